@@ -31,11 +31,7 @@ def option(default: T, description: str) -> T:
 
 
 def split_names(given: str, known: Sequence[str], name: str) -> list[str]:
-    """The names of a comma-separated option, each once.
-
-    Raises:
-        UndertowError: there is none, or one that is not known.
-    """
+    """The names of a comma-separated option, each once."""
     names = list(dict.fromkeys(one.strip() for one in given.split(",") if one.strip()))
     strange = [one for one in names if one not in known]
     if strange or not names:

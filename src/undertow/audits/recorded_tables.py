@@ -71,11 +71,7 @@ class Table:
     index: frozenset[str] = frozenset()
 
     def check_columns(self, required: Sequence[str]) -> None:
-        """Refuse a table that lacks one of these columns, or has no rows.
-
-        Raises:
-            UndertowError: it does; names the column.
-        """
+        """Refuse a table that lacks one of these columns, or has no rows."""
         lacking = [name for name in required if name not in self.cells.columns]
         if lacking:
             raise UndertowError(
@@ -116,11 +112,7 @@ class Table:
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read.
-
-    Raises:
-        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
-    """
+    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read."""
     table = read_cells(path)
     table.check_columns(REQUIRED)
     columns = list(table.cells.columns)
@@ -175,11 +167,7 @@ def unread_note(columns: Sequence[str]) -> list[str]:
 
 
 def check_index(table: Table, groups: Iterable[str]) -> None:
-    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything.
-
-    Raises:
-        UndertowError: there is one; names it.
-    """
+    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything."""
     named = next((name for name in groups if name in table.index), None)
     if named is not None:
         raise UndertowError(
@@ -188,11 +176,7 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
 
 
 def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
-    """Refuse a word group that is called like a column of the observations, as challenge sets do.
-
-    Raises:
-        UndertowError: there is one; names it.
-    """
+    """Refuse a word group that is called like a column of the observations, as challenge sets do."""
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(
@@ -201,11 +185,7 @@ def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
 
 
 def read_cells(path: Path) -> Table:
-    """The cells of a CSV, TSV or Parquet file, whatever they mean.
-
-    Raises:
-        UndertowError: the file cannot be read, or has two columns of one name.
-    """
+    """The cells of a CSV, TSV or Parquet file, whatever they mean."""
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     if path.name.endswith(".parquet"):
@@ -355,11 +335,7 @@ def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
 
 
 def mass_column(table: Table, column: str) -> pd.Series[float]:
-    """A column of masses, in the unit that it has; NaN where a cell is empty.
-
-    Raises:
-        UndertowError: a cell is no number from 0 to 100; names its line.
-    """
+    """A column of masses, in the unit that it has; NaN where a cell is empty."""
     text = table.cells[column].str.strip()
     empty = text.isin(NO_VALUE)
     values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
@@ -404,11 +380,7 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:
-    """Refuse masses that add up to more than 100 percent.
-
-    Raises:
-        UndertowError: names the first such line.
-    """
+    """Refuse masses that add up to more than 100 percent."""
     sums = masses.sum(axis=1)
     table.raise_first(
         sums > 100 + ROUNDING_PERCENT,

@@ -31,11 +31,7 @@ class DownloadError(Exception):
 
 
 def download(url: str, max_bytes: int) -> bytes:
-    """Download a file; returns `max_bytes` + 1 bytes of a longer one.
-
-    Raises:
-        DownloadError: the download is not complete.
-    """
+    """Download a file; returns `max_bytes` + 1 bytes of a longer one."""
     # Some sites refuse the default user agents of Python.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
     content, end = bytearray(), time.monotonic() + WHOLE_S
@@ -57,11 +53,7 @@ def download(url: str, max_bytes: int) -> bytes:
 
 
 def keep(content: bytes, path: Path) -> None:
-    """Write a downloaded file into the cache, whole or not at all.
-
-    Raises:
-        UndertowError: it cannot be written.
-    """
+    """Write a downloaded file into the cache, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:

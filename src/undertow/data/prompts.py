@@ -40,11 +40,7 @@ class Prompt:
     mask: str = MASK
 
     def around(self, query: ClozeQuery) -> str:
-        """The prompt with a sentence in it.
-
-        Raises:
-            UndertowError: the sentence has several blanks.
-        """
+        """The prompt with a sentence in it."""
         return self.text.replace(HOLE, masked(query, self.mask))
 
 
@@ -93,11 +89,7 @@ class AnswerMode:
     chat: bool = False
 
     def items(self, items: Sequence[Item], words: Mapping[str, Sequence[str]]) -> list[Item]:
-        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers.
-
-        Raises:
-            UndertowError: a sentence has several blanks.
-        """
+        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers."""
         options = tuple(Option(group, (word,)) for group, forms in words.items() for word in forms)
         return [self._item(item, prompt, options) for prompt in self.prompts for item in items]
 
@@ -116,9 +108,6 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
     Args:
         names: for example `A,B,mine.toml`.
         mask: what marks the blank, instead of each prompt's own.
-
-    Raises:
-        UndertowError: there is no such prompt, or a file is not what it should be.
     """
     published = _prompts(RESOURCES / "prompts.toml")
     if mask and not mask.strip():
@@ -150,12 +139,9 @@ def _prompts(path: Path) -> dict[str, Prompt]:
 def masked(query: ClozeQuery, mask: str) -> str:
     """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
 
-        pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
-                                      ^    ^-- was, as with the first: groups share this word
-                                      +------- <mask>: no two groups share a word here
-
-    Raises:
-        UndertowError: it has several blanks.
+    pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
+                                  ^    ^-- was, as with the first: groups share this word
+                                  +------- <mask>: no two groups share a word here
     """
     fills = list(query.options[0].fills)
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]

@@ -35,11 +35,7 @@ def plain_name(path: Path) -> str:
 
 
 def header(path: Path) -> tuple[str, ...]:
-    """The names of a table's columns; no more than the first 64 KiB are read.
-
-    Raises:
-        UndertowError: the file cannot be read as a table.
-    """
+    """The names of a table's columns; no more than the first 64 KiB are read."""
     first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
     return tuple(cell.strip() for _, cells in _records(path, _decoded(first, path)) for cell in cells)
 
@@ -54,9 +50,6 @@ def read_rows(
         needed: columns that it must have.
         endings: of files that hold such a table.
         may_hold_controls: whether control characters stay; else they are refused.
-
-    Raises:
-        UndertowError: the file cannot be read as a table that has rows and the needed columns; names the line.
     """
     if not path.name.lower().endswith(tuple(endings)):
         raise UndertowError(f"{path}: is not a table that is read; name a file that ends in {', '.join(endings)}")

@@ -21,11 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark.
-
-    Raises:
-        UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
-    """
+    """The text of a UTF-8 file, with or without a byte order mark."""
     text = decode_text(read_file(path, MAX_BYTES, "a text list"), path)
     control = _CONTROL.search(text)
     if control:
@@ -35,11 +31,7 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        UndertowError: the file cannot be read or is not TOML; the message names the line.
-    """
+    """The tables of a TOML file."""
     text = read_text(path)
     try:
         return parse_toml(text)
@@ -48,11 +40,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def is_yes(said: str, column: str, where: str) -> bool:
-    """Whether a cell says yes.
-
-    Raises:
-        UndertowError: it says neither yes nor no.
-    """
+    """Whether a cell says yes."""
     if said.lower() not in ("yes", "true", "1", "no", "false", "0"):
         raise UndertowError(f"{where}: {column} is {said!r}; write yes or no")
     return said.lower() in ("yes", "true", "1")

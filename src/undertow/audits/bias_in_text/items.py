@@ -86,11 +86,7 @@ class ItemPlan:
     sampling: Sampling
 
     def items(self) -> list[Item]:
-        """All items.
-
-        Raises:
-            UndertowError: an option or the set of documents is not what it should be.
-        """
+        """All items."""
         _check_numbers(self.settings)
         documents = self._sample_documents()
         pool = [self._with_passage(document) for document in self.task.applicable(self.given.training)]

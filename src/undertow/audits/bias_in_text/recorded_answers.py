@@ -43,9 +43,6 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
         path: the table.
         task: which of the four tasks it belongs to.
         protocol: "" or `exact`.
-
-    Raises:
-        UndertowError: it lacks a column, an answer's right answer is none of the labels, or two rows answer the same.
     """
     if protocol not in ("", EXACT):
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"

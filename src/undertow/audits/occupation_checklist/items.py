@@ -138,11 +138,7 @@ class Plan:
 
     @classmethod
     def from_settings(cls, settings: Settings, sampling: Sampling) -> Plan:
-        """Draw it.
-
-        Raises:
-            UndertowError: an option, a table or the questions are not what they must be.
-        """
+        """Draw it."""
         _check(settings)
         questions = load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)

@@ -50,9 +50,6 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
     or No, one of the names, both or neither; columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`,
     `both_percent`, `neither_percent` say how probable each is, where that is known.
-
-    Raises:
-        UndertowError: it lacks a column, a cell is not what it must be, or a question is answered twice.
     """
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
@@ -89,11 +86,7 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
 
 
 def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of the table as observations have it.
-
-    Raises:
-        UndertowError: a cell is not what it must be; `where` names the row.
-    """
+    """A row of the table as observations have it."""
     cells = {str(name): str(cell).strip() for name, cell in given.items()}
     cells = {**DEFAULTS} | {name: cell for name, cell in cells.items() if cell or name not in DEFAULTS}
 

@@ -37,11 +37,7 @@ class SentenceSettings:
     max_new_tokens: int = option(DEFAULT_MAX_NEW_TOKENS, "Steps of an answer to a prompt, at most.")
 
     def list_names(self) -> list[str]:
-        """The W lists that `--w` names.
-
-        Raises:
-            UndertowError: it is set and names none.
-        """
+        """The W lists that `--w` names."""
         names = [name.strip() for name in self.w.split(",") if name.strip()]
         if self.w and not names:
             raise UndertowError("--w names no W list; write for example --w date,place")
@@ -69,11 +65,7 @@ class SentenceSettings:
 
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
-    """The items by every prompt; as they are where there is none.
-
-    Raises:
-        UndertowError: a prompt is not what it should be, or cannot be put around the sentences.
-    """
+    """The items by every prompt; as they are where there is none."""
     if settings.prompts:
         answer_words = data.answer_words(words)
         prompted = answering(settings).items(items, answer_words)
@@ -88,11 +80,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
 
 
 def answering(settings: SentenceSettings) -> data.AnswerMode:
-    """How prompts are put and answered.
-
-    Raises:
-        UndertowError: as `in_prompts`.
-    """
+    """How prompts are put and answered."""
     if settings.max_new_tokens < 1:
         raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
     return data.AnswerMode(

@@ -57,11 +57,7 @@ def _all(dates: challenge.Dates) -> challenge.Covariate:
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
-    """Sentences with every W value in them, as the scores need them.
-
-    Raises:
-        UndertowError: the W lists or the way they go in are not what they should be.
-    """
+    """Sentences with every W value in them, as the scores need them."""
     return _part(sentences.injected(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 

@@ -44,9 +44,6 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
         path: CSV, TSV or Parquet.
         zeros_count: whether a sentence whose masses are all zero at one W value is taken as recorded, as the paper does; else
             it is missing.
-
-    Raises:
-        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
     """
     table = read_cells(path)
     cells = table.cells

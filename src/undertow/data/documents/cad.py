@@ -107,9 +107,6 @@ def published() -> DocumentSet:
     """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
 
     The archive is known by its split files; no checksum of the full file is published.
-
-    Raises:
-        UndertowError: the file cannot be had or kept, or is not what it should be.
     """
     path = data_folder(NAME) / Path(FULL).stem / FULL
     if not path.is_file():
@@ -161,11 +158,7 @@ def is_split(columns: Collection[str]) -> bool:
 
 
 def read_cad(path: Path) -> DocumentSet:
-    """The documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all its neutral ones.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
-    """
+    """The documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all its neutral ones."""
     taken, left_out, strangers = set[str](), Counter[str](), Counter[str]()
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     n_mixed = 0
@@ -204,11 +197,7 @@ def read_cad(path: Path) -> DocumentSet:
 
 
 def read_splits(paths: Sequence[Path]) -> DocumentSet:
-    """The documents of split files. A file with *train* in its name is for training, any other for evaluation.
-
-    Raises:
-        UndertowError: a file is not what it must be; names the line.
-    """
+    """The documents of split files. A file with *train* in its name is for training, any other for evaluation."""
     taken, left_out = set[str](), Counter[str]()
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     for path in paths:
@@ -232,11 +221,7 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
 
 
 def read_folder(folder: Path) -> DocumentSet:
-    """The full file of a folder, or else its three split files; the corrected version where both are there.
-
-    Raises:
-        UndertowError: the folder holds neither, or more than one of a kind.
-    """
+    """The full file of a folder, or else its three split files; the corrected version where both are there."""
     tables = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(ENDINGS) and path.is_file()]
     columns = {path: header(path) for path in tables}
     full = [path for path, names in columns.items() if is_full(names)]

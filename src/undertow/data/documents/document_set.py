@@ -87,9 +87,6 @@ def read_documents(path: Path) -> DocumentSet:
     """A user's table of documents: `text` and `biased`, and any of `id split dimension span rephrasing`.
 
     A .tsv holds its cells as they stand, a .csv may quote them. Dimensions beyond the eleven are the user's own.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
     """
     return _document_set(path, ("text", "biased"), "documents")
 
@@ -98,9 +95,6 @@ def read_rephrase_pairs(path: Path) -> DocumentSet:
     """A user's table of biased spans and what each becomes without its bias: `span` and `rephrasing`.
 
     `id split text dimension` may stand beside them; without a text the span is the whole of it. All are biased.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
     """
     return _document_set(path, ("span", "rephrasing"), "rephrase pairs")
 

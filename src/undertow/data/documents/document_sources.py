@@ -60,11 +60,7 @@ def may_offend(name: str) -> bool:
 
 
 def documents_table(name: str) -> list[dict[str, str]]:
-    """Documents as rows, for printing.
-
-    Raises:
-        UndertowError: as `load_documents`.
-    """
+    """Documents as rows, for printing."""
     loaded = load_documents(name)
     return [
         {
@@ -83,9 +79,6 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
         name: `undertow-statements`, `cad`, or a path. What a table holds is seen from its columns: CAD's full file, one of its
             split files, rephrase pairs, or documents in the package's own format.
         rephrasings: path of rephrase pairs; each is given to the documents with its span, and its dimension if it has one.
-
-    Raises:
-        UndertowError: no such set or file, one that is not what it should be, or rephrasings of which none has a place.
     """
     path = Path(name)
     if name in NAMED:

@@ -77,9 +77,6 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
         noun = ["bias", "prejudice"]                             # or { bias = "the bias", prejudice = "the prejudice" }
 
     Blank space around a text is left out. Texts for rephrasing may hold `{dimension}`.
-
-    Raises:
-        UndertowError: there is no such task, or the file is not what it should be.
     """
     if task not in TASKS:
         raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
@@ -96,9 +93,6 @@ def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wordi
         wordings: as `wordings` gives them.
         per_class: how many at most; 0 for all.
         seed: of the order in which equally good candidates are taken.
-
-    Raises:
-        UndertowError: `per_class` is negative.
     """
     if per_class < 0:
         raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
@@ -115,11 +109,7 @@ def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wordi
 
 
 def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
-    """The wordings of a task as rows of `class`, `number` (in its class), `text` on one line, and `slots`.
-
-    Raises:
-        UndertowError: as `wordings`.
-    """
+    """The wordings of a task as rows of `class`, `number` (in its class), `text` on one line, and `slots`."""
     rows, numbers = [], Counter[str]()
     for wording in wordings(task, own):
         numbers[wording.kind] += 1

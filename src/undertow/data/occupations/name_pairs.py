@@ -39,11 +39,7 @@ class NamePair:
 
 
 def load_pairs(path: str = "") -> list[NamePair]:
-    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`.
-
-    Raises:
-        UndertowError: the file cannot be read, or a pair is not what it must be; names the line.
-    """
+    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`."""
     return _read_pairs(Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv")
 
 

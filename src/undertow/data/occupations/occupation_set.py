@@ -109,9 +109,6 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
         onet_folder: with the text release of an O*NET database, whose attributes are taken instead, by the codes of the table.
         top: attributes of each category, at most; up to 5 from the package's own table, any number from an O*NET release, and
             nothing but 5 with a table of one's own, of which all attributes are taken.
-
-    Raises:
-        UndertowError: a file cannot be read or is not what it must be (names file and line), or `top` cannot be had.
     """
     if top < 1:
         raise UndertowError(f"top is {top}; take at least 1 attribute of each category")

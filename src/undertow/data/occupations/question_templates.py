@@ -183,11 +183,7 @@ class Questions:
 
 
 def load_questions(path: str = "") -> Questions:
-    """The shipped questions, or those of a file in the same format.
-
-    Raises:
-        UndertowError: the file lacks a text, or a text holds what it must not or lacks what it must hold.
-    """
+    """The shipped questions, or those of a file in the same format."""
     return _read(Path(path)) if path else _shipped()
 
 

@@ -110,11 +110,7 @@ def _listed(words: object) -> list[object] | None:
 
 
 def marked(text: str) -> str:
-    """The text with its blank written `{blank}`, however it was marked.
-
-    Raises:
-        UndertowError: it has no blank, or several.
-    """
+    """The text with its blank written `{blank}`, however it was marked."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
         raise UndertowError(
@@ -124,11 +120,7 @@ def marked(text: str) -> str:
 
 
 def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
-    """The query of one marked sentence: options of the user's, or else pronouns.
-
-    Raises:
-        UndertowError: the sentence has no blank, or several, or a hole that nothing fills.
-    """
+    """The query of one marked sentence: options of the user's, or else pronouns."""
     opened = marked(text)
     if options:
         return group_blank(opened, list(options))
@@ -147,9 +139,6 @@ def single(
         text: its blank marked.
         options: word groups, as text or as a table; pronouns if there are none.
         case: of the pronouns.
-
-    Raises:
-        UndertowError: the sentence has no blank, or several, or the options are not what they should be.
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
@@ -159,11 +148,7 @@ def single(
 
 
 def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
-    """A table of sentences.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
-    """
+    """A table of sentences."""
     rows = _read(path, (SENTENCE,))
     columns = list(rows[0][1])
     ids = next((name for name in ID_COLUMNS if name in columns), "")
@@ -207,9 +192,6 @@ def read_schemas(path: Path) -> SchemaSource:
     """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
 
     `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
-
-    Raises:
-        UndertowError: a column is missing or a row is not what it must be; names the line.
     """
     shares: dict[str, float] = {}
     schemas: dict[tuple[str, int], Schema] = {}
@@ -285,9 +267,6 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
 
     Either the column `well_specified` says so, or the participant's class does: *female* and *male* before a lone
     occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
-
-    Raises:
-        UndertowError: a cell is not what it must be.
     """
     if "well_specified" in given:
         return is_yes(given["well_specified"], "well_specified", where)

@@ -37,11 +37,7 @@ _PEOPLE = re.compile(r"\b(the|an|a) \$PARTICIPANT", re.IGNORECASE)
 
 
 def read_winogender(folder: str = "") -> SchemaSource:
-    """The schemas from a folder with the two files, or else from the cache, or else fetched.
-
-    Raises:
-        UndertowError: the files cannot be had, or are not what they should be.
-    """
+    """The schemas from a folder with the two files, or else from the cache, or else fetched."""
     where = Path(folder) if folder else data_folder(NAME) / COMMIT[:12]
     for name in () if folder else FILES:
         if not _is_published(where / name):

@@ -134,9 +134,6 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         words: a word list of the package to use instead of the set's own.
         scale: of its W lists, as `undertow.data.templates.covariates.load_covariate` takes it; "" for each list's own.
         others: names that the caller knows besides, for the error.
-
-    Raises:
-        UndertowError: no such set, a file that does not describe one, or a scale that its W lists cannot have.
     """
     if name in names():
         table = read_toml(RESOURCES / "sets" / f"{name}.toml")

@@ -61,11 +61,7 @@ class ChallengeSet:
     gaps: tuple[tuple[str, str], ...]
 
     def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
-        """Every cell of the design, by W list, then W value, then template and slots.
-
-        Raises:
-            UndertowError: no template serves one of the W lists, or they come to too many sentences.
-        """
+        """Every cell of the design, by W list, then W value, then template and slots."""
         for template in self.templates:
             if "w" not in template.holes():
                 raise UndertowError(
@@ -88,11 +84,7 @@ class ChallengeSet:
         return [item for covariate in chosen for item in self._of_covariate(covariate)]
 
     def sentences(self) -> SentenceSet:
-        """Every template and slot as a sentence that any W can be put into.
-
-        Raises:
-            UndertowError: a template has a place for W of its own, or they come to too many sentences.
-        """
+        """Every template and slot as a sentence that any W can be put into."""
         for template in self.templates:
             if "w" in template.holes():
                 raise UndertowError(

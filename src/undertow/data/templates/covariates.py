@@ -266,9 +266,6 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
         least: the fewest values that will do.
         scale: "index", "value" or "none"; "" for the list's own, which is "value" for the numbers of a file, else "index". Where
             the values are words, "value" leaves their scale as it is.
-
-    Raises:
-        UndertowError: no such list or file, a file that holds no usable list, or a scale that it cannot have.
     """
     if name == "date":
         return (dates or Dates()).to_covariate(scale)
@@ -316,11 +313,7 @@ def _values(path: Path, least: int) -> tuple[str, ...]:
 
 
 def check_values(values: tuple[str, ...], where: str, least: int = MIN_VALUES) -> None:
-    """Refuse a W list that is too short to be measured along.
-
-    Raises:
-        UndertowError: fewer than `least` values, or a value repeated.
-    """
+    """Refuse a W list that is too short to be measured along."""
     if not values:
         raise UndertowError(f"{where}: holds no W values; write one value a line, in the order the slope is taken over")
     if len(values) < least:
@@ -336,11 +329,7 @@ NO_W = "none"
 
 
 def check_covariates(covariates: Sequence[Covariate]) -> None:
-    """Refuse W lists that results could not tell apart.
-
-    Raises:
-        UndertowError: two of one name, or one that is called as no W is.
-    """
+    """Refuse W lists that results could not tell apart."""
     called = [covariate.name for covariate in covariates]
     for name in called:
         if called.count(name) > 1:

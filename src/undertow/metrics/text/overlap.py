@@ -88,9 +88,6 @@ def bleu_stats(answers: Sequence[str], references: Sequence[str]) -> Floats:
     Returns:
         Length of the answer, length of the reference, matched n-grams of order 1 to 4, n-grams of order 1 to 4 in the
         answer [text, 10]. Their sums over texts give corpus BLEU, see `undertow.stats.classification.agreement.corpus_bleu`.
-
-    Raises:
-        ValueError: there are not as many references as answers.
     """
     rows = [_pair_stats(answer, reference) for answer, reference in zip(answers, references, strict=True)]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 10)
