@@ -31,7 +31,7 @@ from undertow.stats.regression.trend import (
     trend,
     trend_of_other_values,
 )
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
@@ -43,7 +43,7 @@ OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
 BOUNDS = (".low", ".high")
 """Endings of the columns that bound a group's mass, where a model did not show all of it."""
 
-ALPHA, LEVEL = 0.05, 0.95
+LEVEL = 0.95
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
 SAME_SHARE = 1e-6

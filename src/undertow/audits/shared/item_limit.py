@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.data import NONE
+from undertow.types import ALPHA
 
 MIN_SENTENCES, MIN_VALUES = 6, 8
 """Below either nothing can be claimed: `undertow.stats.MIN_CLUSTERS`, and `undertow.stats.regression.trend.MIN_VALUES`."""
@@ -19,7 +20,6 @@ GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
 NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 MIN_PER_LINE = 3
-ALPHA = 0.05
 MAX_EXACT, N_FLIPS = 13, 10_000
 """Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
 

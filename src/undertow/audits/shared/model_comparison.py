@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.sentences import ALPHA, sentences
-from undertow.types import LIKELIHOOD, Finding, Result
+from undertow.report.sentences import sentences
+from undertow.types import ALPHA, LIKELIHOOD, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,8 @@ from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
 from undertow.metrics.power_planning import Detectable, ObservedNoise, curve, observed_noise
-from undertow.stats.regression.power_analysis import ALPHA, POWER, AssumedNoise, step_of
+from undertow.stats.regression.power_analysis import POWER, AssumedNoise, step_of
+from undertow.types import ALPHA
 
 if TYPE_CHECKING:
     from undertow.audits.base import Observations

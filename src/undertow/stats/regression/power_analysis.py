@@ -21,7 +21,7 @@ from undertow.stats.regression.trend import MIN_VALUES, SentenceParts, trend
 
 N_SERIES = 200
 """Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
-POWER, ALPHA = 0.8, 0.05
+POWER = 0.8
 HALVINGS = 40
 """Steps of the search for a slope: the last is far below what simulation leaves open."""
 
