@@ -16,7 +16,7 @@ from pathlib import Path
 
 from undertow._files import csv_value, file_size
 from undertow.data.text_files import closest, repeated, separator
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 
 ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 MAX_BYTES = 64 * 2**20
@@ -91,7 +91,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     for line, cells in records[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
-                f"{path}, line {line}: has {len(cells)} cell{'s' if len(cells) > 1 else ''}, but the header has {len(columns)};"
+                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header has {len(columns)};"
                 " look for a tab, a comma or a line break too many or too few"
             )
     return columns, records[1:]

@@ -17,12 +17,12 @@ import numpy as np
 
 from undertow.audits.base import Sampling, option, split_names
 from undertow.audits.bias_in_text.tasks import Task
-from undertow.audits.shared.item_limit import MIN_SENTENCES, count_text, shares, spread, too_few
+from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.types import BEST_SPAN, ConstrainedGenerateQuery, Factor, Item, MultipleChoiceQuery, Query, digest
 
 MAX_SHOTS = 100
@@ -116,11 +116,11 @@ class ItemPlan:
     def limitations(self) -> list[str]:
         """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
         if self.n_wanted < MIN_SENTENCES:
-            few = count_text(self.n_wanted, "document")
+            few = counted(self.n_wanted, "document")
             return [f"{few} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
         if not self.sampling.limit or self.n_documents >= MIN_SENTENCES:
             return []
-        return [too_few(count_text(self.n_documents, "document"), MIN_SENTENCES * len(self.cells))]
+        return [too_few(counted(self.n_documents, "document"), MIN_SENTENCES * len(self.cells))]
 
     # Documents.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from undertow.audits.base import Sampling, option, split_names
-from undertow.audits.shared.item_limit import MIN_SENTENCES, count_text, spread, too_few
+from undertow.audits.shared.item_limit import MIN_SENTENCES, spread, too_few
 from undertow.data.occupations.name_pairs import NamePair, load_pairs
 from undertow.data.occupations.occupation_set import Attribute, Occupation, OccupationSet, load_occupations
 from undertow.data.occupations.question_templates import (
@@ -32,7 +32,7 @@ from undertow.data.occupations.question_templates import (
     load_questions,
 )
 from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.metrics.checklist.decisions import (
     CHOICES,
     CONTEXTS,
@@ -444,7 +444,7 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     few, sentences = MIN_SENTENCES, []
     whole, limited_plan = (Plan.from_settings(settings, one) for one in (Sampling(0, sampling.seed), sampling))
     if len(whole.pairs) < few:
-        pairs = count_text(len(whole.pairs), "pair")
+        pairs = counted(len(whole.pairs), "pair")
         return [f"{pairs} of names cannot show anything of others: a claim needs at least {few}."]
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if "shuffled" in settings.contexts and n_codes[0] < 2:
@@ -453,15 +453,15 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
         )
     if n_codes[0] < few:
         sentences.append(
-            f"{count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations "
+            f"{counted(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations "
             f"needs at least {few}. Claims about single occupations can be made."
         )
     sizes = whole.sizes()
     if len(limited_plan.pairs) < few:
-        sentences.append(too_few(f"{count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
+        sentences.append(too_few(f"{counted(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
     elif n_codes[1] < few <= n_codes[0]:
         smallest = few * sizes[few - whole.min_occupations]
-        sentences.append(too_few(count_text(n_codes[1], "occupation"), smallest, "over all occupations"))
+        sentences.append(too_few(counted(n_codes[1], "occupation"), smallest, "over all occupations"))
     return sentences
 
 

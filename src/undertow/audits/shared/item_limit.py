@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.data import NONE
+from undertow.errors import counted
 from undertow.types import ALPHA
 
 MIN_SENTENCES, MIN_VALUES = 6, 8
@@ -143,8 +144,8 @@ class ListSizes:
     def limitation(self) -> str:
         """Sentence on a list too small to show a drift, or any effect; "" if it is large enough."""
         parts = [
-            (count_text(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
-            (count_text(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
+            (counted(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
+            (counted(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
         ]
         lacking = [part for part in parts if part[2]]
         if not lacking:
@@ -167,11 +168,6 @@ class ListSizes:
         if self.scale != NONE or self.limitation() or n_hits < 2:
             return ""
         return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
-
-
-def count_text(count: int, noun: str) -> str:
-    """A number of things in words."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def smallest_flip_p(n_clusters: int) -> float:
