@@ -17,7 +17,7 @@ import numpy as np
 
 from undertow.audits.base import Sampling, option, split_names
 from undertow.audits.bias_in_text.tasks import Task
-from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
+from undertow.audits.shared.item_limit import MIN_SENTENCES, divide_limit, stratified_sample, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
@@ -149,11 +149,11 @@ class ItemPlan:
         if self.sampling.limit and n != self.settings.n_documents:
             for at, document in enumerate(documents):
                 strata.setdefault(self.task.stratum(document), []).append(at)
-            sizes = shares(n, [len(places) for places in strata.values()])
+            sizes = divide_limit(n, [len(places) for places in strata.values()])
             kept = [
                 places[at]
                 for places, size in zip(strata.values(), sizes, strict=True)
-                for at in spread([documents[place].dimension for place in places], size, self.sampling.seed)
+                for at in stratified_sample([documents[place].dimension for place in places], size, self.sampling.seed)
             ]
             return [documents[at] for at in sorted(kept)]
         for at in np.random.default_rng(self.sampling.seed).permutation(len(documents)):

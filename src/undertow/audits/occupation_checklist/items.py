@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from undertow.audits.base import Sampling, option, split_names
-from undertow.audits.shared.item_limit import MIN_SENTENCES, spread, too_few
+from undertow.audits.shared.item_limit import MIN_SENTENCES, stratified_sample, too_few
 from undertow.data.occupations.name_pairs import NamePair, load_pairs
 from undertow.data.occupations.occupation_set import Attribute, Occupation, OccupationSet, load_occupations
 from undertow.data.occupations.question_templates import (
@@ -178,7 +178,7 @@ class Plan:
             candidates,
             key=lambda n: (min(n) >= few, n[0] >= few, min(n[0] / n_pairs, n[1] / n_jobs), n[0] * n[1]),
         )
-        pairs = [self.pairs[at] for at in spread([pair.name for pair in self.pairs], kept[0], self.seed)]
+        pairs = [self.pairs[at] for at in stratified_sample([pair.name for pair in self.pairs], kept[0], self.seed)]
         return replace(self, pairs=pairs, occupations=self._spread(kept[1]))
 
     @property
@@ -188,7 +188,9 @@ class Plan:
 
     def _spread(self, n: int) -> list[Occupation]:
         """So many of the occupations, of as many SOC codes as can be."""
-        return [self.occupations[at] for at in spread([one.soc_code for one in self.occupations], n, self.seed)]
+        return [
+            self.occupations[at] for at in stratified_sample([one.soc_code for one in self.occupations], n, self.seed)
+        ]
 
     def sizes(self) -> list[int]:
         """The most items of one pair of names with the fewest occupations, and with each number up to all of them."""

@@ -25,7 +25,7 @@ MAX_EXACT, N_FLIPS = 13, 10_000
 """Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
 
 
-def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
+def cross_sizes(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     """Numbers of sentences and of values to cross within a limit.
 
     The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
@@ -60,7 +60,7 @@ def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     )
 
 
-def shares(limit: int, sizes: Sequence[int]) -> list[int]:
+def divide_limit(limit: int, sizes: Sequence[int]) -> list[int]:
     """A limit divided among parts of a design [part]: alike, and what a small part does not need goes to the others.
 
     Args:
@@ -74,12 +74,12 @@ def shares(limit: int, sizes: Sequence[int]) -> list[int]:
     return list(given.values())
 
 
-def evenly(count: int, n: int) -> list[int]:
+def even_places(count: int, n: int) -> list[int]:
     """`count` places out of 0 to n - 1, evenly spread, the first and the last among them [count]."""
     return [int(place) for place in np.linspace(0, n - 1, min(count, n)).round()]
 
 
-def spread(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
+def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
     """`count` units drawn at random, as evenly over the strata as they allow; places in `strata`, rising [count].
 
     No stratum gives a second unit before each has given one. A larger count with the same seed adds units and keeps all others.

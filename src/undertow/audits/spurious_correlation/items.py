@@ -119,10 +119,10 @@ class _CovariateItems:
         """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
         if limit >= len(self.items):
             return self.items
-        n_sentences, n_values = item_limit.balanced(limit, len(self.sentences), len(self.values))
-        values = {self.values[place] for place in item_limit.evenly(n_values, len(self.values))}
+        n_sentences, n_values = item_limit.cross_sizes(limit, len(self.sentences), len(self.values))
+        values = {self.values[place] for place in item_limit.even_places(n_values, len(self.values))}
         keys = list(self.sentences)
-        chosen = {keys[at] for at in item_limit.spread(list(self.sentences.values()), n_sentences, seed)}
+        chosen = {keys[at] for at in item_limit.stratified_sample(list(self.sentences.values()), n_sentences, seed)}
         return [item for item in self.items if item.factors["w_index"] in values and _sentence_key(item) in chosen]
 
 
@@ -146,7 +146,7 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
     if not sampling.limit or limit >= len(items):
         return items
     lists = _items_by_list(items)
-    shares = item_limit.shares(limit, [len(one.items) for one in lists.values()])
+    shares = item_limit.divide_limit(limit, [len(one.items) for one in lists.values()])
     return [
         item for one, share in zip(lists.values(), shares, strict=True) for item in one.sample(share, sampling.seed)
     ]

@@ -153,7 +153,7 @@ def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> 
         others = [sentence for sentence in kind if sentence.cluster not in clusters]
         n_beside = min(count, len(beside))
         for some, n in ((beside, n_beside), (others, count - n_beside)):
-            kept += [some[at] for at in item_limit.spread([one.cluster for one in some], n, sampling.seed)]
+            kept += [some[at] for at in item_limit.stratified_sample([one.cluster for one in some], n, sampling.seed)]
     return _select(given, {sentence.id for sentence in kept})
 
 
