@@ -214,7 +214,7 @@ def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
     for n_clusters in (6, 9, 13, 14, 40):
         # Every sentence is moved alike, by a great deal: no flip but that of all of them differs as much.
         cells = np.random.default_rng(n_clusters).normal(0, 1e-3, (n_clusters, 5)) + 100 * np.arange(5.0)
-        found = trend.any_effect(cells, np.ones_like(cells))
+        found = trend.covariate_effect(cells, np.ones_like(cells))
         assert found.p == pytest.approx(smallest_flip_p(n_clusters), rel=0.01 if n_clusters <= MAX_EXACT else 3)
     for n_clusters, n_tests in ((6, 1), (6, 4), (6, 8), (7, 3), (7, 4), (9, 12), (9, 13)):
         p = smallest_flip_p(n_clusters)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from undertow import audits
 from undertow.audits.base import Observations
-from undertow.metrics.covariate_association import correlate
+from undertow.metrics.covariate_association import measure_association
 from undertow.stats.regression import power_analysis
-from undertow.stats.regression.trend import any_effect, sentence_parts, trend
+from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend
 from undertow.types import Floats, Result
 
 RUN = {"model": "m", "challenge": "c", "prompt": "A", "w_name": "date"}
@@ -48,7 +48,7 @@ def whole(frame: pd.DataFrame) -> pd.DataFrame:
 
 def audit(frame: pd.DataFrame, groups: Sequence[str] = GROUPS) -> list[Result]:
     gaps = [(groups[0], other) for other in groups[1:]]
-    return correlate(frame, groups, gaps, seed=3)
+    return measure_association(frame, groups, gaps, seed=3)
 
 
 def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
@@ -141,7 +141,7 @@ def small_designs(draw: st.DrawFn) -> tuple[Masses, list[int]]:
 def test_bounds_are_those_of_a_search_over_all_corners(design: tuple[Masses, list[int]]) -> None:
     masses, index = design
     frame = table(masses, index)
-    found = by_name(correlate(frame, GROUPS, [("she", "he"), ("he", "she")], seed=0))
+    found = by_name(measure_association(frame, GROUPS, [("she", "he"), ("he", "she")], seed=0))
     by_w = frame.groupby("w_index")[[f"{group}{end}" for group in GROUPS for end in (".low", ".high")]].mean().dropna()
     x = by_w.index.to_numpy(dtype=float)
     shown_whole = all(np.array_equal(low, high, equal_nan=True) for low, high in masses.values())
@@ -213,7 +213,7 @@ def test_an_interval_is_that_of_the_least_and_of_the_greatest() -> None:
     result = by_name(audit(table(masses)))["slope", "she"]
     x = np.arange(9)
     least, greatest = np.where(x < 4, high, low), np.where(x < 4, low, high)
-    ends = [trend(x, sentence_parts(x, y[None], np.ones((1, 8, 9)))) for y in (least, greatest)]
+    ends = [trend(x, cluster_summary(x, y[None], np.ones((1, 8, 9)))) for y in (least, greatest)]
     assert (result.extras["bound_low"], result.extras["bound_high"]) == pytest.approx(
         tuple(np.polyfit(x, y.mean(axis=0), 1)[0] for y in (least, greatest))
     )
@@ -264,7 +264,7 @@ def test_an_effect_of_w_is_tested_where_bounds_leave_the_least_of_it() -> None:
     least, greatest = low.mean(axis=0), high.mean(axis=0)
     towards = np.clip((least.max() + greatest.min()) / 2, least, greatest)
     moved = low + (towards - least) / (greatest - least) * (high - low)
-    assert result.p == pytest.approx(any_effect(moved, np.ones_like(moved)).p)
+    assert result.p == pytest.approx(covariate_effect(moved, np.ones_like(moved)).p)
     # Where one number lies within all bounds, nothing need depend on W.
     open_to_all = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
     assert by_name(audit(table(open_to_all)))["w_effect", "she"].p == 1

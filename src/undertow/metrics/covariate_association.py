@@ -24,10 +24,10 @@ from undertow.stats.arrays import Floats, t_quantile
 from undertow.stats.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
-    SentenceParts,
-    any_effect,
+    ClusterSummary,
+    cluster_summary,
+    covariate_effect,
     effect_sd,
-    sentence_parts,
     trend,
     trend_of_other_values,
 )
@@ -52,7 +52,7 @@ CERTAIN_P = 0.01
 """Below this p the detectable slope is not computed: the slope is clearly significant."""
 
 
-def correlate(
+def measure_association(
     observations: pd.DataFrame,
     groups: Sequence[str],
     gaps: Sequence[tuple[str, str]],
@@ -64,7 +64,7 @@ def correlate(
 
     - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("other words"). Not tested.
     - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
-      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
+      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`covariate_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
       sentences and allow for noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
     - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
@@ -137,7 +137,7 @@ def _about(result: Result) -> tuple[str, ...]:
 
 
 def line_of(observations: pd.DataFrame, group: str) -> Line:
-    """The line that `correlate` fits to one group in the rows of one (model, challenge, prompt, w_name).
+    """The line that `measure_association` fits to one group in the rows of one (model, challenge, prompt, w_name).
 
     Its `band` is what the papers shade. Below three W values with scored rows there is no line: NaN throughout.
     """
@@ -303,7 +303,7 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     width = greatest - least
     level = (least.max() + greatest.min()) / 2
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
-    p = any_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
+    p = covariate_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
     p = p if least.max() > greatest.min() else 1.0
     return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes([effect.note, HIDDEN]))
 
@@ -353,7 +353,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
         value = effect_sd(cells.sums, cells.counts)
         note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
         return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
-    effect = any_effect(cells.sums, cells.counts, seed=seed)
+    effect = covariate_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
     return series.result(
@@ -388,7 +388,7 @@ def _slope(series: _Series) -> Result:
     low = high = p = math.nan
     flat = math.isnan(line.r)
     if series.enough and not flat:
-        parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+        parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
         fit = trend(cells.x, parts, level=series.level)
         low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
         detail |= _beside(cells, parts, line.slope)
@@ -401,7 +401,7 @@ def _slope(series: _Series) -> Result:
     )
 
 
-def _beside(cells: Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
+def _beside(cells: Cells, parts: ClusterSummary, slope: float) -> dict[str, float]:
     """What stands beside the deciding interval: for these W values, and for other ones."""
     half = t_quantile(float(parts.df[0])) * math.sqrt(float(parts.slope_variance[0]))
     low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))

@@ -21,7 +21,7 @@ from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_f
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.arrays import Floats, t_quantile
-from undertow.stats.regression.trend import MIN_VALUES, AnyEffect, any_effect, sentence_parts, trend
+from undertow.stats.regression.trend import MIN_VALUES, CovariateEffect, cluster_summary, covariate_effect, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -51,7 +51,7 @@ def drift_differences(
     - `slope_log_odds`, log-odds per step or unit: the same of the log-odds of the W means, each sentence as far as it moves them, to
       first order.
     - `w_effect_of_difference`, percentage points, of each group and gap: standard deviation of the W values' effects on the difference
-      (`any_effect`), 0 where both models answer W alike.
+      (`covariate_effect`), 0 where both models answer W alike.
     - `pearson_r`: no number; it has neither interval nor test, which its note says.
 
     All of them again with the ending `_over_prompts` where a model was asked by several prompts. p is that of a difference no larger
@@ -60,8 +60,8 @@ def drift_differences(
     Below six sentences there is no interval and no p, below eight values none of a slope.
 
     Args:
-        sides: observations of the baseline and of the candidate, as `correlate` takes them: the same rows in the same order. Results name
-            the models of the baseline.
+        sides: observations of the baseline and of the candidate, as `measure_association` takes them: the same rows in the same order.
+            Results name the models of the baseline.
         design: `groups` (columns in percent), `gaps` (pairs of them) and, if known, `covariates` (`scale` and `unit` of each W list).
         margin: the smallest difference of interest of each result.
         seed: of sign flips.
@@ -171,7 +171,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         return replace(result, value=slope, note=why_few(len(cells.sums), len(cells.x)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+    parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
     least = margin(replace(result, value=slope))
     outer, inner = (trend(cells.x, parts, level=level) for level in (LEVEL, INNER_LEVEL))
     p = float(outer.p[0])
@@ -203,7 +203,9 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
         return replace(result, note=why_few(len(cells.sums)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    outer, inner = (any_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
+    outer, inner = (
+        covariate_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL)
+    )
     result = replace(result, value=outer.sd)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
@@ -212,7 +214,7 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
 
 
-def _beyond(outer: AnyEffect, inner: AnyEffect, margin: float) -> float:
+def _beyond(outer: CovariateEffect, inner: CovariateEffect, margin: float) -> float:
     """Two-sided p of an effect that is no larger than its margin, from how far the intervals of both levels reach down.
 
     They are Student's t on the scale of the logarithm; the degrees of freedom are those that give both.

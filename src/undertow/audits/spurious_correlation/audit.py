@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
-from undertow.audits.shared.group_masses import observation_rows
+from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, in_prompts
 from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
 from undertow.audits.spurious_correlation import items as correlation_items
@@ -120,11 +120,11 @@ class SpuriousCorrelation(Audit):
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         # Statistics and tables take most of a second to load: listing, help and refusals do without.
-        from undertow.metrics.covariate_association import correlate
+        from undertow.metrics.covariate_association import measure_association
 
         groups = observations.design["groups"]
         gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
-        return correlate(
+        return measure_association(
             observations.frame, groups, gaps, covariates=observations.design.get("covariates", {}), seed=seed
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
-from undertow.audits.shared.group_masses import observation_rows
+from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of
 from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
