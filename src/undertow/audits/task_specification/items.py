@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from undertow import data as challenge
 from undertow.audits.base import Sampling, option
@@ -44,16 +44,18 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
     if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
     if settings.trace_occupation:
-        dates = challenge.Dates(settings.date_start, settings.date_stop, TRACE_DATES)
+        traced = tuple(one for one in given.sentences if one.cluster == settings.trace_occupation)
+        if not traced:
+            known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
+            raise UndertowError(
+                f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
+            )
+        # All the years of a range that has fewer than the trace has.
+        years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
+        dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), TRACE)
+        items += _part(replace(given, sentences=traced).injected(injection, [dates]), TRACE)
     return in_prompts(items, given.words, settings)
-
-
-def _all(dates: challenge.Dates) -> challenge.Covariate:
-    """All the years of a range that has fewer than the trace has."""
-    years = min(dates.count, abs(dates.stop - dates.start) + 1)
-    return challenge.Dates(dates.start, dates.stop, years, least=2).to_covariate()
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
@@ -154,39 +156,10 @@ def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> 
         n_beside = min(count, len(beside))
         for some, n in ((beside, n_beside), (others, count - n_beside)):
             kept += [some[at] for at in item_limit.stratified_sample([one.cluster for one in some], n, sampling.seed)]
-    return _select(given, {sentence.id for sentence in kept})
-
-
-def _select(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
-    return challenge.SentenceSet(
-        given.name,
-        given.title,
-        given.source,
-        given.words,
-        tuple(sentence for sentence in given.sentences if sentence.id in ids),
-        given.notes,
-    )
-
-
-def _traced_ids(settings: Settings, given: challenge.SentenceSet) -> set[str]:
-    """Ids of the sentences of the occupation to follow."""
-    ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.trace_occupation}
-    if not ids:
-        known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-        raise UndertowError(
-            f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
-        )
-    return ids
+    ids = {sentence.id for sentence in kept}
+    return replace(given, sentences=tuple(one for one in given.sentences if one.id in ids))
 
 
 def _part(items: list[Item], part: str) -> list[Item]:
-    return [
-        Item(
-            f"{part}/{item.id}",
-            item.query,
-            {"part": part, "expected": item.gold or "", **item.factors},
-            item.cluster,
-            item.gold,
-        )
-        for item in items
-    ]
+    factors = [{"part": part, "expected": item.gold or "", **item.factors} for item in items]
+    return [replace(item, id=f"{part}/{item.id}", factors=own) for item, own in zip(items, factors, strict=True)]

@@ -13,6 +13,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
@@ -163,27 +164,19 @@ def _synonyms() -> tuple[SimpleNamespace, str]:
 
 def _wordnets() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every WordNet on this machine: where it is, and how it is read."""
-    if _nltk_has_wordnet():
-        yield "nltk's data", _read_nltk_data
-    if Path(DEBIAN_WORDNET, "data.noun").is_file():
-        yield DEBIAN_WORDNET, lambda: _read_debian(DEBIAN_WORDNET)
-
-
-def _nltk_has_wordnet() -> bool:
     import nltk.data  # type: ignore[import-untyped]
 
-    try:
+    def read_nltk_data() -> Any:
+        from nltk.corpus import wordnet  # type: ignore[import-untyped]
+
+        wordnet.ensure_loaded()
+        return wordnet
+
+    with suppress(LookupError):
         nltk.data.find("corpora/wordnet")
-    except LookupError:
-        return False
-    return True
-
-
-def _read_nltk_data() -> Any:
-    from nltk.corpus import wordnet  # type: ignore[import-untyped]
-
-    wordnet.ensure_loaded()
-    return wordnet
+        yield "nltk's data", read_nltk_data
+    if Path(DEBIAN_WORDNET, "data.noun").is_file():
+        yield DEBIAN_WORDNET, lambda: _read_debian(DEBIAN_WORDNET)
 
 
 @lru_cache(maxsize=1)
