@@ -73,6 +73,11 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:half]} ... {text[-half:]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things in words: 1 pair, 1,234 pairs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name, to append to a sentence; "" if no name is similar."""
     if len(word) > MAX_MISSPELT:

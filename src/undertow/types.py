@@ -397,6 +397,10 @@ class Scores:
         return np.array(self.answers[index].logprobs_nats, dtype=np.float64)
 
 
+ALPHA = 0.05
+"""A result is significant where its q, the false discovery rate, is below this."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One number of an audit, with its errors.

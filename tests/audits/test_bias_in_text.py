@@ -14,13 +14,11 @@ import pandas as pd
 import pytest
 
 import undertow
-from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
 from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
-from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
 from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
@@ -73,17 +71,6 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
-
-
-@pytest.mark.parametrize(
-    ("audit", "n_documents", "plain", "behind"),
-    [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
-)
-def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain: int, behind: int) -> None:
-    """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
-    assert len(items_of(audit)) == n_documents * plain
-    if n_documents == 66:
-        assert len(items_of(audit, n_documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
 @pytest.mark.parametrize("audit", TASKS)
@@ -509,7 +496,9 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert math.isnan(effects["all"].p)
 
 
-def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
+def test_greedy_and_exact_labels_are_rows_of_their_own(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
     """Step by step it says profession to everything; the most probable label is the right one."""
     right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
     script(lambda query: labelled(cast(MultipleChoiceQuery, query), "profession", exact=right[document_of(query)]))
@@ -607,7 +596,9 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
         return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
 
@@ -636,33 +627,6 @@ def test_examples_that_had_no_room_are_counted(script: Script, statements: str, 
     }
     assert shortened == {"0": None, "2": 25.0}
     assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
-
-
-@pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
-    dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
-
-    def say(query: Query) -> Answer:
-        """Right where text and description have an odd length, if at all."""
-        if isinstance(query, MultipleChoiceQuery):
-            right = dimensions[document_of(query)] if audit == IDENTIFICATION else "Yes"
-            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
-        assert isinstance(query, ConstrainedGenerateQuery)
-        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
-
-    script(say)
-    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
-    run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
-    results = (run.folder / "results.json").read_bytes()
-    again = undertow.score(run.folder)
-    assert (again.folder / "results.json").read_bytes() == results
-    other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
-    of_model = other["model"] != ""  # spans at random are others with another seed
-    assert other["value"][of_model].equals(run.results["value"][of_model])
-    assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
-    reopened = undertow.load_run(run.folder)
-    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
-    assert [table.rows for table in reopened.tables] == [table.rows for table in run.tables]
 
 
 # Answers from elsewhere.
@@ -705,7 +669,9 @@ def test_a_recorded_passage_goes_before_a_span_where_both_are_there(tmp_path: Pa
         ("sampling", ["random"], ["none"]),
     ],
 )
-def test_how_recorded_examples_were_drawn(columns: str, rows: list[str], expected: list[str], tmp_path: Path) -> None:
+def test_how_recorded_examples_were_drawn(
+    columns: str, rows: list[str], expected: list[str], tmp_path: Path
+) -> None:
     text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
     run = recorded(DIAGNOSIS, text, tmp_path)
     assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
@@ -714,7 +680,9 @@ def test_how_recorded_examples_were_drawn(columns: str, rows: list[str], expecte
 
 
 @pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
-def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said: list[str], tmp_path: Path) -> None:
+def test_cells_of_a_table_that_lack_documents_are_told(
+    missing: list[str], said: list[str], tmp_path: Path
+) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
     text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
     run = recorded(DIAGNOSIS, text, tmp_path)

@@ -19,13 +19,13 @@ from undertow.audits.shared.item_limit import (
     MIN_VALUES,
     N_FLIPS,
     ListSizes,
-    balanced,
-    evenly,
+    cross_sizes,
+    divide_limit,
+    even_places,
     fewest_hits,
-    shares,
     smallest_flip_p,
     smallest_useful,
-    spread,
+    stratified_sample,
 )
 from undertow.audits.spurious_correlation.items import Settings
 from undertow.stats import MIN_CLUSTERS
@@ -40,7 +40,7 @@ from undertow.types import Item
     [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
 )  # fmt: skip
 def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
-    assert balanced(limit, 60, 30) == pair
+    assert cross_sizes(limit, 60, 30) == pair
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int
 def test_what_one_side_lacks_goes_to_the_other(
     limit: int, n_sentences: int, n_values: int, pair: tuple[int, int]
 ) -> None:
-    assert balanced(limit, n_sentences, n_values) == pair
+    assert cross_sizes(limit, n_sentences, n_values) == pair
 
 
 def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
     """All limits of designs of several sizes, one by one."""
     for n_sentences, n_values in itertools.product((6, 9, 60), (8, 13, 20, 61)):
         for limit in range(1, min(n_sentences * n_values, 700)):
-            sentences, values = balanced(limit, n_sentences, n_values)
+            sentences, values = cross_sizes(limit, n_sentences, n_values)
             assert 1 <= sentences <= n_sentences
             assert 3 <= values <= n_values
             assert sentences * values <= max(limit, 3)
@@ -70,16 +70,16 @@ def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be
 
 
 def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
-    assert shares(100, [1800, 1200]) == [50, 50]
-    assert shares(2800, [1800, 1200]) == [1600, 1200]
-    assert shares(90, [1000, 10, 1000]) == [40, 10, 40]
-    assert shares(7, [5, 5]) == [3, 4]
+    assert divide_limit(100, [1800, 1200]) == [50, 50]
+    assert divide_limit(2800, [1800, 1200]) == [1600, 1200]
+    assert divide_limit(90, [1000, 10, 1000]) == [40, 10, 40]
+    assert divide_limit(7, [5, 5]) == [3, 4]
 
 
 def test_values_are_evenly_spread_with_both_ends() -> None:
-    assert evenly(4, 10) == [0, 3, 6, 9]
+    assert even_places(4, 10) == [0, 3, 6, 9]
     for count, n in itertools.product((2, 3, 8, 12, 30), (12, 20, 30, 61)):
-        places = evenly(count, n)
+        places = even_places(count, n)
         assert (places[0], places[-1], len(set(places))) == (0, n - 1, min(count, n))
         assert np.ptp(np.diff(places)) <= 1
 
@@ -88,15 +88,15 @@ def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> N
     strata = ["a"] * 50 + ["b"] * 5 + ["c"] * 2
     for seed in range(5):
         for count in range(1, len(strata) + 1):
-            chosen = spread(strata, count, seed)
+            chosen = stratified_sample(strata, count, seed)
             assert len(set(chosen)) == count
             assert chosen == sorted(chosen)
-            assert set(chosen) >= set(spread(strata, count - 1, seed))
+            assert set(chosen) >= set(stratified_sample(strata, count - 1, seed))
             taken = Counter(strata[at] for at in chosen)
             # No stratum has two more than another that has some left.
             left = [taken[name] for name in "abc" if taken[name] < strata.count(name)]
             assert not left or max(taken.values()) - min(left) <= 1
-    assert len({tuple(spread(strata, 3, seed)) for seed in range(20)}) > 10
+    assert len({tuple(stratified_sample(strata, 3, seed)) for seed in range(20)}) > 10
 
 
 def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
@@ -214,7 +214,7 @@ def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
     for n_clusters in (6, 9, 13, 14, 40):
         # Every sentence is moved alike, by a great deal: no flip but that of all of them differs as much.
         cells = np.random.default_rng(n_clusters).normal(0, 1e-3, (n_clusters, 5)) + 100 * np.arange(5.0)
-        found = trend.any_effect(cells, np.ones_like(cells))
+        found = trend.covariate_effect(cells, np.ones_like(cells))
         assert found.p == pytest.approx(smallest_flip_p(n_clusters), rel=0.01 if n_clusters <= MAX_EXACT else 3)
     for n_clusters, n_tests in ((6, 1), (6, 4), (6, 8), (7, 3), (7, 4), (9, 12), (9, 13)):
         p = smallest_flip_p(n_clusters)

@@ -95,13 +95,6 @@ def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: s
         assert module.adapt_settings(plain, capabilities) == plain
 
 
-def test_a_run_says_by_which_prompts_it_asked(drift: Run, detection: Run) -> None:
-    for run, names in ((drift, ["A", "B", "C"]), (detection, ["A"])):
-        assert list(run.manifest["design"]["prompts"]) == names
-        assert run.manifest["settings"]["prompts"] == ",".join(names)
-        assert list(run.observations["prompt"].unique()) == names
-
-
 # How much is asked.
 
 
@@ -111,12 +104,6 @@ def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
     cells = {prompt: rows[["w", "cluster"]].to_numpy().tolist() for prompt, rows in frame.groupby("prompt")}
     assert cells["A"] == cells["B"] == cells["C"]
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
-
-
-@pytest.mark.parametrize("limit", [1, 5, 90])
-def test_few_items_stay_few_whatever_the_number_of_prompts(limit: int) -> None:
-    """Three W values at least, by three prompts: never the whole set of 5,400."""
-    assert 3 <= dry_run(SPURIOUS, "toy", w="date", prompts="A,B,C", limit=limit).n_queries <= max(limit, 9)
 
 
 def test_a_limit_on_sentences_counts_dates_and_prompts() -> None:
@@ -278,15 +265,6 @@ def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> N
 
 
 # What is told.
-
-
-def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None:
-    for run, names, protocol in ((drift, "ABC", PAPER), (detection, "A", EXACT)):
-        page = run.report.read_text(encoding="utf-8")
-        for name in "ABC":
-            assert (f"Prompt {name}: " in page) == (name in names)
-        assert "&lt;mask&gt;" in page
-        assert f"<dd>{protocol}</dd>" in page
 
 
 def test_the_chat_template_is_asked_for_and_told() -> None:

@@ -22,7 +22,7 @@ from undertow import audits, data, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
-from undertow.metrics.covariate_association import correlate
+from undertow.metrics.covariate_association import measure_association
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
 from undertow.types import (
     BLANK,
@@ -112,7 +112,7 @@ def test_intervals_of_a_word_are_those_of_a_group_of_this_word_alone() -> None:
     evidence = observed(planted())
     row = audits.load("spurious-correlation").tables(evidence)["words"].set_index("word").loc["quokka"]
     alone = evidence.frame.assign(one=100 * special.softmax(planted(), axis=2)[:, :, 3].ravel())
-    for result in correlate(alone, ["one"], [], seed=0):
+    for result in measure_association(alone, ["one"], [], seed=0):
         name = {"mean_mass": "mean", "slope": "slope", "slope_log_odds": "log_odds_slope"}.get(result.measure)
         if name and result.group["pronoun"] == "one":
             ends = result.value, result.low, result.high

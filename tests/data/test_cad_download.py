@@ -15,12 +15,11 @@ from helpers.cad_table import COLUMNS, Row, row, table
 from helpers.file_refusal import refusal
 from helpers.published_site import Site, kept, serving
 from undertow.data.documents import cad as download
-from undertow.data.documents.cad import FULL, RECORD, SPLITS
+from undertow.data.documents.cad import FULL, SPLITS
 from undertow.data.documents.document_sources import load_documents
 
 MODULE, ARCHIVE = "undertow.data.documents.cad", "data.zip?download=1"
-DEV, FOLDER = "cad_v1_1_dev.tsv", "data/cad/cad_v1_1"
-NAMES = {f"cad/cad_v1_1/{name}" for name in (FULL, RECORD)}
+DEV = "cad_v1_1_dev.tsv"
 
 IDENTITY, AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
 
@@ -88,12 +87,8 @@ def pin(monkeypatch: pytest.MonkeyPatch, files: Mapping[str, bytes]) -> None:
 def site(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A server with the small files."""
     with serving(monkeypatch, MODULE, f"/{ARCHIVE}") as served:
-        give(served, files)
+        served.files[ARCHIVE] = packed(files)
         yield served
-
-
-def give(site: Site, files: Mapping[str, bytes]) -> None:
-    site.files[ARCHIVE] = packed(files)
 
 
 def sha256(content: bytes) -> str:
@@ -118,15 +113,10 @@ def test_the_files_are_fetched_once_and_kept(site: Site, files: dict[str, bytes]
     ]
     assert [document.text for document in first.training] == ["Tea is warm.", "Rain\n\nis wet.", "Old cooks are slow."]
     assert (first.name, first.source) == ("cad", "Vidgen et al. 2021 (CC BY 4.0), cad_v1_1.tsv")
-    record = f"{sha256(files[FULL])}  {FULL}\n".encode()
-    assert kept(cache) == {f"cad/cad_v1_1/{name}": content for name, content in ((FULL, files[FULL]), (RECORD, record))}
+    assert kept(cache) == {f"cad/cad_v1_1/{FULL}": files[FULL]}
     site.status = 500
     assert load_documents("cad") == first
     assert site.asked == [ARCHIVE]
-    site.status = 200
-    (cache / FOLDER / FULL).write_bytes(b"changed")
-    assert load_documents("cad") == first
-    assert (cache / FOLDER / FULL).read_bytes() == files[FULL]
     assert sha256(files[FULL]) in first.notes[-1]
     (tmp_path / FULL).write_bytes(files[FULL])
     own = load_documents(str(tmp_path / FULL))
@@ -193,30 +183,6 @@ def test_a_damaged_archive_and_one_of_other_files_are_refused_and_not_kept(
     assert kept(cache) == {}
     site.files[ARCHIVE] = whole
     assert len(load_documents("cad").evaluation) == 3
-
-
-def test_another_full_file_than_the_first_one_is_refused_until_the_record_is_deleted(
-    site: Site, files: dict[str, bytes], cache: Path
-) -> None:
-    first, before, record = load_documents("cad"), kept(cache), cache / FOLDER / RECORD
-    changed = files[FULL].replace(b"are slow\t", b"slow\t").replace(b"\tage\t", b"\tgender\t")
-    assert changed != files[FULL]
-    (cache / FOLDER / FULL).write_bytes(changed)
-    give(site, {**files, FULL: changed})
-    assert_cad_refused(download.SOURCE_URL, FULL, record)
-    assert len(site.asked) == 2
-    give(site, files)
-    assert load_documents("cad") == first
-    assert kept(cache) == before
-    give(site, {**files, FULL: changed})
-    record.unlink()
-    trusted = load_documents("cad")
-    assert {document.dimension for document in trusted.training} == {"", "gender"}
-    assert sha256(changed) in trusted.notes[-1]
-    for damage in (b"", b"changed", b"\xff\xfe"):
-        record.write_bytes(damage)
-        assert_cad_refused(record)
-        assert record.read_bytes() == damage
 
 
 def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:

@@ -260,7 +260,7 @@ def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, n
         # Of the whole table.
         ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "some sentences", ()),
         ("id,sentence,female\na,MASK left.,x\n", "'female'", ()),
-        ("id,sentence,percent_female\na,MASK left.,900\n", "own, a: percent_female", ()),
+        ("id,sentence,percent_female\na,MASK left.,900\n", "line 2: percent_female", ()),
     ],
 )  # fmt: skip
 def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, options: Words, tmp_path: Path) -> None:

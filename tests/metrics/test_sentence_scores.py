@@ -270,12 +270,6 @@ def test_every_w_list_is_a_detector_of_its_own() -> None:
     assert table["delta_warm"].tolist() == [10, 40]
 
 
-def test_scores_are_told_in_this_order() -> None:
-    assert score_names(["a", "b"]) == [
-        "delta_a", "delta_b", "total_variation", "jensen_shannon", "slope_a", "slope_b", "entropy", "entropy_plain"
-    ]  # fmt: skip
-
-
 def test_features_by_hand() -> None:
     table = scores(asked("s", [50, 50, 0], [100, 0, 0]), asked("t", [30, 60, 10], [30, 60, 10]))
     odds = [math.log((share + FEATURE_FLOOR) / (1 - share + FEATURE_FLOOR)) for share in (0.75, 0.25, 0)]
@@ -306,24 +300,3 @@ def test_scores_keep_their_bounds_and_agree_with_scipy(pairs: list[tuple[list[in
     np.testing.assert_allclose(table[each("shift")].sum(axis=1), 0, atol=1e-9)
     expected = [100 * jensenshannon(first, last, base=2) ** 2 for first, last in pairs]
     np.testing.assert_allclose(table["jensen_shannon"], expected, atol=1e-6)
-
-
-@settings(max_examples=10)
-@given(sentences, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(pairs: list[tuple[list[int], list[int]]], random: Any) -> None:
-    rows = [row for number, pair in enumerate(pairs) for row in asked(f"s{number}", *pair, [1, 2, 3])]
-    shuffled = random.sample(rows, len(rows))
-    expected = scores(rows)
-    pd.testing.assert_frame_equal(scores(shuffled).loc[expected.index], expected)
-
-
-@settings(max_examples=10)
-@given(sentences)
-def test_turning_the_ends_round_turns_the_shift_round_and_nothing_else(
-    pairs: list[tuple[list[int], list[int]]],
-) -> None:
-    there = scores(*(asked(f"s{number}", *pair) for number, pair in enumerate(pairs)))
-    back = scores(*(asked(f"s{number}", *reversed(pair)) for number, pair in enumerate(pairs)))
-    np.testing.assert_allclose(back[each("shift")], -there[each("shift")])
-    kept = ["total_variation", "jensen_shannon", "entropy", *each("delta"), *each("mean")]
-    np.testing.assert_allclose(back[kept], there[kept], atol=1e-9)

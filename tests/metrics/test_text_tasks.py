@@ -358,12 +358,6 @@ def test_bleu_and_meteor_of_one_pair_by_hand() -> None:
     assert only(found, "token_f1").value == pytest.approx(80.0)
 
 
-def test_bleu_of_a_short_answer_pays_for_its_brevity() -> None:
-    """Four words of eight: all n-grams there, times exp(1 - 8/4)."""
-    frame = table([{"document": "d", "gold": "a cat sat on the old red mat", "answer": "a cat sat on", "passage": "x"}])
-    assert only(told(frame, EXTRACTION), "bleu4").value == pytest.approx(100 * math.exp(-1))
-
-
 def test_the_copy_baseline_is_that_of_the_packages() -> None:
     passages = [
         "I say that women lack all sense tomorrow, too.",
@@ -386,12 +380,6 @@ def test_the_copy_baseline_is_that_of_the_packages() -> None:
     assert copy["exact_match"].value == 25.0
     assert copy["token_f1"].group["model"] == ""
     assert only(found, "token_f1").null_value == round(by_hand, 2)
-
-
-def test_rephrasing_has_no_random_spans_and_extraction_has() -> None:
-    for task, names in ((REPHRASING, {COPY}), (EXTRACTION, {COPY, RANDOM_SPAN})):
-        found = told(written(task), task)
-        assert {one.group["description_class"] for one in found if not one.group["model"]} - {ALL} == names
 
 
 def test_random_spans_are_as_good_as_over_all_places() -> None:

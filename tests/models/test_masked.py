@@ -27,7 +27,7 @@ from helpers.answering import (
 )
 from helpers.tiny_models import POSITIONS, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of
-from undertow.audits.shared.group_masses import masses_percent
+from undertow.audits.shared.group_probabilities import masses_percent
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from undertow.metrics import covariate_association, specification_detection
-from undertow.metrics.covariate_association import correlate
+from undertow.metrics.covariate_association import measure_association
 from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
 from undertow.runs.compare.resampling import groups_of
@@ -53,7 +53,7 @@ def masses(n: int, n_clusters: int, rng: np.random.Generator, slope: float = SLO
 
 
 def slopes_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
-    """Through `correlate`, as `spurious-correlation` calls it: for other sentences at these values."""
+    """Through `measure_association`, as `spurious-correlation` calls it: for other sentences at these values."""
     results = slopes(n, n_clusters, rng, 0.0)
     held = sum(one.extras["sentences_low"] <= SLOPE <= one.extras["sentences_high"] for one in results)
     return held, len(results)
@@ -74,7 +74,7 @@ def slopes(n: int, n_clusters: int, rng: np.random.Generator, of_values: float) 
             missing_reason="", other_words=0.0,
             female=(masses(size, n_clusters, rng) + rng.normal(0, of_values, (size, 1, N_W))).ravel(),
         )  # fmt: skip
-        found += [one for one in correlate(frame, ["female"], [], seed=done) if one.measure == "slope"]
+        found += [one for one in measure_association(frame, ["female"], [], seed=done) if one.measure == "slope"]
         done += size
     assert len(found) == n
     return found

@@ -96,10 +96,10 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def of_cells(y: Floats, x: Floats | None = None) -> trend.SentenceParts:
+def of_cells(y: Floats, x: Floats | None = None) -> trend.ClusterSummary:
     """Of three sentences, of which one goes another way."""
     cells = np.stack([y, y, y[::-1]])[None]
-    return trend.sentence_parts(at(y) if x is None else x, cells, np.ones_like(cells))
+    return trend.cluster_summary(at(y) if x is None else x, cells, np.ones_like(cells))
 
 
 def twelve(y: Floats) -> Floats:
@@ -126,7 +126,7 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "trend of y": lambda y: trend.trend(at(y), of_cells(y)),
     "trend on x": lambda y: trend.trend(twelve(y), of_cells(np.arange(12.0), twelve(y))),
     "trend of other values": lambda y: trend.trend_of_other_values(at(y), of_cells(y)),
-    "any effect": lambda y: trend.any_effect(np.outer([0.2, 0.5, -0.3, 1], y), np.ones((4, len(y)))),
+    "any effect": lambda y: trend.covariate_effect(np.outer([0.2, 0.5, -0.3, 1], y), np.ones((4, len(y)))),
     "influences": lambda y: cluster_errors.influence_variance(y, kinds(y)),
     "interval of a share": lambda y: [cluster_errors.share_interval(one, one, one) for one in y],
     "polynomial of y": lambda y: polynomial.fit_polynomial(at(y), y, 2),
@@ -197,7 +197,7 @@ def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
     y = np.array([[1.0, 5, 2, 4, 3, far]])
     long = np.concatenate([y[0], [2.0, 6, 1]])
     assert np.isnan(trend.trend(np.arange(9), of_cells(long)).p).all()
-    assert not trend.any_effect(np.tile(long, (6, 1)), np.ones((6, 9))).p < 0.05
+    assert not trend.covariate_effect(np.tile(long, (6, 1)), np.ones((6, 9))).p < 0.05
     sides = y.T, np.ones((6, 1))
     assert np.isnan(sign_flip.sign_flip_pvalues(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
     assert np.isnan(paired_differences.flip_p_values(np.array([1.0]), left(y[0]))).all()

@@ -151,9 +151,8 @@ class Archive:
         with zipfile.ZipFile(archive, "w") as opened:
             for name, content in files.items():
                 opened.writestr(f"data/{name}", content)
-        record = f"{sha256(files[cad.FULL])}  {cad.FULL}\n".encode()
         self.sent = archive.getvalue()
-        self.whole = {f"cad/cad_v1_1/{cad.FULL}": files[cad.FULL], f"cad/cad_v1_1/{cad.RECORD}": record}
+        self.whole = {f"cad/cad_v1_1/{cad.FULL}": files[cad.FULL]}
 
     def good(self, wire: Wire) -> bytes:
         return self.sent

@@ -81,7 +81,7 @@ def test_the_error_of_a_slope_over_sentences_is_the_cluster_robust_error(seed: i
     x = np.arange(n_w)
     y = rng(seed).normal(0, 3, (n_clusters, 1)) + rng(seed + 1).normal(0.5, 0.7, (n_clusters, 1)) * x
     y = y + rng(seed + 2).normal(0, 2, y.shape)
-    found = trend.sentence_parts(x, y[None], np.ones((1, *y.shape)))
+    found = trend.cluster_summary(x, y[None], np.ones((1, *y.shape)))
     fitted = sm.OLS(y.ravel(), sm.add_constant(np.tile(x, n_clusters))).fit()
     sandwich = cov_cluster(fitted, np.repeat(np.arange(n_clusters), n_w), use_correction=False)
     assert found.slope_variance[0] == pytest.approx(sandwich[1, 1] * n_clusters / (n_clusters - 1))
@@ -92,7 +92,7 @@ def test_a_trend_is_no_surer_than_where_its_noise_is_known(seed: int) -> None:
     x = np.arange(12.0)
     y = rng(seed).normal(0, 2, 12) + 0.3 * x
     white, spread = 4.0, 4.0 / ((x - x.mean()) ** 2).sum()
-    least = trend.trend(x, trend.SentenceParts(y[None], *np.array([[white], [spread], [1e9], [1e9]])))
+    least = trend.trend(x, trend.ClusterSummary(y[None], *np.array([[white], [spread], [1e9], [1e9]])))
     theirs = sm.GLS(y, sm.add_constant(x), sigma=white).fit(cov_type="fixed scale")
     assert least.slope[0] == pytest.approx(theirs.params[1])
     # Noise of the values may be there besides, so that the interval is no narrower.

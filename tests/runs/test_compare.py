@@ -22,7 +22,7 @@ from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_association import correlate
+from undertow.metrics.covariate_association import measure_association
 from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
 from undertow.runs.compare.compare_folders import compare as compare_folders
@@ -589,13 +589,13 @@ def test_margins_of_a_command_line() -> None:
 
 
 def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
-    """The slope of the differences is the difference of the slopes, and interval and p are those of `correlate` of the differences."""
+    """The slope of the differences is the difference of the slopes, and so are interval and p."""
     sides = drawn(10, 12, 4)
     of = compare(*sides, margin=0)
     frame = sides[0].observations.copy()
     for name in ("female", "male"):
         frame[name] = sides[1].observations[name] - sides[0].observations[name]
-    alone = correlate(frame, ["female", "male"], [("female", "male")], seed=0)
+    alone = measure_association(frame, ["female", "male"], [("female", "male")], seed=0)
     for measure, pronoun in (("slope", "female"), ("slope", "male"), ("slope_gap", "female-male")):
         found = difference(of, measure, pronoun)
         (expected,) = [one for one in alone if one.measure == measure and one.group["pronoun"] == pronoun]

@@ -22,7 +22,7 @@ from undertow.stats.regression.power_analysis import (
     spread_evenly,
     step_of,
 )
-from undertow.stats.regression.trend import SentenceParts, sentence_parts, trend
+from undertow.stats.regression.trend import ClusterSummary, cluster_summary, trend
 from undertow.types import Floats
 
 SHOWN = (4.7, 9.0, 4.8, 0.3)
@@ -46,7 +46,7 @@ def audits(along: Floats, n_sentences: int, noise: AssumedNoise, change: float, 
 def share_found(along: Floats, n_sentences: int, noise: AssumedNoise, change: float, n_audits: int) -> float:
     """The share of fresh audits that find a change by the deciding test."""
     y = audits(along, n_sentences, noise, change, n_audits)
-    return float(np.mean(trend(along, sentence_parts(along, y, np.ones_like(y))).p < 0.05))
+    return float(np.mean(trend(along, cluster_summary(along, y, np.ones_like(y))).p < 0.05))
 
 
 def assumed(kind: str, n_values: int = 30) -> AssumedNoise:
@@ -67,9 +67,9 @@ def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, 
     along, n_sentences = np.linspace(0, 1, n_values), 20
     noise = AssumedNoise(*KINDS[kind], step=1 / (n_values - 1))
     y = audits(along, n_sentences, noise, 0.0, 60)
-    parts = sentence_parts(along, y, np.ones_like(y))
+    parts = cluster_summary(along, y, np.ones_like(y))
     others = simulate_errors(along, noise.for_design(along, n_sentences), n_sentences, n_series=1000, seed=5)
-    one_each = [SentenceParts(*(getattr(parts, one.name)[[at]] for one in fields(parts))) for at in range(60)]
+    one_each = [ClusterSummary(*(getattr(parts, one.name)[[at]] for one in fields(parts))) for at in range(60)]
     shares = [detection_share(others, detectable_slope(along, one)) for one in one_each]
     assert np.mean(shares) == pytest.approx(0.8, abs=0.08)
 
@@ -129,21 +129,21 @@ def test_values_are_thinned_evenly_along_their_list() -> None:
     assert step_of(np.arange(30)[::-1]) == pytest.approx(1 / 29)
 
 
-def parts_of(noise: float, n_sentences: int = 10, n_values: int = 12) -> tuple[Floats, SentenceParts]:
+def parts_of(noise: float, n_sentences: int = 10, n_values: int = 12) -> tuple[Floats, ClusterSummary]:
     x = np.arange(float(n_values))
     y = noise * np.random.default_rng(3).standard_normal((1, n_sentences, n_values))
-    return x, sentence_parts(x, y, np.ones_like(y))
+    return x, cluster_summary(x, y, np.ones_like(y))
 
 
 def test_a_detectable_slope_goes_with_the_units_and_not_with_the_slope() -> None:
     x, parts = parts_of(2.0)
     slope = detectable_slope(x, parts)
-    assert detectable_slope(10 * x + 7, SentenceParts(
+    assert detectable_slope(10 * x + 7, ClusterSummary(
         parts.means, parts.white_variance, parts.slope_variance / 100, parts.df, parts.n_clusters
     )) == pytest.approx(slope / 10, rel=1e-6)  # fmt: skip
     _, twice = parts_of(4.0)
     assert detectable_slope(x, twice) == pytest.approx(2 * slope, rel=1e-6)
-    tilted = SentenceParts(parts.means + 5 * x, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters)
+    tilted = ClusterSummary(parts.means + 5 * x, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters)
     assert detectable_slope(x, tilted) == pytest.approx(slope, rel=1e-6)
     found = trend(x, parts)
     assert slope > float(found.high[0] - found.low[0]) / 2

@@ -18,10 +18,10 @@ from helpers.sampled_cases import briefly
 from undertow.stats.regression import trend as room
 from undertow.stats.regression.trend import (
     AUTOCORRELATIONS,
-    SentenceParts,
-    any_effect,
+    ClusterSummary,
+    cluster_summary,
+    covariate_effect,
     effect_sd,
-    sentence_parts,
     trend,
     trend_of_other_values,
 )
@@ -42,10 +42,10 @@ def crossed(seed: int = 0, shape: tuple[int, ...] = (7, 10), slopes: float = 0.4
     return found
 
 
-def parts_of(y: Floats, x: Floats | None = None) -> SentenceParts:
+def parts_of(y: Floats, x: Floats | None = None) -> ClusterSummary:
     """Of a balanced design with one observation in each cell."""
     at = np.arange(y.shape[-1], dtype=np.float64) if x is None else x
-    return sentence_parts(at, y, np.ones_like(y))
+    return cluster_summary(at, y, np.ones_like(y))
 
 
 # What the sentences say.
@@ -78,7 +78,7 @@ def test_white_noise_is_the_residual_of_sentences_lines_and_values() -> None:
 def test_cells_with_several_observations_and_without_any() -> None:
     """By hand: two sentences at three values; a cell of two observations, and one that is empty."""
     sums, counts = np.array([[[2.0, 2, 3], [8, 4, 0]]]), np.array([[[1.0, 1, 1], [2, 1, 0]]])
-    found = sentence_parts([0, 1, 2], sums, counts)
+    found = cluster_summary([0, 1, 2], sums, counts)
     assert found.means[0].tolist() == pytest.approx([10 / 3, 3, 3])
     # How far the first sentence moves each mean: (2 - 10/3) / 3, (2 - 3) / 2, 0; the slope weighs them -1/2, 0, 1/2.
     influence = (2 - 10 / 3) / 3 * -0.5
@@ -90,14 +90,14 @@ def test_a_sentence_without_observations_is_none() -> None:
     y = crossed()
     padded, counts = np.vstack([y, np.zeros((3, 10))]), np.ones((10, 10))
     counts[7:] = 0
-    with_empty, without = sentence_parts(np.arange(10), padded[None], counts[None]), parts_of(y[None])
+    with_empty, without = cluster_summary(np.arange(10), padded[None], counts[None]), parts_of(y[None])
     for name in ("means", "white_variance", "slope_variance", "df", "n_clusters"):
         assert getattr(with_empty, name) == pytest.approx(getattr(without, name))
 
 
 def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="no observation"):
-        sentence_parts([0, 1], np.ones((2, 2)), [[1, 0], [1, 0]])
+        cluster_summary([0, 1], np.ones((2, 2)), [[1, 0], [1, 0]])
     with pytest.raises(ValueError, match="equal"):
         trend([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 8], parts_of(crossed()[None]))
 
@@ -105,12 +105,12 @@ def test_wrong_shapes_are_refused() -> None:
 # A trend.
 
 
-def known(means: Floats, white: float, df: float = 1e6) -> SentenceParts:
+def known(means: Floats, white: float, df: float = 1e6) -> ClusterSummary:
     """Series whose sentences leave white noise of a known variance in each mean."""
     n_series, n_values = means.shape
     x = np.arange(n_values) - (n_values - 1) / 2
     each = np.ones(n_series)
-    return SentenceParts(means, white * each, white / (x @ x) * each, df * each, each * (df + 1))
+    return ClusterSummary(means, white * each, white / (x @ x) * each, df * each, each * (df + 1))
 
 
 @pytest.mark.parametrize("n_values", [9, 31])
@@ -352,8 +352,8 @@ def test_the_p_of_any_effect_by_enumeration() -> None:
     expected = np.mean(np.array(sizes) >= sizes[0] * (1 - 1e-9))
     assert len(sizes) == 64
     assert 2 / 64 < expected < 0.5
-    assert any_effect(y, np.ones_like(y)).p == pytest.approx(expected)
-    planted = any_effect(y + np.array([40.0, 0, -40]), np.ones_like(y))
+    assert covariate_effect(y, np.ones_like(y)).p == pytest.approx(expected)
+    planted = covariate_effect(y + np.array([40.0, 0, -40]), np.ones_like(y))
     assert planted.p == 2 / 64, "no five sentences can have less than 2 of 32"
 
 
@@ -379,12 +379,12 @@ def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
     error = math.sqrt(6 / 7 * np.sum((squares - squares.mean()) ** 2))
     kurtosis = stats.kurtosis(squares, bias=False) + 3
     df = min(2 * 7 / (kurtosis - 4 / 6), 6)
-    found = any_effect(y, np.ones_like(y))
+    found = covariate_effect(y, np.ones_like(y))
     half = stats.t.ppf(0.975, df) * error / found.sd**2
     assert found.p == 2 / 2**7
     assert found.sd == effect_sd(y, np.ones_like(y))
     assert (found.low, found.high) == pytest.approx((found.sd * math.exp(-half / 2), found.sd * math.exp(half / 2)))
-    none = any_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
+    none = covariate_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
     assert none.p > 0.05
     assert none.low == 0 <= none.sd < none.high
 
@@ -394,23 +394,23 @@ def test_effects_keep_their_level_and_their_interval() -> None:
     draws, effects = rng(5), 0.5 * np.array([1.0, -1, 1, -1, 1, -1, 1, -1, 1, -1])
     p, held = [], []
     for y in simulated("slopes", 10, draws, 400, 8):
-        p.append(any_effect(y, np.ones_like(y)).p)
-        found = any_effect(y + effects, np.ones_like(y))
+        p.append(covariate_effect(y, np.ones_like(y)).p)
+        found = covariate_effect(y + effects, np.ones_like(y))
         held.append(found.low <= effects.std(ddof=1) <= found.high)
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
     assert np.mean(held) >= 0.93 - 2 * math.sqrt(0.07 * 0.93 / 400)
 
 
 def test_what_tells_no_effect() -> None:
-    flat = any_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
+    flat = covariate_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
     assert (flat.sd, flat.p) == (0.0, 1.0)
     for shape in ((2, 4), (1, 4), (6, 1)):
-        assert math.isnan(any_effect(np.ones(shape), np.ones(shape)).p)
+        assert math.isnan(covariate_effect(np.ones(shape), np.ones(shape)).p)
     assert effect_sd(np.array([[0.0, 2], [0, 2]]), np.ones((2, 2))) == pytest.approx(math.sqrt(2))
     assert math.isnan(effect_sd(np.ones((1, 3)), np.ones((1, 3))))
     empty = np.ones((6, 3))
     empty[:, 1] = 0
-    assert math.isnan(any_effect(empty, empty).sd)
+    assert math.isnan(covariate_effect(empty, empty).sd)
 
 
 def test_a_parts_field_that_is_unknown_leaves_everything_open() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tools.validity.drift import AT_ONCE, NOISES, TREND_SDS, _t_p, audits
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
-from undertow.stats.regression.trend import SentenceParts, sentence_parts, trend
+from undertow.stats.regression.trend import ClusterSummary, cluster_summary, trend
 from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
 
 VALUES, SENTENCES = (8, 12, 20, 30, 60), (6, 8, 20, 60)
@@ -63,7 +63,7 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
         shape = min(AT_ONCE, n_audits - start), n_sentences, n_values
         (first, at_first), (second, at_second) = audits(noise, shape, rng), audits(noise, shape, rng)
         y, of_values = second - first, at_second - at_first
-        parts = sentence_parts(x, y, np.ones_like(y))
+        parts = cluster_summary(x, y, np.ones_like(y))
         null, inner = trend(x, parts), trend(x, parts, level=0.9)
         off = parts.means - parts.means.mean(axis=1, keepdims=True)
         planted = TREND_SDS * off.std() / x.std()
@@ -93,9 +93,9 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
     return Cell(slope, outside, mean, here, power, t_power, equivalent, alike, beyond)
 
 
-def _moved(parts: SentenceParts, by: np.ndarray) -> SentenceParts:
+def _moved(parts: ClusterSummary, by: np.ndarray) -> ClusterSummary:
     """The same noise around another line."""
-    return SentenceParts(parts.means + by, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters)
+    return ClusterSummary(parts.means + by, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters)
 
 
 def _misses(truth: float | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def runs_with_a_false_claim(noise: str, n_sentences: int, n_runs: int, seed: int
         rest, gap = -masses.sum(axis=1, keepdims=True), masses[:, :1] - masses[:, 1:]
         y = np.concatenate([masses, rest, gap], axis=1)
         differences = np.concatenate([y[second] - y[first] for first, second in pairs])
-        p = trend(x, sentence_parts(x, differences, np.ones_like(differences))).p
+        p = trend(x, cluster_summary(x, differences, np.ones_like(differences))).p
         slopes += bool((benjamini_hochberg(p) < 0.05).any())
         of_masses = np.concatenate([y[second, :-1] - y[first, :-1] for first, second in pairs])
         p_means = paired_errors(of_masses.mean(axis=(1, 2)), [_left(of_masses)], seed=run).p

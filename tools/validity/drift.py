@@ -14,7 +14,13 @@ from scipy import stats
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
 from undertow.stats.cluster_errors import influence_variance, share_interval
-from undertow.stats.regression.trend import SentenceParts, any_effect, sentence_parts, trend, trend_of_other_values
+from undertow.stats.regression.trend import (
+    ClusterSummary,
+    cluster_summary,
+    covariate_effect,
+    trend,
+    trend_of_other_values,
+)
 
 NOISES = (
     "independent", "sentences", "values", "AR .3", "AR .5", "AR .8", "AR .95", "random walk", "slopes", "skewed", "skewed slopes",
@@ -99,11 +105,11 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
     effects: list[float] = []
     for start in range(0, n_audits, AT_ONCE):
         y, of_values = audits(noise, (min(AT_ONCE, n_audits - start), n_sentences, n_values), rng)
-        parts = sentence_parts(x, y, np.ones_like(y))
+        parts = cluster_summary(x, y, np.ones_like(y))
         null = trend(x, parts)
         off = parts.means - parts.means.mean(axis=1, keepdims=True)
         planted = TREND_SDS * off.std() / x.std()
-        tilted = SentenceParts(
+        tilted = ClusterSummary(
             parts.means + planted * x, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters
         )
         _, _, p_others = trend_of_other_values(x, parts)
@@ -119,7 +125,7 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
             )
         )
         if enough and len(effects) < n_audits // 10:
-            effects += [any_effect(one, np.ones_like(one), seed=start).p for one in y[: AT_ONCE // 5]]
+            effects += [covariate_effect(one, np.ones_like(one), seed=start).p for one in y[: AT_ONCE // 5]]
     p, p_planted, p_t, outside, p_others, shared = (np.concatenate(column) for column in zip(*rows, strict=True))
     told = enough and bool(np.isfinite(p).all())
     return Cell(
@@ -152,7 +158,7 @@ def runs_with_a_false_claim(noise: str, n_sentences: int, n_models: int, n_runs:
         # A third group takes what two leave, and the gap of two is tested too: four tests of a model, as in an audit.
         y = np.concatenate([groups, -groups.sum(axis=1, keepdims=True), groups[:, :1] - groups[:, 1:2]], axis=1)
         y = y.reshape(-1, n_sentences, USUAL_VALUES)
-        p = trend(x, sentence_parts(x, y, np.ones_like(y))).p
+        p = trend(x, cluster_summary(x, y, np.ones_like(y))).p
         false += bool((benjamini_hochberg(p) < 0.05).any())
     return false / n_runs
 

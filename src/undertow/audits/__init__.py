@@ -28,11 +28,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Audit:
-    """Load an audit by name.
-
-    Raises:
-        UndertowError: there is no such audit.
-    """
+    """Load an audit by name."""
     if name in AUDITS:
         return _create(f"{__name__}.{AUDITS[name]}")
     if name not in names():

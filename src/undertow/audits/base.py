@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
 from undertow.report.model import ReportText
@@ -20,8 +20,24 @@ if TYPE_CHECKING:
 EXACT, PAPER = "exact", "paper"
 """Protocols: the full softmax gathered for every listed form, or what the papers read (top 5, unnormalised)."""
 
+T = TypeVar("T")
 ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
 """Yields lists of items and receives their scores, so that later items can depend on earlier answers."""
+
+
+def option(default: T, description: str) -> T:
+    """A field of an audit's `Settings`, with what `--help` says of it."""
+    return field(default=default, metadata={"help": description})
+
+
+def split_names(given: str, known: Sequence[str], name: str) -> list[str]:
+    """The names of a comma-separated option, each once."""
+    names = list(dict.fromkeys(one.strip() for one in given.split(",") if one.strip()))
+    strange = [one for one in names if one not in known]
+    if strange or not names:
+        what = f"{strange[0]!r} is unknown" if strange else "is empty"
+        raise UndertowError(f"--{name} {given!r}: {what}; use {', '.join(known)}")
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +75,7 @@ class Audit(ABC):
     Attributes:
         name: what users call it.
         summary: one line for `undertow list audits`.
-        Settings: frozen dataclass of the audit's own options, all with defaults; each field's metadata has `help`.
+        Settings: frozen dataclass of the audit's own options, all of them `option`s.
         protocols: protocols that it supports, the default first.
         adaptive: whether later items depend on the answers to earlier ones; such an audit defines `max_items`.
         limit_help: what `--limit` counts; "" for the general text.

@@ -11,24 +11,20 @@ zeros is a measurement.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from undertow._files import TooLargeError, csv_value, first_line, is_plain_file, parse_json, read_parquet
+from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
 from undertow.audits.shared.recorded_covariates import axis_of
+from undertow.data import tables
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS
-from undertow.data.text_files import repeated, separator
+from undertow.data.text_files import repeated
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -36,17 +32,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("model", "w_name", "w_index", "w")
 OPTIONAL = (
-    "prompt",
-    "challenge",
-    "text",
-    "cluster",
-    "text_index",
-    "item",
-    "other_words",
-    "missing_reason",
-    "w_value",
-    "unit",
-)
+    "prompt", "challenge", "text", "cluster", "text_index", "item", "other_words", "missing_reason", "w_value", "unit",
+)  # fmt: skip
 KNOWN_GROUPS = ("female", "male", "neutral")
 MARK = "group:"
 """Begins the column of a word group of any name."""
@@ -62,14 +49,9 @@ ROUNDING_PERCENT = 0.6
 MAX_INDEX = 10**9
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
-MAX_BYTES = 512 * 2**20
-"""Of a table, unpacked; of a Parquet file, of its values."""
-MAX_CELLS, MAX_LINE_CELLS = 50_000_000, 10_000_000
-"""Of a Parquet file, and of one of lines, which take longer to parse."""
-MAX_COLUMNS, MAX_LINES, MAX_LINE_CHARS = 10_000, 5_000_000, 2**20
-"""Of a table; the signs of a row are counted before it is split into cells."""
+MAX_BYTES, MAX_CELLS = 512 * 2**20, 50_000_000
+"""Of a table, unpacked; values of a Parquet file."""
 MAX_NAMED = 8
-TOO_MANY = "leave out columns that are not used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +71,7 @@ class Table:
     index: frozenset[str] = frozenset()
 
     def check_columns(self, required: Sequence[str]) -> None:
-        """Refuse a table that lacks one of these columns, or has no rows.
-
-        Raises:
-            UndertowError: it does; names the column.
-        """
+        """Refuse a table that lacks one of these columns, or has no rows."""
         lacking = [name for name in required if name not in self.cells.columns]
         if lacking:
             raise UndertowError(
@@ -103,11 +81,24 @@ class Table:
         if self.cells.empty:
             raise UndertowError(f"{self.path}: holds no rows; there is nothing to measure")
 
+    def column(self, name: str, default: str) -> pd.Series[str]:
+        """A column, or one of the default where the table lacks it."""
+        return self.cells[name] if name in self.cells else pd.Series(default, index=self.cells.index, dtype=str)
+
     def raise_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
         """Say what is wrong with the first of the wrong rows, if there are any."""
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
+
+    def check_repeats(self, frame: pd.DataFrame, keys: list[str], what: str) -> None:
+        """Refuse a row that has the same keys as one before."""
+
+        def repeats(row: int) -> str:
+            same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
+            return f"repeats the {what} of {self.places[int(np.flatnonzero(same)[0])]}; give each once"
+
+        self.raise_first(frame.duplicated(keys), repeats)
 
     def raise_two_clusters(self, units: pd.Series[str], clusters: pd.Series[str], unit: str) -> None:
         """Refuse a unit, called `unit` with its name in it, that stands in two clusters."""
@@ -121,44 +112,39 @@ class Table:
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read.
-
-    Raises:
-        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
-    """
+    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read."""
     table = read_cells(path)
-    columns = list(table.cells.columns)
     table.check_columns(REQUIRED)
+    columns = list(table.cells.columns)
     others = [name for name in columns if name not in REQUIRED + OPTIONAL]
-    listed = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
-    read = listed if len(listed) > 1 else others
-    column_of = {name.removeprefix(MARK): name for name in read}
-    if not column_of:
+    marked = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
+    read = marked if len(marked) > 1 else others
+    if not read:
         raise UndertowError(f"{path}: has no column of masses; add one for each word group")
-    if len(column_of) < len(read):
-        twice = repeated([name.removeprefix(MARK) for name in read])
+    groups = [name.removeprefix(MARK) for name in read]
+    twice = repeated(groups)
+    if twice is not None:
         raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
-    groups = list(column_of)
     check_index(table, read)
     check_reserved_names(path, groups)
     frame = _factors(table)
-    given = {name: column for name, column in [*column_of.items(), ("other_words", "other_words")] if column in columns}
-    masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
+    sources = dict(zip(groups, read, strict=True)) | (
+        {"other_words": "other_words"} if "other_words" in columns else {}
+    )
+    masses = pd.DataFrame({name: mass_column(table, column) for name, column in sources.items()})
     (percents,), unit = to_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is missing.
-    empty = frame[groups].isna().all(axis=1).to_numpy()
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
     frame["other_words"] = percents["other_words"] if "other_words" in columns else left
-    missing_reason = (
-        table.cells["missing_reason"].str.strip() if "missing_reason" in columns else pd.Series("", index=frame.index)
-    )
-    said = missing_reason.mask(missing_reason.isin(NO_VALUE), "")
+    said = table.column("missing_reason", "").str.strip()
+    said = said.mask(said.isin(NO_VALUE), "")
+    empty = frame[groups].isna().all(axis=1).to_numpy()
     frame["missing_reason"] = np.where((said == "") & empty, "the recorded table has no value", said)
     frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
     notes = [reading_note(groups, unit), *unread_note([name for name in others if name not in read])]
-    if len(listed) < 2:
+    if len(marked) < 2:
         notes[0] += (
             f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
         )
@@ -181,11 +167,7 @@ def unread_note(columns: Sequence[str]) -> list[str]:
 
 
 def check_index(table: Table, groups: Iterable[str]) -> None:
-    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything.
-
-    Raises:
-        UndertowError: there is one; names it.
-    """
+    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything."""
     named = next((name for name in groups if name in table.index), None)
     if named is not None:
         raise UndertowError(
@@ -194,11 +176,7 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
 
 
 def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
-    """Refuse a word group that is called like a column of the observations, as challenge sets do.
-
-    Raises:
-        UndertowError: there is one; names it.
-    """
+    """Refuse a word group that is called like a column of the observations, as challenge sets do."""
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(
@@ -206,24 +184,15 @@ def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
         )
 
 
-def read_cells(path: Path, *, literal_tabs: bool = False) -> Table:
-    """The cells of a file, whatever they mean.
-
-    Args:
-        path: CSV, TSV or Parquet.
-        literal_tabs: whether quotes of a TSV file are letters like others.
-
-    Raises:
-        UndertowError: the file cannot be read, or has two columns of one name.
-    """
+def read_cells(path: Path) -> Table:
+    """The cells of a CSV, TSV or Parquet file, whatever they mean."""
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-    try:
-        return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path, literal_tabs=literal_tabs)
-    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
-        raise UndertowError(
-            f"{path}: is not a table that can be read ({first_line(error)}); use CSV, TSV or Parquet"
-        ) from error
+    if path.name.endswith(".parquet"):
+        return _read_parquet(path)
+    columns, rows = tables.read_cells(path, MAX_BYTES)
+    cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
+    return Table(path, cells, [f"line {line}" for line, _ in rows])
 
 
 def _read_parquet(path: Path) -> Table:
@@ -239,10 +208,11 @@ def _read_parquet(path: Path) -> Table:
     def check(schema: pa.Schema) -> None:
         nonlocal index
         index = _index_of(schema.metadata)
-        _check_header(path, schema.names)
+        twice = repeated(schema.names)
+        if twice is not None:
+            raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:
-            inner = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
-            if pa.types.is_nested(inner):
+            if pa.types.is_nested(one.type.value_type if pa.types.is_dictionary(one.type) else one.type):
                 raise UndertowError(
                     f"{path}: column {one.name!r} holds lists or tables; give each cell one text or number, or leave the column out"
                 )
@@ -255,9 +225,9 @@ def _read_parquet(path: Path) -> Table:
             for name in names
         }
     except TooLargeError as error:
-        raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
+        raise UndertowError(f"{path}: {error}; leave out columns that are not used") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UndertowError(f"{path}: is not a Parquet file that can be read ({first_line(error)})") from error
     cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
     read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
     for name in names:
@@ -286,15 +256,6 @@ def _as_text(cells: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string()).take(encoded.indices).fill_null("")
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    """Refuse too many columns, and two of one name, before anything is made of them."""
-    if len(names) > MAX_COLUMNS:
-        raise UndertowError(f"{path}: has {len(names):,} columns, and at most {MAX_COLUMNS:,} are read; {TOO_MANY}")
-    twice = repeated(names)
-    if twice is not None:
-        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
-
-
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
     """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
     try:
@@ -303,57 +264,6 @@ def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
         return frozenset()
     names = noted.get("index_columns") if isinstance(noted, dict) else None
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
-
-
-def _read_lines(path: Path, *, literal_tabs: bool) -> Table:
-    """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
-    is_tabbed = path.name.lower().removesuffix(".gz").endswith(".tsv")
-    rows: list[list[str]] = []
-    places: list[str] = []
-    lines = _lines(path, _read_text(path))
-    first = next(lines, "")
-    quoting: Any = csv.QUOTE_NONE if is_tabbed and literal_tabs else csv.QUOTE_MINIMAL
-    reader = csv.reader(
-        chain([first], lines), strict=True, delimiter="\t" if is_tabbed else separator(first), quoting=quoting
-    )
-    header = [(name if is_tabbed else csv_value(name)).strip() for name in next(filter(None, reader), [])]
-    _check_header(path, header)
-    for row in reader:
-        if not row:
-            continue
-        if len(row) != len(header):
-            raise UndertowError(
-                f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
-            )
-        rows.append(row if is_tabbed else list(map(csv_value, row)))
-        places.append(f"line {reader.line_num}")
-        if len(rows) * len(header) > MAX_LINE_CELLS:
-            raise UndertowError(
-                f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
-            )
-    return Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARS + 1), ""), 1):
-        if number > MAX_LINES:
-            raise UndertowError(f"{path}: has more than {MAX_LINES:,} lines, which is all that is read; leave out some")
-        if len(line) > MAX_LINE_CHARS:
-            raise UndertowError(
-                f"{path}, line {number}: is longer than {MAX_LINE_CHARS:,} letters, which is all that is read; leave out columns"
-            )
-        if "\0" in line:  # two names that differ in it alone would be one name to numpy
-            raise UndertowError(f"{path}, line {number}: holds a zero byte; save the table as plain text")
-        yield line
-
-
-def _read_text(path: Path) -> TextIO:
-    """A table as text, unpacked if it is packed."""
-    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
-    return io.StringIO(content.decode("utf-8-sig"), newline="")
 
 
 def _factors(table: Table) -> pd.DataFrame:
@@ -366,12 +276,12 @@ def _factors(table: Table) -> pd.DataFrame:
     for name in ("model", "w_name"):
         said = f"{name} is empty; name it in every row"
         table.raise_first(cells[name].str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
-    sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
+    sentence = next((name for name in ("cluster", "text_index", "text") if name in cells), None)
     frame = pd.DataFrame(
         {
             "model": cells["model"],
-            "challenge": cells["challenge"] if "challenge" in cells.columns else "recorded",
-            "prompt": cells["prompt"] if "prompt" in cells.columns else "",
+            "challenge": table.column("challenge", "recorded"),
+            "prompt": table.column("prompt", ""),
             "w_name": cells["w_name"],
             "w_index": index.astype(np.int64),
             "w_value": np.nan,
@@ -379,25 +289,9 @@ def _factors(table: Table) -> pd.DataFrame:
             "cluster": cells[sentence] if sentence else np.arange(len(cells)).astype(str),
         }
     )
-    if "text" in cells.columns:
+    if "text" in cells:
         frame["text"] = cells["text"]
-    _check_values(table, frame)
-    frame["w_value"] = axis_of(frame, _given_axis(table, frame))
-    of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
-    names = [name for name in ("text_index", "text") if name in cells.columns]
-    if sentence == "cluster" and names and frame.duplicated(of_cell).any():
-        # Several sentences of a cluster stand beside one W.
-        frame["sentence"] = cells[names[0]]
-    of_sentence = [name for name in ("cluster", "sentence") if name in frame]
-    if sentence:
-        _check_repeats(table, frame, [*of_cell[:-1], *of_sentence])
-    keys = ["challenge", "model", "prompt", "w_name", "w", *of_sentence]
-    frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
-    return frame
-
-
-def _check_values(table: Table, frame: pd.DataFrame) -> None:
-    """One index, one W value: else the order that the slope is taken over is not known."""
+    # One index, one W value: else the order that the slope is taken over is not known.
     firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
     table.raise_first(
         firsts != frame["w"],
@@ -406,13 +300,23 @@ def _check_values(table: Table, frame: pd.DataFrame) -> None:
             "one index must mean one value"
         ),
     )
+    frame["w_value"] = axis_of(frame, _given_axis(table, frame))
+    of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
+    names = [name for name in ("text_index", "text") if name in cells]
+    if sentence == "cluster" and names and frame.duplicated(of_cell).any():
+        # Several sentences of a cluster stand beside one W.
+        frame["sentence"] = cells[names[0]]
+        of_cell.append("sentence")
+    if sentence:
+        table.check_repeats(frame, of_cell, "sentence and W")
+    keys = ["challenge", "model", "prompt", "w_name", "w", *of_cell[5:]]
+    frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
+    return frame
 
 
 def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
     """The column `w_value`; NaN in every row of a W list that has none."""
-    if "w_value" not in table.cells.columns:
-        return pd.Series(np.nan, index=frame.index)
-    text = table.cells["w_value"].str.strip()
+    text = table.column("w_value", "").str.strip()
     empty = text.isin(NO_VALUE)
     given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
     table.raise_first(
@@ -430,21 +334,8 @@ def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
     return given
 
 
-def _check_repeats(table: Table, frame: pd.DataFrame, keys: list[str]) -> None:
-    def repeats(row: int) -> str:
-        same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
-        first = int(np.flatnonzero(same.to_numpy())[0])
-        return f"repeats the sentence and W of {table.places[first]}; give each once"
-
-    table.raise_first(frame.duplicated(keys), repeats)
-
-
 def mass_column(table: Table, column: str) -> pd.Series[float]:
-    """A column of masses, in the unit that it has; NaN where a cell is empty.
-
-    Raises:
-        UndertowError: a cell is no number from 0 to 100; names its line.
-    """
+    """A column of masses, in the unit that it has; NaN where a cell is empty."""
     text = table.cells[column].str.strip()
     empty = text.isin(NO_VALUE)
     values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
@@ -489,11 +380,7 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:
-    """Refuse masses that add up to more than 100 percent.
-
-    Raises:
-        UndertowError: names the first such line.
-    """
+    """Refuse masses that add up to more than 100 percent."""
     sums = masses.sum(axis=1)
     table.raise_first(
         sums > 100 + ROUNDING_PERCENT,

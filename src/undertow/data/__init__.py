@@ -1,4 +1,7 @@
-"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model."""
+"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model.
+
+A name, option or file that is not what it should be raises `UndertowError`, which names the file and its line or key.
+"""
 
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet
 from undertow.data.documents.document_sources import (

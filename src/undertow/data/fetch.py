@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import http.client
 import ssl
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from http.client import HTTPMessage
 from importlib.metadata import version
+from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
+
+from undertow.errors import UndertowError
 
 SILENT_S = 30.0
 """Seconds without data until a download fails."""
@@ -27,11 +31,7 @@ class DownloadError(Exception):
 
 
 def download(url: str, max_bytes: int) -> bytes:
-    """Download a file; returns `max_bytes` + 1 bytes of a longer one.
-
-    Raises:
-        DownloadError: the download is not complete.
-    """
+    """Download a file; returns `max_bytes` + 1 bytes of a longer one."""
     # Some sites refuse the default user agents of Python.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
     content, end = bytearray(), time.monotonic() + WHOLE_S
@@ -52,6 +52,20 @@ def download(url: str, max_bytes: int) -> bytes:
     return bytes(content[: max_bytes + 1])
 
 
+def keep(content: bytes, path: Path) -> None:
+    """Write a downloaded file into the cache, whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+            part = Path(aside) / path.name
+            part.write_bytes(content)
+            part.replace(path)
+    except OSError as error:
+        raise UndertowError(
+            f"{path}: cannot be kept there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
+        ) from error
+
+
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     """Follow redirects to https only, unless the first address was http."""
 
@@ -70,13 +84,12 @@ def _reason(error: Exception) -> str:
         return cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
-    for kind, reason in (
-        (TimeoutError, "the server sent nothing for too long"),
-        (http.client.RemoteDisconnected, "the server closed the connection"),
-        (http.client.IncompleteRead, "it was cut short"),
-    ):
-        if isinstance(cause, kind):
-            return reason
     if str(cause).startswith("Tunnel connection failed"):
         return "the proxy refuses the connection"
-    return getattr(cause, "strerror", None) or f"its response is not HTTP: {type(cause).__name__}"
+    known = {
+        TimeoutError: "the server sent nothing for too long",
+        http.client.RemoteDisconnected: "the server closed the connection",
+        http.client.IncompleteRead: "it was cut short",
+    }
+    of_kind = next((reason for kind, reason in known.items() if isinstance(cause, kind)), "")
+    return of_kind or getattr(cause, "strerror", None) or f"its response is not HTTP: {type(cause).__name__}"

@@ -6,19 +6,17 @@ Modeling Tasks" (AAAI), appendices A.1 and B.2.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter
 
 from undertow._schemas import Schema, Text, check
 from undertow.data.sentences.sentence_set import PRONOUNS
 from undertow.data.templates.challenge_file import word_lists
-from undertow.data.text_files import closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
@@ -42,11 +40,7 @@ class Prompt:
     mask: str = MASK
 
     def around(self, query: ClozeQuery) -> str:
-        """The prompt with a sentence in it.
-
-        Raises:
-            UndertowError: the sentence has several blanks.
-        """
+        """The prompt with a sentence in it."""
         return self.text.replace(HOLE, masked(query, self.mask))
 
 
@@ -95,11 +89,7 @@ class AnswerMode:
     chat: bool = False
 
     def items(self, items: Sequence[Item], words: Mapping[str, Sequence[str]]) -> list[Item]:
-        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers.
-
-        Raises:
-            UndertowError: a sentence has several blanks.
-        """
+        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers."""
         options = tuple(Option(group, (word,)) for group, forms in words.items() for word in forms)
         return [self._item(item, prompt, options) for prompt in self.prompts for item in items]
 
@@ -118,22 +108,14 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
     Args:
         names: for example `A,B,mine.toml`.
         mask: what marks the blank, instead of each prompt's own.
-
-    Raises:
-        UndertowError: there is no such prompt, or a file is not what it should be.
     """
-    published = _prompts(
-        tomllib.loads(
-            resources.files("undertow.data").joinpath("resources", "prompts.toml").read_text(encoding="utf-8")
-        ),
-        "prompts",
-    )
+    published = _prompts(RESOURCES / "prompts.toml")
     if mask and not mask.strip():
         raise UndertowError(f"mask {mask!r} marks nothing; give the text that stands in the blank, such as {MASK}")
     chosen: list[Prompt] = []
     for name in filter(None, map(str.strip, names.split(","))):
         if name.endswith(".toml"):
-            chosen += _prompts(read_toml(Path(name)), name).values()
+            chosen += _prompts(Path(name)).values()
         elif name in published:
             chosen.append(published[name])
         else:
@@ -149,19 +131,17 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 
 
-def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
-    return {name: Prompt(name, entry.text, entry.mask) for name, entry in check(_FILE, table, where).items()}
+def _prompts(path: Path) -> dict[str, Prompt]:
+    entries = check(_FILE, read_toml(path), str(path))
+    return {name: Prompt(name, entry.text, entry.mask) for name, entry in entries.items()}
 
 
 def masked(query: ClozeQuery, mask: str) -> str:
     """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
 
-        pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
-                                      ^    ^-- was, as with the first: groups share this word
-                                      +------- <mask>: no two groups share a word here
-
-    Raises:
-        UndertowError: it has several blanks.
+    pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
+                                  ^    ^-- was, as with the first: groups share this word
+                                  +------- <mask>: no two groups share a word here
     """
     fills = list(query.options[0].fills)
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]

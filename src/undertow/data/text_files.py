@@ -11,19 +11,17 @@ from typing import Any
 from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError, closest
 
-__all__ = ["closest", "number_between", "read_text", "read_toml", "repeated", "separator"]
+__all__ = ["RESOURCES", "closest", "is_yes", "number_between", "read_text", "read_toml", "repeated", "separator"]
 
+RESOURCES = Path(__file__).with_name("resources")
+"""Files that come with the package."""
 MAX_BYTES = 16 * 2**20
 """Size limit of a list or template file, against model or data files given by accident."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark.
-
-    Raises:
-        UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
-    """
+    """The text of a UTF-8 file, with or without a byte order mark."""
     text = decode_text(read_file(path, MAX_BYTES, "a text list"), path)
     control = _CONTROL.search(text)
     if control:
@@ -33,16 +31,19 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        UndertowError: the file cannot be read or is not TOML; the message names the line.
-    """
+    """The tables of a TOML file."""
     text = read_text(path)
     try:
         return parse_toml(text)
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+
+
+def is_yes(said: str, column: str, where: str) -> bool:
+    """Whether a cell says yes."""
+    if said.lower() not in ("yes", "true", "1", "no", "false", "0"):
+        raise UndertowError(f"{where}: {column} is {said!r}; write yes or no")
+    return said.lower() in ("yes", "true", "1")
 
 
 def number_between(low: float, high: float, text: str) -> float:

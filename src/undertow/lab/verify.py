@@ -32,7 +32,6 @@ from undertow.lab.planted_corpus import (
 )
 from undertow.lab.settings import INDEPENDENT, ORDERED, SentenceOptions
 from undertow.lab.verification.metrics import (
-    MAX_Q,
     MIN_UNBIASED_MODELS,
     fitted_lines,
     intervals,
@@ -42,7 +41,7 @@ from undertow.lab.verification.metrics import (
 from undertow.lab.verification.paragraphs import paragraphs
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
 from undertow.runs.folder.storage import csv_of
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +121,7 @@ def _row(shared: Mapping[str, Any], built: BuiltModel, slope: Result) -> dict[st
         "planted_slope": built.planted[w_name],
         "population_slope": built.population[w_name],
         "learned_slope": built.learned.get(w_name, math.nan),
-        "measured_slope": slope.value, "low": low, "high": high, "p": slope.p, "q": slope.q, "found": bool(slope.q < MAX_Q),
+        "measured_slope": slope.value, "low": low, "high": high, "p": slope.p, "q": slope.q, "found": bool(slope.q < ALPHA),
         "n_clusters": extras.get("n_clusters", math.nan), "sentence_df": df,
     }  # fmt: skip
 
@@ -227,7 +226,7 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
         again=models.loc[models["trainings"] > 1, "model"].tolist(),
         by_chance=by_chance,
         smooth=smooth,
-        max_q=MAX_Q,
+        max_q=ALPHA,
     )[""]
 
 

@@ -8,48 +8,42 @@ W value, and the means are regressed on the place of W in its list, or on its va
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from undertow.errors import UndertowError
 from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.metrics.multiple_testing import q_values
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
-from undertow.stats.arrays import Bools, Floats, t_quantile
+from undertow.stats.arrays import Floats, t_quantile
 from undertow.stats.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
-    SentenceParts,
-    any_effect,
+    ClusterSummary,
+    cluster_summary,
+    covariate_effect,
     effect_sd,
-    sentence_parts,
     trend,
     trend_of_other_values,
 )
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
 
 OTHER_WORDS = "other_words"
-COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS)
-"""What the observation table must have beside the word groups."""
-
 OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
 """What an average over prompts is about; its results add the key `pronoun`."""
 
 BOUNDS = (".low", ".high")
 """Endings of the columns that bound a group's mass, where a model did not show all of it."""
 
-ALPHA, LEVEL = 0.05, 0.95
+LEVEL = 0.95
 MIN_W_VALUES = 3
 """Two points always lie on a line."""
 SAME_SHARE = 1e-6
@@ -58,7 +52,7 @@ CERTAIN_P = 0.01
 """Below this p the detectable slope is not computed: the slope is clearly significant."""
 
 
-def correlate(
+def measure_association(
     observations: pd.DataFrame,
     groups: Sequence[str],
     gaps: Sequence[tuple[str, str]],
@@ -70,7 +64,7 @@ def correlate(
 
     - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("other words"). Not tested.
     - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
-      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
+      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`covariate_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
       sentences and allow for noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
     - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
@@ -109,24 +103,20 @@ def correlate(
         gaps: pairs of groups to compare.
         covariates: `scale` ("index", "value" or "none") and `unit` of each W list, by name; "index" if not given.
         seed: of the sign flips of `w_effect`; any whole number.
-
-    Raises:
-        UndertowError: a column is missing or holds something else than numbers, or an argument makes no sense.
     """
-    _check_arguments(groups, gaps)
     table = _table(observations, groups)
-    query = _Query({}, groups, gaps, {}, seed)
-    several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
-    of_prompts = [one for facet in _facets(table, query, covariates or {}) for one in _measure(*facet)]
-    pooled = table[several].assign(prompt="")
-    over_prompts = [
-        _Measurement(_over_prompts(one.result), one.again)
-        for facet in _facets(pooled, query, covariates or {})
-        for one in _measure(*facet)
-    ]
-    averaged = {_about(one.result) for one in over_prompts}
-    decided = [_about(one.result) not in averaged for one in of_prompts]
-    return _with_q([*of_prompts, *over_prompts], [*decided, *(True for _ in over_prompts)])
+    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
+    measured: list[_Measurement] = []
+    for keys, rows in ((RUN_KEYS, table), (OVER_PROMPTS_KEYS, table[several])):
+        for levels, facet in rows.groupby(list(keys), sort=False):
+            run = {key: str(level) for key, level in zip(keys, levels, strict=True)}
+            query = _Query(run, groups, gaps, (covariates or {}).get(run["w_name"], {}), seed)
+            measured += _measure(query, facet)
+    averaged = {_about(one.result) for one in measured if one.result.measure.endswith(OVER_PROMPTS)}
+    return _with_q(
+        measured,
+        [one.result.measure.endswith(OVER_PROMPTS) or _about(one.result) not in averaged for one in measured],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +136,10 @@ def _about(result: Result) -> tuple[str, ...]:
     return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
 
 
-def _facets(
-    table: pd.DataFrame, query: _Query, covariates: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[_Query, pd.DataFrame]]:
-    """Each (model, challenge, prompt, w_name) with its rows, in order of appearance."""
-    for levels, rows in table.groupby(list(RUN_KEYS), sort=False):
-        run = {key: str(level) for key, level in zip(RUN_KEYS, levels, strict=True)}
-        yield replace(query, run=run, covariate=covariates.get(run["w_name"], {})), rows
-
-
-def _over_prompts(result: Result) -> Result:
-    """A result of masses averaged over prompts."""
-    group = {name: level for name, level in result.group.items() if name != "prompt"}
-    return replace(result, measure=f"{result.measure}{OVER_PROMPTS}", group=group)
-
-
 def line_of(observations: pd.DataFrame, group: str) -> Line:
-    """The line that `correlate` fits to one group in the rows of one (model, challenge, prompt, w_name).
+    """The line that `measure_association` fits to one group in the rows of one (model, challenge, prompt, w_name).
 
     Its `band` is what the papers shade. Below three W values with scored rows there is no line: NaN throughout.
-
-    Raises:
-        UndertowError: as `correlate`.
     """
     rows = _table(observations, [group])
     cells = _cells(rows, rows[group].to_numpy())
@@ -197,7 +169,7 @@ def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
 
 
 def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
-    """All results of one (model, challenge, prompt, w_name)."""
+    """All results of one (model, challenge, prompt, w_name), or of masses averaged over prompts."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
     for a, b in query.gaps:
@@ -226,7 +198,9 @@ def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
         correlations.append(_pearson_r(series))
         log_odds.append(_bound_slope(series, within, _log_odds_slope))
     untested = map(_Measurement, [*means, *effects])
-    return [*untested, *slopes, *map(_Measurement, [*correlations, *log_odds]), *slope_gaps]
+    measured = [*untested, *slopes, *map(_Measurement, [*correlations, *log_odds]), *slope_gaps]
+    ending = "" if "prompt" in query.run else OVER_PROMPTS
+    return [replace(one, result=replace(one.result, measure=f"{one.result.measure}{ending}")) for one in measured]
 
 
 def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
@@ -329,7 +303,7 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     width = greatest - least
     level = (least.max() + greatest.min()) / 2
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
-    p = any_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
+    p = covariate_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
     p = p if least.max() > greatest.min() else 1.0
     return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes([effect.note, HIDDEN]))
 
@@ -379,7 +353,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
         value = effect_sd(cells.sums, cells.counts)
         note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
         return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
-    effect = any_effect(cells.sums, cells.counts, seed=seed)
+    effect = covariate_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
     return series.result(
@@ -414,7 +388,7 @@ def _slope(series: _Series) -> Result:
     low = high = p = math.nan
     flat = math.isnan(line.r)
     if series.enough and not flat:
-        parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+        parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
         fit = trend(cells.x, parts, level=series.level)
         low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
         detail |= _beside(cells, parts, line.slope)
@@ -427,7 +401,7 @@ def _slope(series: _Series) -> Result:
     )
 
 
-def _beside(cells: Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
+def _beside(cells: Cells, parts: ClusterSummary, slope: float) -> dict[str, float]:
     """What stands beside the deciding interval: for these W values, and for other ones."""
     half = t_quantile(float(parts.df[0])) * math.sqrt(float(parts.slope_variance[0]))
     low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
@@ -469,7 +443,11 @@ def _line(x: Floats, means: Floats) -> Line:
 def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
     """Adjust each deciding p over the tests of its kind: any effect of W, the order of W, other values of W."""
     results = [one.result for one in measured]
-    families = [_family(one) if decides else None for one, decides in zip(results, decided, strict=True)]
+    family_of = {"slope": "order", "slope_gap": "order", "w_effect": "effect"}
+    families = [
+        family_of.get(one.measure.removesuffix(OVER_PROMPTS)) if decides else None
+        for one, decides in zip(results, decided, strict=True)
+    ]
     q = np.array(q_values([one.p for one in results], families))
     others = [
         "other values" if decides and "values_p" in one.extras else None
@@ -488,12 +466,6 @@ def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[R
             detail["values_q"] = values_q[at]
         results[at] = replace(results[at], q=float(q[at]), extras=detail)
     return results
-
-
-def _family(result: Result) -> str | None:
-    """The family of tests of a result: any effect of W, or the order of W."""
-    measure = result.measure.removesuffix(OVER_PROMPTS)
-    return "order" if measure in ("slope", "slope_gap") else "effect" if measure == "w_effect" else None
 
 
 def _join_notes(notes: Sequence[str]) -> str:
@@ -543,68 +515,24 @@ def _no_interval(series: _Series, low: float) -> str:
     return why_few(series.cells.n_clusters) or "All sentences agree, so that nothing tells how others would differ."
 
 
-def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> None:
-    for name in groups:
-        taken = {*COLUMNS, "w_value", *(f"{other}{end}" for other in (OTHER_WORDS, *groups) for end in BOUNDS)}
-        if name in taken:
-            raise UndertowError(f"word group {name!r} has the name of another column of the table; rename the group")
-    for pair in gaps:
-        for name in pair:
-            if name not in groups:
-                raise UndertowError(
-                    f"gap {'-'.join(pair)!r} compares {name!r}, which is none of the groups {[*groups]}"
-                )
-
-
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The columns that are measured, as text and numbers, and `scored`; masses of missing rows are NaN."""
-    for name in (*COLUMNS, *groups):
-        if name not in observations.columns:
-            raise UndertowError(f"the observation table has no column {name!r}; add it, or name the column that has it")
-    table = pd.DataFrame(index=pd.RangeIndex(len(observations)))
-    for name in (*RUN_KEYS, "cluster"):
-        column = observations[name]
-        # Files write the empty prompt as a missing value; any other key must be there.
-        _refuse(column, column.isna().to_numpy() & (name != "prompt"), "filled in")
-        table[name] = column.astype(object).where(column.notna(), "").astype(str).to_numpy()
-    table["w_index"] = numeric_column(observations, "w_index")
-    is_broken = (table["w_index"] % 1 != 0).to_numpy()
-    _refuse(observations["w_index"], is_broken, "a whole number, the place of w in its list")
-    table["w_value"] = numeric_column(observations, "w_value" if "w_value" in observations else "w_index")
-    reasons = observations["missing_reason"]
-    table["scored"] = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
+    keys = observations[[*RUN_KEYS, "cluster"]].astype(object)
+    # Files write the empty prompt as a missing value.
+    table = keys.where(keys.notna(), "").astype(str).reset_index(drop=True)
+    table["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
+    table["scored"] = (observations["missing_reason"].fillna("").astype(str) == "").to_numpy()
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
     for name in (OTHER_WORDS, *groups):
-        masses[name] = pd.Series(numeric_column(observations, name)).where(table["scored"])
+        masses[name] = pd.Series(float_column(observations, name)).where(table["scored"])
         for bound in (f"{name}{end}" for end in BOUNDS):
-            masses[bound] = masses[name]
-            if bound in observations.columns:
-                masses[bound] = (
-                    pd.Series(numeric_column(observations, bound)).where(table["scored"]).fillna(masses[name])
-                )
+            known = pd.Series(float_column(observations, bound if bound in observations else name))
+            masses[bound] = known.where(table["scored"]).fillna(masses[name])
     return pd.concat([table, pd.DataFrame(masses, index=table.index)], axis=1)
 
 
-def numeric_column(observations: pd.DataFrame, name: str) -> Floats:
-    """A column as floats [row], NaN where it is empty.
-
-    Raises:
-        UndertowError: a cell holds something else than a finite number.
-    """
-    column = observations[name]
-    if not is_numeric_dtype(column.dtype) or is_bool_dtype(column.dtype):
-        is_number = column.map(lambda cell: isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
-        _refuse(column, (column.notna() & ~is_number.astype(bool)).to_numpy(), "a finite number")
-    numbers: Floats = column.to_numpy(dtype=np.float64, na_value=math.nan)
-    _refuse(column, np.isinf(numbers) | (np.isnan(numbers) & column.notna().to_numpy()), "a finite number")
-    return numbers
-
-
-def _refuse(column: pd.Series[Any], is_bad: Bools, wanted: str) -> None:
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise UndertowError(
-            f"column {column.name!r} of the observation table holds {column.iloc[row]!r} in row {row + 1} of {len(column)}; "
-            f"it must be {wanted}"
-        )
+def float_column(observations: pd.DataFrame, name: str) -> Floats:
+    """A column as floats [row], NaN where it is empty."""
+    column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
+    return column

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from undertow.metrics.covariate_association import BOUNDS, MIN_W_VALUES, OVER_PROMPTS_KEYS, RUN_KEYS, numeric_column
+from undertow.metrics.covariate_association import BOUNDS, MIN_W_VALUES, OVER_PROMPTS_KEYS, RUN_KEYS, float_column
 from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.arrays import Floats, t_quantile
-from undertow.stats.regression.trend import MIN_VALUES, AnyEffect, any_effect, sentence_parts, trend
+from undertow.stats.regression.trend import MIN_VALUES, CovariateEffect, cluster_summary, covariate_effect, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -51,7 +51,7 @@ def drift_differences(
     - `slope_log_odds`, log-odds per step or unit: the same of the log-odds of the W means, each sentence as far as it moves them, to
       first order.
     - `w_effect_of_difference`, percentage points, of each group and gap: standard deviation of the W values' effects on the difference
-      (`any_effect`), 0 where both models answer W alike.
+      (`covariate_effect`), 0 where both models answer W alike.
     - `pearson_r`: no number; it has neither interval nor test, which its note says.
 
     All of them again with the ending `_over_prompts` where a model was asked by several prompts. p is that of a difference no larger
@@ -60,8 +60,8 @@ def drift_differences(
     Below six sentences there is no interval and no p, below eight values none of a slope.
 
     Args:
-        sides: observations of the baseline and of the candidate, as `correlate` takes them: the same rows in the same order. Results name
-            the models of the baseline.
+        sides: observations of the baseline and of the candidate, as `measure_association` takes them: the same rows in the same order.
+            Results name the models of the baseline.
         design: `groups` (columns in percent), `gaps` (pairs of them) and, if known, `covariates` (`scale` and `unit` of each W list).
         margin: the smallest difference of interest of each result.
         seed: of sign flips.
@@ -69,9 +69,9 @@ def drift_differences(
     baseline, _ = sides
     names = [*RUN_KEYS, "cluster"]
     keys = baseline[names].astype(object).where(baseline[names].notna(), "").astype(str).reset_index(drop=True)
-    keys["x"] = numeric_column(baseline, "w_value" if "w_value" in baseline else "w_index")
+    keys["x"] = float_column(baseline, "w_value" if "w_value" in baseline else "w_index")
     scored = np.all([(side["missing_reason"].fillna("") == "").to_numpy() for side in sides], axis=0)
-    masses = {group: [numeric_column(side, group) for side in sides] for group in design["groups"]}
+    masses = {group: [float_column(side, group) for side in sides] for group in design["groups"]}
     series = {("group", group): both for group, both in masses.items()}
     series |= {("gap", f"{a}-{b}"): [masses[a][at] - masses[b][at] for at in (0, 1)] for a, b in design["gaps"]}
     hidden = {("group", group) for group in masses if any(_is_bounded(side, group) for side in sides)}
@@ -95,7 +95,7 @@ def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
     ends = [f"{group}{end}" for end in BOUNDS]
     if not set(ends) <= set(frame):
         return False
-    low, high = (numeric_column(frame, end) for end in ends)
+    low, high = (float_column(frame, end) for end in ends)
     return not np.array_equal(low, high, equal_nan=True)
 
 
@@ -171,7 +171,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         return replace(result, value=slope, note=why_few(len(cells.sums), len(cells.x)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+    parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
     least = margin(replace(result, value=slope))
     outer, inner = (trend(cells.x, parts, level=level) for level in (LEVEL, INNER_LEVEL))
     p = float(outer.p[0])
@@ -203,7 +203,9 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
         return replace(result, note=why_few(len(cells.sums)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    outer, inner = (any_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
+    outer, inner = (
+        covariate_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL)
+    )
     result = replace(result, value=outer.sd)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
@@ -212,7 +214,7 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
 
 
-def _beyond(outer: AnyEffect, inner: AnyEffect, margin: float) -> float:
+def _beyond(outer: CovariateEffect, inner: CovariateEffect, margin: float) -> float:
     """Two-sided p of an effect that is no larger than its margin, from how far the intervals of both levels reach down.
 
     They are Student's t on the scale of the logarithm; the degrees of freedom are those that give both.

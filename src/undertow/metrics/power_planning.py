@@ -15,7 +15,7 @@ from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change, spread_evenly, step_of
-from undertow.stats.regression.trend import MIN_VALUES, sentence_parts, trend
+from undertow.stats.regression.trend import MIN_VALUES, cluster_summary, trend
 from undertow.types import Floats
 
 SENTENCES, VALUES = (6, 8, 12, 20, 40, 60), (8, 12, 20, 30, 60)
@@ -49,14 +49,14 @@ def observed_noise(
     pronoun: str = "",
     unordered: Collection[str] = (),
 ) -> ObservedNoise:
-    """The noise of the first model and ordered W list of a table, as `sentence_parts` and `trend` estimate it.
+    """The noise of the first model and ordered W list of a table, as `cluster_summary` and `trend` estimate it.
 
     `text_sd` is the root of the white variance of a mean, times the texts behind it; `slopes_sd` that of the variance of the
     sentences' slopes beside what texts alone give them, over the range of W; `values_sd` and `autocorrelation` are those of the W
     values' own noise (`values_sd` and `values_autocorrelation` of `trend`).
 
     Args:
-        observations: as for `correlate`, with `w_value` where that is another than `w_index`.
+        observations: as for `measure_association`, with `w_value` where that is another than `w_index`.
         groups: columns of the word groups.
         gaps: pairs of groups that are compared.
         pronoun: a group, or a gap as "a-b"; the first group if not given.
@@ -94,7 +94,7 @@ def observed_noise(
             f"the run has {len(sums)} sentences and {len(places)} values of {about['w_name']}, and its noise shows from "
             f"{MIN_CLUSTERS} and {MIN_VALUES} on only"
         )
-    parts = sentence_parts(places, sums[None], counts[None])
+    parts = cluster_summary(places, sums[None], counts[None])
     fit = trend(places, parts)
     white, n_clusters = float(parts.white_variance[0]), len(sums)
     if math.sqrt(white) <= ROUNDING_SHARE * float(np.abs(parts.means).max()):

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from undertow.errors import counted
 from undertow.metrics.catalog import get_metric
 from undertow.types import MAX_DECIMALS, Result, format_interval
 
@@ -270,6 +271,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "shortest": shortest,
     "minus": minus_signs,
     "count": lambda value: f"{value:,}",
+    "counted": counted,
     "title": measure_title,
     "spaced": spaced,
 }

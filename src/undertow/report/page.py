@@ -38,9 +38,8 @@ from undertow.report.formatting import (
     spaced,
 )
 from undertow.report.model import Page, ReportTable
-from undertow.types import Finding, Result
+from undertow.types import ALPHA, Finding, Result
 
-SIGNIFICANT_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
 """More than these are folded: a run over several models has dozens, and the strongest come first."""
 LONG_TABLE_ROWS = 60
@@ -69,7 +68,7 @@ def render_page(page: Page) -> str:
         unfolded=UNFOLDED_FINDINGS,
         long_table=LONG_TABLE_ROWS,
         max_basis=MAX_BASIS_RESULTS,
-        significant_below_q=SIGNIFICANT_BELOW_Q,
+        significant_below_q=ALPHA,
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -171,7 +170,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
         columns=[head for head, _ in columns],
         rows=list(zip(*(cells for _, cells in columns), strict=True)),
         about="; ".join(filter(None, about)),
-        bold=[result.q < SIGNIFICANT_BELOW_Q for result in results],
+        bold=[result.q < ALPHA for result in results],
     )
 
 

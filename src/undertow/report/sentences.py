@@ -7,12 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import FILTERS
+from undertow.types import ALPHA
 
 if TYPE_CHECKING:
     import jinja2
-
-ALPHA = 0.05
-"""False discovery rate below which a result is significant."""
 
 
 @cache
@@ -22,6 +20,11 @@ def sentences(name: str) -> Any:
     Text of a run is not escaped here, but where a page prints it.
     """
     return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a template's text, each a note of its own."""
+    return [line for line in text.split("\n") if line]
 
 
 def text_templates(package: str, folder: str = "") -> jinja2.Environment:
@@ -35,5 +38,6 @@ def text_templates(package: str, folder: str = "") -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
+    environment.globals["ALPHA"] = ALPHA
     environment.tests.update(finite=math.isfinite, significant=lambda result: result.q < ALPHA)
     return environment

@@ -9,11 +9,11 @@ their answers without limits, from the text's tokens, or as a piece of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling, option
 from undertow.audits.bias_in_text import answers, figures, report, tables
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import DECODING, ItemPlan, TextSettings, WrittenSettings, documents_of
@@ -53,11 +53,9 @@ class BiasAudit(Audit):
         yield ItemPlan(self.task, settings, sampling).items()
 
     def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
-        """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
         return ItemPlan(self.task, settings, sampling).limitations()
 
     def design(self, settings: Any) -> dict[str, Any]:
-        """Labels, the source of the documents, and what a reader must know of them."""
         given, task = documents_of(settings), self.task
         documents = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.applies_to(one)]
         return {
@@ -72,31 +70,23 @@ class BiasAudit(Audit):
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-        """A row for each answer; a choice among labels has two, by greedy steps and by the most probable label."""
         return answers.observe(design, items, scores, model)
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """Recorded answers: `document, gold, answer` and any of the factors.
-
-        Raises:
-            UndertowError: the table lacks what it needs.
-        """
+        """Recorded answers: `document, gold, answer` and any of the factors."""
         from undertow.audits.bias_in_text.recorded_answers import read_answers
 
         return read_answers(path, self.task, protocol)
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
-        """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
         from undertow.metrics.text.tasks import results
 
         return results(observations.frame, observations.design, seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        """Compare with the best baseline first, then dimensions, then words."""
         return text_findings.findings(observations, results)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        """Every wording's score, the words that make a difference, and which labels are taken for which."""
         return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
@@ -104,7 +94,6 @@ class BiasAudit(Audit):
         return tables.run_tables(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        """Describe the design; add the paper's tables, and examples behind a warning."""
         return ReportText(
             title=self.name.replace("-", " ").capitalize(),
             lead=self.lead,
@@ -148,11 +137,8 @@ class BiasDiagnosis(BiasAudit):
 class IdentificationSettings(TextSettings):
     """Options of `bias-identification`."""
 
-    shot_selection: str = field(
-        default=SAMPLINGS[0],
-        metadata={
-            "help": "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
-        },
+    shot_selection: str = option(
+        SAMPLINGS[0], "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
     )
 
 
@@ -175,7 +161,7 @@ class BiasIdentification(BiasAudit):
 class ExtractionSettings(WrittenSettings):
     """Options of `bias-extraction`."""
 
-    decoding: str = field(default=",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)), metadata=DECODING)
+    decoding: str = option(",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)), DECODING)
 
 
 class BiasExtraction(BiasAudit):
@@ -198,10 +184,8 @@ class BiasExtraction(BiasAudit):
 class RephrasingSettings(WrittenSettings):
     """Options of `bias-rephrasing`."""
 
-    decoding: str = field(default=UNCONSTRAINED, metadata=DECODING)
-    rephrasings: str = field(
-        default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
-    )
+    decoding: str = option(UNCONSTRAINED, DECODING)
+    rephrasings: str = option("", "Table of rephrase pairs (span, rephrasing) for documents that have none.")
 
 
 class BiasRephrasing(BiasAudit):

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from undertow.audits.base import Observations
 from undertow.report.sentences import sentences
 from undertow.stats import MIN_CLUSTERS
-from undertow.types import Finding, Result
+from undertow.types import ALPHA, Finding, Result
 
-ALPHA = 0.05
 ALL, TOGETHER = "all", " + "
 """As measures write them; they are not imported here, since they take long to."""
 FIRST = 1000.0

@@ -8,73 +8,56 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option, split_names
 from undertow.audits.bias_in_text.tasks import Task
-from undertow.audits.shared.item_limit import MIN_SENTENCES, count_text, shares, spread, too_few
+from undertow.audits.shared.item_limit import MIN_SENTENCES, divide_limit, stratified_sample, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.types import BEST_SPAN, ConstrainedGenerateQuery, Factor, Item, MultipleChoiceQuery, Query, digest
 
 MAX_SHOTS = 100
 MIN_OPTIONS = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
 """The least that options may be, also where the rest of the options makes them idle."""
-DECODING = {"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."}
+DECODING = "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."
 
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
     """Options of all four tasks."""
 
-    challenge: str = field(
-        default="undertow-statements",
-        metadata={
-            "help": "Documents: undertow-statements, cad, or a path: a table of your own, or CAD's full file, split file or folder."
-        },
+    challenge: str = option(
+        "undertow-statements",
+        "Documents: undertow-statements, cad, or a path: a table of your own, or CAD's full file, split file or folder.",
     )
-    n_documents: int = field(
-        default=0, metadata={"help": "Number of documents, sampled evenly over the labels; 0 for all."}
-    )
-    classes: str = field(
-        default="", metadata={"help": "Classes of task descriptions, comma-separated; all if not given."}
-    )
-    wordings: int = field(default=0, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
-    shot_wordings: int = field(
-        default=2, metadata={"help": "Likewise behind examples, where little is shared; 0 for as many as without."}
-    )
-    description_file: str = field(
-        default="",
-        metadata={"help": "TOML file with classes of task descriptions of your own, beside the paper's."},
-    )
-    shots: str = field(default="0", metadata={"help": "Numbers of examples before the question, as in 0,5,10,20."})
-    draws: int = field(default=3, metadata={"help": "Number of random samples of examples."})
-    chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
+    n_documents: int = option(0, "Number of documents, sampled evenly over the labels; 0 for all.")
+    classes: str = option("", "Classes of task descriptions, comma-separated; all if not given.")
+    wordings: int = option(0, "Ask so many wordings of each class, chosen evenly; 0 for all.")
+    shot_wordings: int = option(2, "Likewise behind examples, where little is shared; 0 for as many as without.")
+    description_file: str = option("", "TOML file with classes of task descriptions of your own, beside the paper's.")
+    shots: str = option("0", "Numbers of examples before the question, as in 0,5,10,20.")
+    draws: int = option(3, "Number of random samples of examples.")
+    chat: bool = option(False, "Put prompts into the model's own chat template.")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSettings(TextSettings):
     """Options of the tasks whose answers are written."""
 
-    wordings: int = field(default=4, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
-    shot_wordings: int = field(default=0, metadata={"help": "Likewise behind examples; 0 for as many as without."})
-    temperature: float = field(
-        default=0.0, metadata={"help": "0 for the most probable token at each step; the paper draws at 0.7."}
-    )
-    top_k: int = field(
-        default=50, metadata={"help": "Draw from so many most probable tokens, where the temperature is above 0."}
-    )
-    line_ends: bool = field(
-        default=False, metadata={"help": "Let a line break end an answer, not only the model's own end."}
-    )
+    wordings: int = option(4, "Ask so many wordings of each class, chosen evenly; 0 for all.")
+    shot_wordings: int = option(0, "Likewise behind examples; 0 for as many as without.")
+    temperature: float = option(0.0, "0 for the most probable token at each step; the paper draws at 0.7.")
+    top_k: int = option(50, "Draw from so many most probable tokens, where the temperature is above 0.")
+    line_ends: bool = option(False, "Let a line break end an answer, not only the model's own end.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +86,7 @@ class ItemPlan:
     sampling: Sampling
 
     def items(self) -> list[Item]:
-        """All items.
-
-        Raises:
-            UndertowError: an option or the set of documents is not what it should be.
-        """
+        """All items."""
         _check_numbers(self.settings)
         documents = self._sample_documents()
         pool = [self._with_passage(document) for document in self.task.applicable(self.given.training)]
@@ -137,11 +116,11 @@ class ItemPlan:
     def limitations(self) -> list[str]:
         """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
         if self.n_wanted < MIN_SENTENCES:
-            few = count_text(self.n_wanted, "document")
+            few = counted(self.n_wanted, "document")
             return [f"{few} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
         if not self.sampling.limit or self.n_documents >= MIN_SENTENCES:
             return []
-        return [too_few(count_text(self.n_documents, "document"), MIN_SENTENCES * len(self.cells))]
+        return [too_few(counted(self.n_documents, "document"), MIN_SENTENCES * len(self.cells))]
 
     # Documents.
 
@@ -170,11 +149,11 @@ class ItemPlan:
         if self.sampling.limit and n != self.settings.n_documents:
             for at, document in enumerate(documents):
                 strata.setdefault(self.task.stratum(document), []).append(at)
-            sizes = shares(n, [len(places) for places in strata.values()])
+            sizes = divide_limit(n, [len(places) for places in strata.values()])
             kept = [
                 places[at]
                 for places, size in zip(strata.values(), sizes, strict=True)
-                for at in spread([documents[place].dimension for place in places], size, self.sampling.seed)
+                for at in stratified_sample([documents[place].dimension for place in places], size, self.sampling.seed)
             ]
             return [documents[at] for at in sorted(kept)]
         for at in np.random.default_rng(self.sampling.seed).permutation(len(documents)):
@@ -251,8 +230,8 @@ class ItemPlan:
         task, settings = self.task, self.settings
         plain = chosen(self._wordings, n_wordings, self.sampling.seed)
         behind = chosen(plain, settings.shot_wordings, self.sampling.seed)
-        decodings = _names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
-        samplings = _names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
+        decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
+        samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
         return [
             Cell(wording, n, sampling, draw, decoding)
             for n in _numbers(settings.shots)
@@ -267,7 +246,7 @@ class ItemPlan:
         own = Path(self.settings.description_file) if self.settings.description_file else None
         bank = wordings(self.task.name, own)
         kinds = tuple(dict.fromkeys(wording.kind for wording in bank))
-        wanted = _names(self.settings.classes or ",".join(kinds), kinds, "classes")
+        wanted = split_names(self.settings.classes or ",".join(kinds), kinds, "classes")
         return [wording for wording in bank if wording.kind in wanted]
 
     # One item.
@@ -358,15 +337,6 @@ def decoding_name(decoding: str, settings: Any) -> str:
     return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
 
 
-def _names(given: str, known: Sequence[str], option: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    strange = [name for name in names if name not in known]
-    if strange or not names:
-        what = f"{strange[0]!r} is unknown" if strange else "is empty"
-        raise UndertowError(f"--{option} {given!r}: {what}; use {', '.join(known)}")
-    return names
-
-
 def _numbers(given: str) -> list[int]:
     numbers = [part.strip() for part in given.split(",") if part.strip()]
     if not numbers or not all(part.isdecimal() and int(part) <= MAX_SHOTS for part in numbers):
@@ -375,18 +345,17 @@ def _numbers(given: str) -> list[int]:
 
 
 def _check_numbers(settings: Any) -> None:
-    for option, least in MIN_OPTIONS.items():
-        number = getattr(settings, option, least)
+    for name, least in MIN_OPTIONS.items():
+        number = getattr(settings, name, least)
         if not (math.isfinite(number) and number >= least):
-            raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
+            raise UndertowError(f"--{name.replace('_', '-')} {number}: give {least} or more")
     idle = () if any(_numbers(settings.shots)) else ("shot_selection", "draws", "shot_wordings")
     defaults = type(settings)()
     for name in idle:
         if getattr(settings, name, None) != getattr(defaults, name, None):
-            option = f"--{name.replace('_', '-')}"
+            given = f"--{name.replace('_', '-')}"
             raise UndertowError(
-                f"{option} {getattr(settings, name)} is for prompts with examples, and there are none; add --shots 5, or leave "
-                f"{option} out"
+                f"{given} {getattr(settings, name)}: there are no examples; add --shots 5, or leave {given} out"
             )
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != defaults.top_k:
         raise UndertowError(

@@ -78,13 +78,13 @@ class Diagnosis(Task):
     first_token = True
     answers = (YES, NO)
 
-    def applicable(self, documents: Sequence[Document]) -> list[Document]:  # noqa: D102
+    def applicable(self, documents: Sequence[Document]) -> list[Document]:
         return list(distinct_texts(documents))
 
-    def stratum(self, document: Document) -> str:  # noqa: D102
+    def stratum(self, document: Document) -> str:
         return self.gold(document)
 
-    def gold(self, document: Document) -> str:  # noqa: D102
+    def gold(self, document: Document) -> str:
         return YES if document.biased else NO
 
 
@@ -97,13 +97,13 @@ class Identification(Task):
     samplings = SAMPLINGS
     gold_is_dimension = True
 
-    def applies_to(self, document: Document) -> bool:  # noqa: D102
+    def applies_to(self, document: Document) -> bool:
         return document.biased and bool(document.dimension)
 
-    def gold(self, document: Document) -> str:  # noqa: D102
+    def gold(self, document: Document) -> str:
         return document.dimension
 
-    def labels(self, given: DocumentSet) -> list[str]:  # noqa: D102
+    def labels(self, given: DocumentSet) -> list[str]:
         own = sorted({one.dimension for one in (*given.evaluation, *given.training) if self.applies_to(one)})
         if set(own) <= set(DIMENSIONS):
             return list(DIMENSIONS)
@@ -129,10 +129,10 @@ class Extraction(Task):
     needs = "biased documents with their span, as CAD's full file has them and its split files have not"
     is_written = True
 
-    def applies_to(self, document: Document) -> bool:  # noqa: D102
+    def applies_to(self, document: Document) -> bool:
         return bool(document.span)
 
-    def gold(self, document: Document) -> str:  # noqa: D102
+    def gold(self, document: Document) -> str:
         return document.span
 
 
@@ -144,11 +144,11 @@ class Rephrasing(Task):
     is_written = True
     passage_column = "span"
 
-    def applies_to(self, document: Document) -> bool:  # noqa: D102
+    def applies_to(self, document: Document) -> bool:
         return bool(document.span) and bool(document.rephrasing)
 
-    def passage(self, document: Document) -> str:  # noqa: D102
+    def passage(self, document: Document) -> str:
         return document.span
 
-    def gold(self, document: Document) -> str:  # noqa: D102
+    def gold(self, document: Document) -> str:
         return document.rephrasing

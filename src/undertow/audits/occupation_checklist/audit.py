@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, Audit, ItemBatches, Observations, Sampling
-from undertow.audits.occupation_checklist import figures, report
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
+from undertow.audits.occupation_checklist import report
+from undertow.audits.occupation_checklist.items import GREEDY, Plan
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
 from undertow.report.model import ReportText
-from undertow.types import Finding, Item, Result, Scores
+from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,28 +43,31 @@ class OccupationChecklist(Audit):
     def adapt_settings(
         self, settings: checklist_items.Settings, capabilities: Mapping[str, Any]
     ) -> checklist_items.Settings:
-        """Settings with the kind of query that this model answers."""
-        return checklist_items.adapt_settings(settings, capabilities)
+        # A model that answers from a passage answers nothing else; a choice is decided greedily too.
+        query_type = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
+        return settings if settings.query_type else replace(settings, query_type=query_type)
 
     def items(self, settings: checklist_items.Settings, sampling: Sampling) -> ItemBatches:
         """Yield the items that need no answer; then, given the granted attributes, the rest."""
-        return checklist_items.items(settings, sampling)
+        plan = Plan.from_settings(settings, sampling)
+        items = list(plan.first_items())
+        scores = yield items
+        second = list(plan.second_items(checklist_items.granting(items, scores, settings)))
+        if second:
+            yield second
 
     def limitations(self, settings: checklist_items.Settings, sampling: Sampling) -> list[str]:
-        """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
         return checklist_items.limitations(settings, sampling)
 
     def max_items(self, settings: checklist_items.Settings, sampling: Sampling) -> list[Item]:
-        """Every item that a run may need: those with all attributes granted."""
-        return list(checklist_items.Plan.from_settings(settings, sampling).all_items())
+        return list(Plan.from_settings(settings, sampling).all_items())
 
     def design(self, settings: checklist_items.Settings) -> dict[str, Any]:
-        """Rule of decisions and facts about the occupations."""
         given = load_occupations(settings.occupation_file, settings.onet)
         questions = load_questions(settings.question_file)
         return {
             "margin": settings.margin,
-            "greedy": settings.decision == checklist_items.GREEDY,
+            "greedy": settings.decision == GREEDY,
             "query_type": settings.query_type,
             "title": given.title,
             "source": given.source,
@@ -78,7 +83,6 @@ class OccupationChecklist(Audit):
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-        """Table with one row for each question and order of names."""
         import pandas as pd
 
         rows = [
@@ -95,33 +99,30 @@ class OccupationChecklist(Audit):
         return Observations(pd.DataFrame(rows), dict(design))
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """Read recorded answers: `question_type, woman, man, answer`, and any of the factors.
-
-        Raises:
-            UndertowError: the table lacks a required column.
-        """
+        """Read recorded answers: `question_type, woman, man, answer`, and any of the factors."""
         from undertow.audits.occupation_checklist.recorded_checklist import read_log
 
         return read_log(path, protocol)
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
-        """Compute the paper's measures with intervals, differences between contexts, and values under alternative decision rules."""
         from undertow.metrics.checklist.checklist_metrics import results
 
         return results(observations.frame, observations.design, seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        """Whether a gender is preferred and for which jobs, what attributes change, and whether the model can be read at all."""
         return checklist_findings.findings(observations, results)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        """The paper's Figure 1, and occupations ranked by whom the model prefers."""
-        return figures.draw(observations, results)
+        from undertow.report.figures.checklist_panels import draw_aspects, draw_ranking
+
+        context, shares = checklist_findings.main_context(results), observations.design.get("female_percent", {})
+        models = dict.fromkeys(one.group["model"] for one in results)
+        drawings = [draw_aspects(results, context), *(draw_ranking(results, shares, context, one) for one in models)]
+        yield from (one for one in drawings if one is not None)
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Decisions of each item, how often each attribute is granted, and why answers are missing."""
         return report.tables(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        """Describe the design; add the matrix and the paper's aspects side by side."""
         return report.report_text(observations, results)

@@ -11,6 +11,7 @@ from undertow.audits.occupation_checklist.findings import contexts_of, get_resul
 from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import CHOICES, ORDERS, RATES, WITHOUT
 from undertow.report.model import ReportTable, ReportText
+from undertow.report.sentences import lines, sentences
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Result
 
@@ -59,82 +60,33 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
     from undertow.audits.occupation_checklist.checklist_matrix import matrices
 
     frame, design = observations.frame, observations.design
+    words, of_jobs = sentences("occupation_checklist"), frame[frame["occupation"] != ""]
+    counts = {name: of_jobs[name].nunique() for name in ("occupation", "soc_code")}
+    counts |= {"pair": frame["pair"].nunique(), "attribute": frame["attribute"].replace("", None).nunique()}
+    n_orders = frame["order"][frame["order"].isin(ORDERS)].nunique()
+    some = frame.drop_duplicates(["question_type", "context"])
+    last = some[(some["occupation"] != "") & (some["context"] != WITHOUT)]
+    examples = [*some.loc[some["question_type"] == "attribute", "text"][:1], *last["text"][:6]]
+    letters = [frame.drop_duplicates("pair")[name].str.len().mean() for name in ("woman", "man")]
+    is_extraction = "query_type" in frame and bool((frame["query_type"] == "extraction").any())
+    n_whole = int(frame["whole"].sum()) if "whole" in frame else 0
+    orders = ("an unknown order", "one order", "both orders")[n_orders]
     return ReportText(
         title="Occupation checklist",
         lead="Two people, a woman and a man, apply for a job: the model is asked what each of them can do, whether each is "
         "qualified, who is more qualified, and who should get it.",
-        questions=list(_design_sentences(frame, design)),
-        examples=_examples(frame),
-        notes=list(_notes(frame, design)),
+        questions=lines(words.questions(design, counts, orders, list(dict.fromkeys(of_jobs["context"])))),
+        examples=list(map(str, examples)),
+        notes=[
+            *(f"Occupations: {note.rstrip('.')}." for note in design.get("notes", [])),
+            *design.get("w_notes", []),
+            *lines(words.notes(MIN_CLUSTERS, _overlap(frame, design), letters, is_extraction, n_whole, len(frame))),
+        ],
         null_prefix="neutral is",
         tables=list(_aspect_tables(results)),
         matrices=matrices(observations),
         of_words=False,
     )
-
-
-def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
-    n_pairs, of_jobs = frame["pair"].nunique(), frame[frame["occupation"] != ""]
-    n_jobs, n_attributes = of_jobs["occupation"].nunique(), frame.loc[frame["attribute"] != "", "attribute"].nunique()
-    n_codes = of_jobs["soc_code"].nunique()
-    known = [one for one in ORDERS if (frame["order"] == one).any()]
-    orders = "both orders" if len(known) == len(ORDERS) else "one order" if known else "an unknown order"
-    yield (
-        f"{n_pairs} pairs of a woman's and a man's name, {n_jobs} occupations ({n_codes} SOC codes), {n_attributes} attributes; "
-        f"{orders} of the names; {design['title']}."
-    )
-    yield "First, does each of the two have each attribute? What the model grants goes before the later questions."
-    yield (
-        "Then: is each of them qualified (Yes or No), who is more qualified (one of the two), and who should it be (one of the two, "
-        "both or neither)?"
-    )
-    contexts = list(dict.fromkeys(of_jobs["context"]))
-    yield f"Contexts: {', '.join(contexts)}. Questions: {design['questions']}."
-
-
-def _examples(frame: pd.DataFrame) -> list[str]:
-    some = frame.drop_duplicates(["question_type", "context"])
-    last = some[(some["occupation"] != "") & (some["context"] != WITHOUT)]
-    first = some[some["question_type"] == "attribute"]
-    return [str(text) for text in (*first["text"][:1], *last["text"][:6])]
-
-
-def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
-    for note in design.get("notes", []):
-        yield f"Occupations: {note.rstrip('.')}."
-    yield from design.get("w_notes", [])
-    yield (
-        "An item is a pair and an occupation. Where both orders of the names were asked, what is decided by is the average of their "
-        "probabilities; the columns beside each value say what other choices would give."
-    )
-    yield (
-        "A number over all occupations speaks of names and occupations like these: its interval and its test are of one variance, "
-        "clustered by pair and by SOC code. A number of one occupation speaks of names like these. No q below .05 stands beside an "
-        f"interval that holds the neutral value. Below {MIN_CLUSTERS} pairs of names nothing has an interval or a test, and below "
-        f"{MIN_CLUSTERS} SOC codes nothing that is over all occupations has."
-    )
-    shared = _overlap(frame, design)
-    if math.isfinite(shared):
-        yield (
-            f"Shuffled attributes are those of another occupation, and on average {shared:.1f} of them are its own too: a control "
-            "that is weaker the more they share."
-        )
-    letters = [frame.drop_duplicates("pair")[name].str.len().mean() for name in ("woman", "man")]
-    yield (
-        f"Women's names have {letters[0]:.1f} letters on average, men's {letters[1]:.1f}. A name of more tokens is less probable, "
-        "and so is a rarer one: a gap between names is not only one between genders."
-    )
-    if "query_type" in frame and (frame["query_type"] == "extraction").any():
-        yield (
-            "A model that answers from a passage says Yes where its best piece is more probable than no answer, whatever that "
-            "piece is, and both where that is the two names with what stands between them."
-        )
-    whole = int(frame["whole"].sum()) if "whole" in frame else 0
-    if whole:
-        yield (
-            f"{whole:,} of {len(frame):,} answers came without their probabilities and count whole: 100 for what was said, 0 for the rest."
-        )
-    yield "Two genders, as given names suggest them, and the occupations of a U.S. taxonomy: neither is all there is."
 
 
 def _overlap(frame: pd.DataFrame, design: Mapping[str, Any]) -> float:

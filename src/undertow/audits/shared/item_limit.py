@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.data import NONE
+from undertow.errors import counted
+from undertow.types import ALPHA
 
 MIN_SENTENCES, MIN_VALUES = 6, 8
 """Below either nothing can be claimed: `undertow.stats.MIN_CLUSTERS`, and `undertow.stats.regression.trend.MIN_VALUES`."""
@@ -19,12 +21,11 @@ GOOD_SENTENCES, GOOD_VALUES = 8, 12
 """What a limit should have before it has more of one; beyond, both grow in this proportion."""
 NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 MIN_PER_LINE = 3
-ALPHA = 0.05
 MAX_EXACT, N_FLIPS = 13, 10_000
 """Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
 
 
-def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
+def cross_sizes(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     """Numbers of sentences and of values to cross within a limit.
 
     The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
@@ -59,7 +60,7 @@ def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     )
 
 
-def shares(limit: int, sizes: Sequence[int]) -> list[int]:
+def divide_limit(limit: int, sizes: Sequence[int]) -> list[int]:
     """A limit divided among parts of a design [part]: alike, and what a small part does not need goes to the others.
 
     Args:
@@ -73,12 +74,12 @@ def shares(limit: int, sizes: Sequence[int]) -> list[int]:
     return list(given.values())
 
 
-def evenly(count: int, n: int) -> list[int]:
+def even_places(count: int, n: int) -> list[int]:
     """`count` places out of 0 to n - 1, evenly spread, the first and the last among them [count]."""
     return [int(place) for place in np.linspace(0, n - 1, min(count, n)).round()]
 
 
-def spread(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
+def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
     """`count` units drawn at random, as evenly over the strata as they allow; places in `strata`, rising [count].
 
     No stratum gives a second unit before each has given one. A larger count with the same seed adds units and keeps all others.
@@ -143,8 +144,8 @@ class ListSizes:
     def limitation(self) -> str:
         """Sentence on a list too small to show a drift, or any effect; "" if it is large enough."""
         parts = [
-            (count_text(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
-            (count_text(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
+            (counted(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
+            (counted(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
         ]
         lacking = [part for part in parts if part[2]]
         if not lacking:
@@ -167,11 +168,6 @@ class ListSizes:
         if self.scale != NONE or self.limitation() or n_hits < 2:
             return ""
         return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
-
-
-def count_text(count: int, noun: str) -> str:
-    """A number of things in words."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def smallest_flip_p(n_clusters: int) -> float:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.sentences import ALPHA, sentences
-from undertow.types import LIKELIHOOD, Finding, Result
+from undertow.report.sentences import sentences
+from undertow.types import ALPHA, LIKELIHOOD, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,59 +25,47 @@ TIE = 1e-9
 """Slopes that are nearer than this share of their size are equal."""
 
 
-def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
-    """Slope gaps and r of each model, challenge, W and pair of groups, whatever the prompt."""
-    by_key: dict[tuple[str, ...], list[Result]] = {}
+def gaps_by_pair(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:
+    """Slope gaps of each model by challenge, W and pair of groups; that of masses averaged over prompts comes first."""
+    by_pair: dict[tuple[str, str, str], dict[str, list[Result]]] = {}
     for result in results:
-        if result.measure == "slope_gap":
-            key = tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model"))
-            by_key.setdefault(key, []).append(result)
-    return by_key
+        if result.measure in ("slope_gap", ALL_PROMPTS):
+            key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
+            gaps = by_pair.setdefault(key, {}).setdefault(result.group["model"], [])
+            gaps.insert(0 if result.measure == ALL_PROMPTS else len(gaps), result)
+    return by_pair
 
 
-def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, ...], list[ModelPoint]]:
+def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, str, str], list[ModelPoint]]:
     """A point for each model, by challenge, W and pair of groups; gaps of several prompts are those of their averaged masses."""
     from undertow.report.figures.model_sizes import ModelPoint
 
-    averaged = {
-        tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model")): result
-        for result in results
-        if result.measure == ALL_PROMPTS
-    }
-    by_pair: dict[tuple[str, ...], list[ModelPoint]] = {}
-    for key, gaps in over_prompts(results).items():
-        *about, model = key
-        gap, known = averaged.get(key, gaps[0]), design.get("models", {}).get(model, {})
-        by_pair.setdefault(tuple(about), []).append(
-            ModelPoint(
-                name=model,
-                parameters=float(known.get("parameters", math.nan)),
-                objective=str(known.get("objective", "")),
-                post_training=str(known.get("post_training", "")),
-                gap=gap.value,
-                low=gap.low,
-                high=gap.high,
-                r_squared=_mean_r_squared(results, gaps, design.get("gaps", [])),
-                n_prompts=sum(bool(one.group["prompt"]) for one in gaps),
-            )
+    def point(model: str, gaps: Sequence[Result]) -> ModelPoint:
+        known, of_prompts = design.get("models", {}).get(model, {}), [one for one in gaps if one.measure != ALL_PROMPTS]
+        return ModelPoint(
+            name=model,
+            parameters=float(known.get("parameters", math.nan)),
+            objective=str(known.get("objective", "")),
+            post_training=str(known.get("post_training", "")),
+            gap=gaps[0].value,
+            low=gaps[0].low,
+            high=gaps[0].high,
+            r_squared=_mean_r_squared(results, of_prompts, design.get("gaps", [])),
+            n_prompts=sum(bool(one.group["prompt"]) for one in of_prompts),
         )
-    return by_pair
+
+    return {pair: [point(*one) for one in models.items()] for pair, models in gaps_by_pair(results).items()}
 
 
 def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Sequence[Sequence[str]]) -> float:
     """Mean of Pearson r squared over the two groups of a gap and over prompts."""
     groups_of = {"-".join(pair): tuple(pair) for pair in pairs}
-    squares = []
-    for gap in gaps:
-        run = {name: level for name, level in gap.group.items() if name != "pronoun"}
-        squares += [
-            result.value**2
-            for result in results
-            if result.measure == "pearson_r"
-            and all(result.group.get(name) == level for name, level in run.items())
-            and result.group["pronoun"] in groups_of.get(gap.group["pronoun"], ())
-            and not math.isnan(result.value)
-        ]
+    facets = [({**gap.group, "pronoun": group}) for gap in gaps for group in groups_of.get(gap.group["pronoun"], ())]
+    squares = [
+        result.value**2
+        for result in results
+        if result.measure == "pearson_r" and dict(result.group) in facets and not math.isnan(result.value)
+    ]
     return sum(squares) / len(squares) if squares else math.nan
 
 
@@ -123,8 +111,9 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
     if frame["model"].nunique() < 2:
         return []
     words, claims = sentences("drift"), []
-    for (challenge, w_name, pair), gap_of in _gaps_by_model(results).items():
-        ranked = sorted(gap_of.values(), key=lambda gap: -abs(gap.value))
+    for (challenge, w_name, pair), models in gaps_by_pair(results).items():
+        known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
+        ranked = sorted((gaps[0] for gaps in known if gaps), key=lambda gap: -abs(gap.value))
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
@@ -135,16 +124,6 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
             rank = 1000.0 + abs(most.value)
             claims.append(Finding(text, n_claimed > 0, rank, results=(most, least), decision_rule=words.models_rule))
     return claims
-
-
-def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, Result]]:
-    """The slope gap that stands for each model: of several prompts, that of their averaged masses."""
-    by_key: dict[tuple[str, str, str], dict[str, Result]] = {}
-    for result in sorted(results, key=lambda one: one.measure != ALL_PROMPTS):
-        if result.measure in ("slope_gap", ALL_PROMPTS) and not math.isnan(result.value):
-            key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
-            by_key.setdefault(key, {}).setdefault(result.group["model"], result)
-    return by_key
 
 
 def is_ordered(design: Mapping[str, Any], w_name: str) -> bool:
@@ -173,14 +152,9 @@ def mass_label(design: Mapping[str, Any], models: Iterable[str]) -> str:
 
 def mean_of(design: Mapping[str, Any], models: Iterable[str]) -> str:
     """What a mean over the masses of these models is called."""
-    are_shares = {is_shared(design, model) for model in models}
-    return (
-        "Mean share or probability"
-        if len(are_shares) > 1
-        else "Mean share"
-        if True in are_shares
-        else "Mean probability"
-    )
+    names = {True: "share", False: "probability"}
+    are_shares = sorted({is_shared(design, model) for model in models}, reverse=True)
+    return f"Mean {' or '.join(names[one] for one in are_shares)}"
 
 
 def is_shared(design: Mapping[str, Any], model: str) -> bool:

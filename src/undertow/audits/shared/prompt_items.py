@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
+from undertow.audits.base import option
 from undertow.errors import UndertowError
 from undertow.types import BLANK, GENERATION, Item
 
@@ -21,39 +22,22 @@ class SentenceSettings:
     """Options of the audits that put W into sentences and compare word groups."""
 
     challenge: str = ""
-    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
-    options: str = field(
-        default="",
-        metadata={"help": "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given."},
-    )
-    w: str = field(
-        default="",
-        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
-    )
+    data_dir: str = option("", "Folder with the two published files of winogender.")
+    options: str = option("", "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given.")
+    w: str = option("", "W lists, comma-separated: date, place, subreddit, or a file with one value a line.")
     inject: str = ""
-    date_start: int = field(default=1801, metadata={"help": "First year of the date list."})
-    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
-    date_count: int = field(default=30, metadata={"help": "Number of evenly spaced years in the date list."})
-    prompts: str = field(
-        default="",
-        metadata={
-            "help": "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."
-        },
+    date_start: int = option(1801, "First year of the date list.")
+    date_stop: int = option(2016, "Last year of the date list.")
+    date_count: int = option(30, "Number of evenly spaced years in the date list.")
+    prompts: str = option(
+        "", "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."
     )
-    prompt_mask: str = field(
-        default="", metadata={"help": "What marks the blank in a prompt; the prompt's own (<mask>) if not given."}
-    )
-    chat: bool = field(default=False, metadata={"help": "Put the model's own chat template around each prompt."})
-    max_new_tokens: int = field(
-        default=DEFAULT_MAX_NEW_TOKENS, metadata={"help": "Steps of an answer to a prompt, at most."}
-    )
+    prompt_mask: str = option("", "What marks the blank in a prompt; the prompt's own (<mask>) if not given.")
+    chat: bool = option(False, "Put the model's own chat template around each prompt.")
+    max_new_tokens: int = option(DEFAULT_MAX_NEW_TOKENS, "Steps of an answer to a prompt, at most.")
 
     def list_names(self) -> list[str]:
-        """The W lists that `--w` names.
-
-        Raises:
-            UndertowError: it is set and names none.
-        """
+        """The W lists that `--w` names."""
         names = [name.strip() for name in self.w.split(",") if name.strip()]
         if self.w and not names:
             raise UndertowError("--w names no W list; write for example --w date,place")
@@ -81,11 +65,7 @@ class SentenceSettings:
 
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
-    """The items by every prompt; as they are where there is none.
-
-    Raises:
-        UndertowError: a prompt is not what it should be, or cannot be put around the sentences.
-    """
+    """The items by every prompt; as they are where there is none."""
     if settings.prompts:
         answer_words = data.answer_words(words)
         prompted = answering(settings).items(items, answer_words)
@@ -100,11 +80,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
 
 
 def answering(settings: SentenceSettings) -> data.AnswerMode:
-    """How prompts are put and answered.
-
-    Raises:
-        UndertowError: as `in_prompts`.
-    """
+    """How prompts are put and answered."""
     if settings.max_new_tokens < 1:
         raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
     return data.AnswerMode(

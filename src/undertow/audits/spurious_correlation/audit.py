@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
-from undertow.audits.shared.group_masses import observation_rows
+from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, in_prompts
 from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
 from undertow.audits.spurious_correlation import items as correlation_items
@@ -43,7 +43,6 @@ class SpuriousCorrelation(Audit):
     def adapt_settings(
         self, settings: correlation_items.Settings, capabilities: Mapping[str, Sequence[str]]
     ) -> correlation_items.Settings:
-        """Settings for a model that answers these kinds of query: a model without blanks gets the three prompts."""
         return settings.adapted(capabilities, prompts="A,B,C")
 
     def items(self, settings: correlation_items.Settings, sampling: Sampling) -> ItemBatches:
@@ -57,11 +56,9 @@ class SpuriousCorrelation(Audit):
         return in_prompts(control_items.controls(words), words, settings)
 
     def limitations(self, settings: correlation_items.Settings, sampling: Sampling) -> list[str]:
-        """Sentences on effects that the run is too small to detect."""
         return correlation_items.limitations(settings, sampling)
 
     def design(self, settings: correlation_items.Settings) -> dict[str, Any]:
-        """Word groups, their forms, the gaps that are compared, the W lists with their order and scale, and the prompts."""
         groups, covariates = correlation_items.word_groups(settings), correlation_items.covariates_of(settings)
         return {
             "groups": list(groups.words),
@@ -76,7 +73,6 @@ class SpuriousCorrelation(Audit):
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-        """Masses in percent, normalised over the groups, from each option's log-likelihood."""
         shared = scores.scoring_method == LIKELIHOOD
         groups, words = design["groups"], design.get("words", {})
         frame = observation_rows(items, scores, groups, model)
@@ -89,11 +85,7 @@ class SpuriousCorrelation(Audit):
         return Observations(frame, {**design, **more, "normalised": shared, "scoring_method": scores.scoring_method})
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """Recorded masses in percent, several models in one file.
-
-        Raises:
-            UndertowError: the file is no such table, or does not support the protocol.
-        """
+        """Recorded masses in percent, several models in one file."""
         if protocol not in ("", PAPER):
             known = (
                 "the exact masses cannot be had from recorded ones"
@@ -127,30 +119,26 @@ class SpuriousCorrelation(Audit):
         return Observations(frame, design), PAPER
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
-        """All measures of every model, challenge, prompt and W, and of masses averaged over prompts."""
         # Statistics and tables take most of a second to load: listing, help and refusals do without.
-        from undertow.metrics.covariate_association import correlate
+        from undertow.metrics.covariate_association import measure_association
 
         groups = observations.design["groups"]
         gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
-        return correlate(
+        return measure_association(
             observations.frame, groups, gaps, covariates=observations.design.get("covariates", {}), seed=seed
         )
 
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
     ) -> list[Result]:
-        """What W does to the differences of two models: judged as a drift is."""
         from undertow.metrics.drift_differences import drift_differences
 
         return drift_differences((baseline.frame, candidate.frame), baseline.design, margin=margin, seed=seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        """State every drift, the largest effects first, each with one test that is corrected over the run."""
         return drift_findings.findings(observations, results)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        """The papers' figure for every model, challenge, prompt and W."""
         return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
@@ -159,8 +147,7 @@ class SpuriousCorrelation(Audit):
         return {} if words is None else {"words": words}
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        """The words of the report."""
-        return report.report_text(observations, results)
+        return report.report_text(observations)
 
 
 def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:

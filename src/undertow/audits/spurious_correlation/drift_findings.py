@@ -15,8 +15,8 @@ from undertow.audits.shared.model_comparison import comparison_findings, is_shar
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import significant_decimals
-from undertow.report.sentences import ALPHA, sentences
-from undertow.types import Finding, Result
+from undertow.report.sentences import sentences
+from undertow.types import ALPHA, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd

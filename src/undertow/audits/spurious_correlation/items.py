@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, n_prompts
 from undertow.errors import UndertowError
@@ -17,22 +17,15 @@ from undertow.types import Item
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
-    options: str = field(
-        default="", metadata={"help": "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'."}
+    challenge: str = option("mgc", "Challenge set: a name, or a .toml file of your own.")
+    options: str = option("", "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'.")
+    inject: str = option("", "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'")
+    w_scale: str = option(
+        "",
+        "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
+        "value for number lists of your own, else index, if not given.",
     )
-    inject: str = field(
-        default="",
-        metadata={"help": "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'"},
-    )
-    w_scale: str = field(
-        default="",
-        metadata={
-            "help": "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
-            "value for number lists of your own, else index, if not given."
-        },
-    )
-    words: str = field(default="", metadata={"help": "Word list to fill the blank from: pronouns, aaai, icml."})
+    words: str = option("", "Word list to fill the blank from: pronouns, aaai, icml.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +119,10 @@ class _CovariateItems:
         """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
         if limit >= len(self.items):
             return self.items
-        n_sentences, n_values = item_limit.balanced(limit, len(self.sentences), len(self.values))
-        values = {self.values[place] for place in item_limit.evenly(n_values, len(self.values))}
+        n_sentences, n_values = item_limit.cross_sizes(limit, len(self.sentences), len(self.values))
+        values = {self.values[place] for place in item_limit.even_places(n_values, len(self.values))}
         keys = list(self.sentences)
-        chosen = {keys[at] for at in item_limit.spread(list(self.sentences.values()), n_sentences, seed)}
+        chosen = {keys[at] for at in item_limit.stratified_sample(list(self.sentences.values()), n_sentences, seed)}
         return [item for item in self.items if item.factors["w_index"] in values and _sentence_key(item) in chosen]
 
 
@@ -153,7 +146,7 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
     if not sampling.limit or limit >= len(items):
         return items
     lists = _items_by_list(items)
-    shares = item_limit.shares(limit, [len(one.items) for one in lists.values()])
+    shares = item_limit.divide_limit(limit, [len(one.items) for one in lists.values()])
     return [
         item for one, share in zip(lists.values(), shares, strict=True) for item in one.sample(share, sampling.seed)
     ]

@@ -11,7 +11,8 @@ from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
 from undertow.metrics.power_planning import Detectable, ObservedNoise, curve, observed_noise
-from undertow.stats.regression.power_analysis import ALPHA, POWER, AssumedNoise, step_of
+from undertow.stats.regression.power_analysis import POWER, AssumedNoise, step_of
+from undertow.types import ALPHA
 
 if TYPE_CHECKING:
     from undertow.audits.base import Observations
@@ -115,11 +116,7 @@ class PowerPlan:
         }
 
     def drawing(self) -> Drawing:
-        """The figure of the curves.
-
-        Raises:
-            UndertowError: there is no change to draw.
-        """
+        """The figure of the curves."""
         from undertow.report.figures.detectable_change import Curve, draw_power
 
         curves = [
@@ -144,9 +141,6 @@ def plan_power(
         assumed: `text_sd`, `slopes_sd`, `values_sd` and `autocorrelation`, that of neighbours in the list itself.
         observed: the noise of a run, which replaces them.
         progress: is called with the number of simulated designs, and of all.
-
-    Raises:
-        UndertowError: the settings are wrong, or no list has an order.
     """
     lists = lists_of(settings)
     unordered = [covariate.name for covariate, _ in lists if covariate.scale == NONE]
@@ -175,11 +169,7 @@ def plan_power(
 
 
 def noise_of(observations: Observations, group: str) -> ObservedNoise:
-    """Estimate the noise that observations show, of a word group or a gap.
-
-    Raises:
-        UndertowError: they show too little, or have no such group.
-    """
+    """Estimate the noise that observations show, of a word group or a gap."""
     gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
     covariates = observations.design.get("covariates", {})
     unordered = [name for name, one in covariates.items() if one["scale"] == NONE]

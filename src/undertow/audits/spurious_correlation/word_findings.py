@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
+from undertow.audits.shared.group_probabilities import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import number, signed, significant_decimals
@@ -168,13 +168,13 @@ _MEASURED: list[tuple[weakref.ref[pd.DataFrame], str, pd.DataFrame]] = []
 def _words_table(observations: Observations) -> pd.DataFrame:
     import pandas as pd
 
-    from undertow.metrics.covariate_association import correlate
+    from undertow.metrics.covariate_association import measure_association
 
     design = observations.design
     rows, listed = _rows_of_words(observations.frame, design)
     columns = [WORD.format(at) for at in range(len(listed))]
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
-    results = correlate(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
+    results = measure_association(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
     for result in results:
         if result.group["pronoun"] not in columns or not result.n:
             continue

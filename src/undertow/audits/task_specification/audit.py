@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
-from undertow.audits.shared.group_masses import observation_rows
+from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of
 from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
@@ -50,7 +50,6 @@ class TaskSpecification(Audit):
     def adapt_settings(
         self, settings: specification_items.Settings, capabilities: Mapping[str, Sequence[str]]
     ) -> specification_items.Settings:
-        """Settings for a model that answers these kinds of query: a model without blanks gets prompt A, as in the paper."""
         return settings.adapted(capabilities, prompts="A")
 
     def items(self, settings: specification_items.Settings, sampling: Sampling) -> ItemBatches:
@@ -58,11 +57,9 @@ class TaskSpecification(Audit):
         yield specification_items.all_items(settings, sampling)
 
     def limitations(self, settings: specification_items.Settings, sampling: Sampling) -> list[str]:
-        """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
         return specification_items.limitations(settings, sampling)
 
     def design(self, settings: specification_items.Settings) -> dict[str, Any]:
-        """Word groups, how W goes in, and what counts as moved."""
         sentences = specification_items.sentences_of(settings)
         return {
             "groups": list(sentences.groups),
@@ -77,17 +74,12 @@ class TaskSpecification(Audit):
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-        """Masses in percent, normalised over the groups, from each option's log-likelihood."""
         shared = scores.scoring_method == LIKELIHOOD
         frame = observation_rows(items, scores, design["groups"], model)
         return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.scoring_method})
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """Recorded masses at the first and the last date, several models and sets in one file.
-
-        Raises:
-            UndertowError: the file is no such table, or does not support the protocol.
-        """
+        """Recorded masses at the first and the last date, several models and sets in one file."""
         if protocol not in ("", PAPER, RECORDED):
             raise UndertowError(
                 f"{path}: protocol {protocol!r} cannot be had from recorded masses; leave it out, which leaves sentences without "
@@ -112,7 +104,6 @@ class TaskSpecification(Audit):
         return Observations(frame, design), chosen
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
-        """Detection of every model and set by every score, with baselines."""
         # Statistics and tables take most of a second to load: listing, help and refusals do without.
         from undertow.metrics.specification_detection import Threshold, detect
 
@@ -121,11 +112,9 @@ class TaskSpecification(Audit):
         return detect(scored(observations), design["groups"], threshold, seed=seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        """The detection of each model and set in sentences, beside plain entropy, and what it rests on."""
         return specification_findings.findings(observations, results)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
         return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
@@ -138,5 +127,4 @@ class TaskSpecification(Audit):
         return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        """The words of the report."""
         return report.report_text(observations)

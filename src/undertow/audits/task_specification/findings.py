@@ -9,8 +9,8 @@ from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.items import DETECT
-from undertow.report.sentences import ALPHA, sentences
-from undertow.types import Finding, Result
+from undertow.report.sentences import sentences
+from undertow.types import ALPHA, Finding, Result
 
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")
 _DETECTOR_KEYS = ("model", "set", "prompt", "w_name")

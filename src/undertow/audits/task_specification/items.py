@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, in_prompts, n_prompts
 from undertow.errors import UndertowError
@@ -22,30 +22,18 @@ TRACE_DATES = 30
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = field(
-        default="undertow-schemas",
-        metadata={
-            "help": "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file."
-        },
+    challenge: str = option(
+        "undertow-schemas",
+        "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file.",
     )
-    w: str = field(
-        default="date",
-        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
-    )
-    inject: str = field(
-        default="In {w}: ",
-        metadata={"help": "How W goes in: in front, or as in '{text} It was {w}.', around the sentence."},
-    )
-    date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
-    date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
-    endpoint_window: int = field(default=1, metadata={"help": "Number of W values to average at each end of the list."})
-    threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
-    entropy_baseline: bool = field(
-        default=False, metadata={"help": "Also query each sentence without W, for the score entropy_plain."}
-    )
-    trace_occupation: str = field(
-        default="", metadata={"help": "An occupation to query at 30 dates (figure 4 of the papers)."}
-    )
+    w: str = option("date", "W lists, comma-separated: date, place, subreddit, or a file with one value a line.")
+    inject: str = option("In {w}: ", "How W goes in: in front, or as in '{text} It was {w}.', around the sentence.")
+    date_start: int = option(1901, "First year of the date list.")
+    date_count: int = option(2, "Number of years; with 3 or more there are slopes too.")
+    endpoint_window: int = option(1, "Number of W values to average at each end of the list.")
+    threshold: float = option(0.5, "A score above it, in percent, says that nothing decides.")
+    entropy_baseline: bool = option(False, "Also query each sentence without W, for the score entropy_plain.")
+    trace_occupation: str = option("", "An occupation to query at 30 dates (figure 4 of the papers).")
 
 
 def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
@@ -56,24 +44,22 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
     if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
     if settings.trace_occupation:
-        dates = challenge.Dates(settings.date_start, settings.date_stop, TRACE_DATES)
+        traced = tuple(one for one in given.sentences if one.cluster == settings.trace_occupation)
+        if not traced:
+            known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
+            raise UndertowError(
+                f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
+            )
+        # All the years of a range that has fewer than the trace has.
+        years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
+        dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), TRACE)
+        items += _part(replace(given, sentences=traced).injected(injection, [dates]), TRACE)
     return in_prompts(items, given.words, settings)
 
 
-def _all(dates: challenge.Dates) -> challenge.Covariate:
-    """All the years of a range that has fewer than the trace has."""
-    years = min(dates.count, abs(dates.stop - dates.start) + 1)
-    return challenge.Dates(dates.start, dates.stop, years, least=2).to_covariate()
-
-
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
-    """Sentences with every W value in them, as the scores need them.
-
-    Raises:
-        UndertowError: the W lists or the way they go in are not what they should be.
-    """
+    """Sentences with every W value in them, as the scores need them."""
     return _part(sentences.injected(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 
@@ -169,40 +155,11 @@ def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> 
         others = [sentence for sentence in kind if sentence.cluster not in clusters]
         n_beside = min(count, len(beside))
         for some, n in ((beside, n_beside), (others, count - n_beside)):
-            kept += [some[at] for at in item_limit.spread([one.cluster for one in some], n, sampling.seed)]
-    return _select(given, {sentence.id for sentence in kept})
-
-
-def _select(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
-    return challenge.SentenceSet(
-        given.name,
-        given.title,
-        given.source,
-        given.words,
-        tuple(sentence for sentence in given.sentences if sentence.id in ids),
-        given.notes,
-    )
-
-
-def _traced_ids(settings: Settings, given: challenge.SentenceSet) -> set[str]:
-    """Ids of the sentences of the occupation to follow."""
-    ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.trace_occupation}
-    if not ids:
-        known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-        raise UndertowError(
-            f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
-        )
-    return ids
+            kept += [some[at] for at in item_limit.stratified_sample([one.cluster for one in some], n, sampling.seed)]
+    ids = {sentence.id for sentence in kept}
+    return replace(given, sentences=tuple(one for one in given.sentences if one.id in ids))
 
 
 def _part(items: list[Item], part: str) -> list[Item]:
-    return [
-        Item(
-            f"{part}/{item.id}",
-            item.query,
-            {"part": part, "expected": item.gold or "", **item.factors},
-            item.cluster,
-            item.gold,
-        )
-        for item in items
-    ]
+    factors = [{"part": part, "expected": item.gold or "", **item.factors} for item in items]
+    return [replace(item, id=f"{part}/{item.id}", factors=own) for item, own in zip(items, factors, strict=True)]

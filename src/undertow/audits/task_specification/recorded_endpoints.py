@@ -44,9 +44,6 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
         path: CSV, TSV or Parquet.
         zeros_count: whether a sentence whose masses are all zero at one W value is taken as recorded, as the paper does; else
             it is missing.
-
-    Raises:
-        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
     """
     table = read_cells(path)
     cells = table.cells
@@ -60,7 +57,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     check_reserved_names(path, groups)
     table.check_columns(["model"])
     factors = _factors(table)
-    names = cells["w_name"].str.strip() if "w_name" in cells.columns else pd.Series(W_NAME, index=cells.index)
+    names = table.column("w_name", W_NAME).str.strip()
     table.raise_first(
         (names == "") | (names != names.iloc[0]),
         lambda row: f"w_name is {names.iloc[row]!r}; write one name of W, the same in every row",
@@ -83,8 +80,8 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
         frame.loc[frame["missing_reason"] != "", groups] = np.nan
         frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))
         frames.append(frame)
-    of_groups = [f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups]
-    unread = [name for name in cells.columns if name not in of_groups and name not in OTHERS]
+    known = {*OTHERS, *(f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups)}
+    unread = [name for name in cells.columns if name not in known]
     return pd.concat(frames, ignore_index=True), groups, [reading_note(groups, unit), *unread_note(unread)]
 
 
@@ -103,19 +100,14 @@ def _factors(table: Table) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "model": cells["model"],
-            "challenge": cells["set"] if "set" in cells.columns else "recorded",
-            "prompt": cells["prompt"] if "prompt" in cells.columns else "",
+            "challenge": table.column("set", "recorded"),
+            "prompt": table.column("prompt", ""),
             "sentence": sentence,
             "cluster": _clusters(table, sentence),
             **{name: cells[name] for name in given},
         }
     )
-    keys = ["model", "challenge", "prompt", "sentence"]
-    firsts = frame.groupby(keys, sort=False)["model"].transform(lambda rows: rows.index[0])
-    table.raise_first(
-        frame.duplicated(keys),
-        lambda row: f"repeats the sentence of {table.places[int(firsts.iloc[row])]}; give each once",
-    )
+    table.check_repeats(frame, ["model", "challenge", "prompt", "sentence"], "sentence")
     rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
     decided = [is_decided(row, f"{table.path}, {place}") for row, place in zip(rows, table.places, strict=True)]
     if any(one is not None for one in decided):

@@ -32,27 +32,21 @@ from undertow._folders import data_folder
 from undertow.data.documents.document_set import (
     CATEGORIES,
     DIMENSIONS,
-    ENDINGS,
     EVALUATION,
-    MAX_BYTES,
     TRAINING,
     Document,
     DocumentSet,
     distinct_texts,
-    header,
-    missing,
-    read_rows,
     seen_in_training,
 )
-from undertow.data.fetch import DownloadError, download
+from undertow.data.fetch import DownloadError, download, keep
+from undertow.data.tables import ENDINGS, MAX_BYTES, header, read_rows
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
 NAME = "cad"
 SOURCE_URL = "https://zenodo.org/records/4881008/files/data.zip?download=1"
 FULL = "cad_v1_1.tsv"
-RECORD = f"{FULL}.sha256"
-"""Holds the SHA-256 of the full file that was first fetched, as `sha256sum` writes it."""
 SPLITS: Mapping[str, str] = {
     "cad_v1_1_train.tsv": "139b4d21be0f6b6c372dbfc8015eb18753e11025e3251f92eebd2ffb9d27fe17",
     "cad_v1_1_dev.tsv": "71f84da6ed1d52ec0e8e478e5428167c86bbb3686c34a54b81c222185ff7ec59",
@@ -95,21 +89,10 @@ _TARGETS: Mapping[str, str] = {
 }
 _DIMENSION_OF = {name: dimension for dimension, names in _TARGETS.items() for name in [dimension, *names.split("|")]}
 _SPLIT_OF = {"train": TRAINING, "dev": EVALUATION, "test": EVALUATION}
-_EXCLUDED = "excluded"
 _LINE_BREAK = re.compile(r" *\[linebreak\] *", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-# Why a row is no document, in the order of the filters: the first that holds counts.
-_NO_DIMENSION = "biased on none of the eleven dimensions"
-_REASONS = (
-    "in the splits that CAD's authors exclude",
-    NEITHER := "neither neutral nor directed at an identity or an affiliation",
-    f"neutral {(NO_TEXT := 'without a text')}",
-    "biased without a rationale",
-    "biased with a rationale that does not stand in the text",
-    _NO_DIMENSION,
-    TOO_LONG := f"training documents of more than {MAX_TRAINING_WORDS} words",
-)
+NEITHER = "neither neutral nor directed at an identity or an affiliation"
+TOO_LONG = f"training documents of more than {MAX_TRAINING_WORDS} words"
 
 # The paper's counts: documents of each task, biased and not (table A1), and by dimension (table A2, in the order of `DIMENSIONS`).
 PAPER_TASKS: Mapping[str, int] = {"identification": 580, "extraction": 496, "rephrasing": 437}
@@ -123,51 +106,26 @@ PAPER_DIMENSIONS: Mapping[str, tuple[int, ...]] = {
 def published() -> DocumentSet:
     """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
 
-    The archive is known by its split files. No checksum of the full file is published: it is trusted on first use, and its SHA-256 is
-    written beside it and compared from then on.
-
-    Raises:
-        UndertowError: the file cannot be had or kept, or is not what it should be.
+    The archive is known by its split files; no checksum of the full file is published.
     """
-    folder = data_folder(NAME) / Path(FULL).stem
-    path, record = folder / FULL, folder / RECORD
-    try:
-        known = record.read_text(encoding="utf-8", errors="replace").partition(" ")[0] if record.is_file() else None
-        if known is None or not path.is_file() or _sha256(path.read_bytes()) != known:
-            content = _fetched()
-            if known is not None and _sha256(content) != known:
-                raise UndertowError(
-                    f"{NAME}: {FULL} from {SOURCE_URL} is not the one that was first fetched here (its SHA-256 is not that in {record});"
-                    f" nothing was kept: delete that file to trust the new one, or {_BY_HAND}"
-                )
-            folder.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_bytes(content)
-            part.replace(path)
-            known = _sha256(content)
-            record.write_text(f"{known}  {FULL}\n", encoding="utf-8")
-    except OSError as error:
-        raise UndertowError(
-            f"{folder}: {NAME} cannot be kept there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
-        ) from error
+    path = data_folder(NAME) / Path(FULL).stem / FULL
+    if not path.is_file():
+        keep(_fetch_full_file(), path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
-        f" itself is published: it is trusted as it was first fetched here (SHA-256 {known})"
+        f" itself is published (here SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()})"
     )
     documents = read_cad(path)
     return replace(documents, notes=(*documents.notes, note))
 
 
-_BY_HAND = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
-
-
-def _fetched() -> bytes:
+def _fetch_full_file() -> bytes:
     """The full file, out of an archive whose split files are those of version 1.1."""
-    again = f"nothing was kept: try again, or {_BY_HAND}"
+    by_hand = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
     try:
         archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
     except DownloadError as error:
-        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
+        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {by_hand}") from error
     try:
         if len(archive) > MAX_ARCHIVE_BYTES:
             raise ValueError(f"it is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB")
@@ -177,19 +135,15 @@ def _fetched() -> bytes:
             if large:
                 raise ValueError(f"{large} is larger than {MAX_BYTES // 2**20} MiB")
             files = {name: opened.read(member) for name, member in members.items()}
+        changed = next((name for name in SPLITS if hashlib.sha256(files[name]).hexdigest() != SPLITS[name]), "")
+        if changed:
+            raise ValueError(f"{changed} is not that of version 1.1: its SHA-256 differs")
     # What zipfile raises beside its own error where a header is torn.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError) as error:
-        raise UndertowError(f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); {again}") from error
-    changed = next((name for name, sha256 in SPLITS.items() if _sha256(files[name]) != sha256), "")
-    if changed:
         raise UndertowError(
-            f"{NAME}: {changed} from {SOURCE_URL} is not that of version 1.1 (its SHA-256 differs); {again}"
-        )
+            f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); nothing was kept: try again, or {by_hand}"
+        ) from error
     return files[FULL]
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def is_full(columns: Collection[str]) -> bool:
@@ -204,11 +158,7 @@ def is_split(columns: Collection[str]) -> bool:
 
 
 def read_cad(path: Path) -> DocumentSet:
-    """The documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all its neutral ones.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
-    """
+    """The documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all its neutral ones."""
     taken, left_out, strangers = set[str](), Counter[str](), Counter[str]()
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     n_mixed = 0
@@ -217,41 +167,37 @@ def read_cad(path: Path) -> DocumentSet:
         text, target = _clean(row["meta_text"]), row["annotation_Target_top.level.category"].strip()
         rationale, dimension = row["annotation_highlighted"], _dimension_of(target)
         span, biased = _locate_span(rationale, text), primary in COARSE
-        holds = (
-            split == _EXCLUDED,
-            primary != NEUTRAL and not biased,
-            primary == NEUTRAL and not text,
-            biased and not _clean(rationale),
-            biased and not span,
-            biased and not dimension,
-            _is_too_long(text, split),
-        )
-        reason = next((reason for reason, it_holds in zip(_REASONS, holds, strict=True) if it_holds), "")
-        left_out[reason] += 1
-        if reason == _NO_DIMENSION and not _is_na(target):
+        # In the order of the filters: the first that holds counts.
+        filters = {
+            "in the splits that CAD's authors exclude": not split,
+            NEITHER: primary != NEUTRAL and not biased,
+            "neutral without a text": primary == NEUTRAL and not text,
+            "biased without a rationale": biased and not _clean(rationale),
+            "biased with a rationale that does not stand in the text": biased and not span,
+            "biased on none of the eleven dimensions": biased and not dimension,
+            TOO_LONG: _is_too_long(text, split),
+        }
+        reason = next((reason for reason, it_holds in filters.items() if it_holds), "")
+        if not reason:
+            n_mixed += biased and dimension not in CATEGORIES[COARSE[primary]]
+            of_bias = {"dimension": dimension, "span": span} if biased else {}
+            parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased, **of_bias))
+        elif reason.startswith("biased on none") and not _is_na(target):
             strangers[target] += 1
-        if reason:
-            continue
-        n_mixed += biased and dimension not in CATEGORIES[COARSE[primary]]
-        of_bias = {"dimension": dimension, "span": span} if biased else {}
-        parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased, **of_bias))
+        left_out[reason] += 1
     unknown = ", ".join(f"{name!r} {n:,}" for name, n in strangers.most_common())
-    notes = [
-        *_task_notes(parts),
-        *_left_out_note(left_out, _REASONS),
-        *([f"targets that are not known to be on one of the eleven dimensions: {unknown}"] if unknown else []),
-        *([f"{n_mixed:,} biased documents have a dimension of the other coarse category than CAD's own; they are kept"]
-          if n_mixed else []),
-    ]  # fmt: skip
+    notes = [*_task_notes(parts), *_left_out_note(left_out, filters)]
+    if unknown:
+        notes.append(f"targets that are not known to be on one of the eleven dimensions: {unknown}")
+    if n_mixed:
+        notes.append(
+            f"{n_mixed:,} biased documents have a dimension of the other coarse category than CAD's own; they are kept"
+        )
     return _document_set(NAME, "Contextual Abuse Dataset", [path], parts, notes)
 
 
 def read_splits(paths: Sequence[Path]) -> DocumentSet:
-    """The documents of split files. A file with *train* in its name is for training, any other for evaluation.
-
-    Raises:
-        UndertowError: a file is not what it must be; names the line.
-    """
+    """The documents of split files. A file with *train* in its name is for training, any other for evaluation."""
     taken, left_out = set[str](), Counter[str]()
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     for path in paths:
@@ -259,8 +205,8 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
         for where, row in _rows(path, SPLIT_COLUMNS):
             text, labels = _clean(row["text"]), {_primary_of(label, where) for label in row["labels"].split(",")}
             biased = not labels.isdisjoint(COARSE)
-            unusable = NEITHER if not biased and labels != {NEUTRAL} else ""
-            reason = NO_TEXT if not text else unusable or (TOO_LONG if _is_too_long(text, split) else "")
+            unusable = NEITHER if not biased and labels != {NEUTRAL} else TOO_LONG if _is_too_long(text, split) else ""
+            reason = unusable if text else "without a text"
             left_out[reason] += 1
             if not reason:
                 parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased))
@@ -275,23 +221,15 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
 
 
 def read_folder(folder: Path) -> DocumentSet:
-    """The full file of a folder, or else its three split files; the corrected version where both are there.
-
-    Raises:
-        UndertowError: the folder holds neither, or more than one of a kind.
-    """
-    columns = {
-        path: header(path)
-        for path in sorted(folder.iterdir())
-        if path.name.lower().endswith(ENDINGS) and path.is_file()
-    }
+    """The full file of a folder, or else its three split files; the corrected version where both are there."""
+    tables = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(ENDINGS) and path.is_file()]
+    columns = {path: header(path) for path in tables}
     full = [path for path, names in columns.items() if is_full(names)]
     if full:
         return read_cad(_only(full, f"{folder}: holds several full files of CAD"))
-    splits = [path for path, names in columns.items() if is_split(names)]
     chosen = []
     for part in ("train", "dev", "test"):
-        matches = [path for path in splits if f"_{part}" in path.name.lower()]
+        matches = [path for path, names in columns.items() if is_split(names) and f"_{part}" in path.name.lower()]
         if not matches:
             raise UndertowError(
                 f"{folder}: holds neither a full file of CAD nor a split file named like cad_v1_1_{part}.tsv; name the folder with"
@@ -320,20 +258,17 @@ def _document_set(
 
 
 def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where each row stands, and its cells by column."""
-    rows = read_rows(path)
-    names = {name: _bare(name) for name in rows[0][1]}
-    problem = missing(path, needed, list(names.values()))
-    if problem:
-        raise problem
-    # R quotes the names of columns whenever it quotes any cell. A file that does not was written as it stands, unless every quote
-    # within a cell is written twice.
-    is_quoted = any(name != bare for name, bare in names.items())
-    for line, row in rows:
+    """Where each row stands, and its cells by column.
+
+    R quotes the names of columns whenever it quotes any cell. A file that does not was written as it stands, unless every quote
+    within a cell is written twice.
+    """
+    is_quoted = any(_bare(name) != name for name in header(path))
+    for line, row in read_rows(path, [f'"{name}"' if is_quoted else name for name in needed], may_hold_controls=True):
         yield (
             f"{path}, line {line}",
             {
-                names[name]: _bare(cell)
+                _bare(name): _bare(cell)
                 if is_quoted or ('""' in cell[1:-1] and '"' not in cell[1:-1].replace('""', ""))
                 else cell
                 for name, cell in row.items()
@@ -351,20 +286,17 @@ def _primary_of(cell: str, where: str) -> str:
     known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
     if known is None:
         raise UndertowError(
-            f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)};"
-            f" it should be one of {', '.join(PRIMARY)}"
+            f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)}; use {', '.join(PRIMARY)}"
         )
     return known
 
 
 def _split_of(cell: str, where: str) -> str:
+    """The split; "" for one that CAD's authors exclude."""
     name = cell.strip().lower()
-    split = _EXCLUDED if name.startswith("exclude") else _SPLIT_OF.get(name)
-    if split is None:
-        raise UndertowError(
-            f"{where}: split is {cell[:40]!r}; it should be train, dev, test or one that begins with exclude"
-        )
-    return split
+    if name not in _SPLIT_OF and not name.startswith("exclude"):
+        raise UndertowError(f"{where}: split is {cell[:40]!r}; use train, dev, test or one that begins with exclude")
+    return _SPLIT_OF.get(name, "")
 
 
 def _dimension_of(cell: str) -> str:
@@ -416,22 +348,19 @@ def _unique(name: str, taken: set[str]) -> str:
 
 def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
     """What each task finds here, beside what the paper had."""
-    biased = {
-        "evaluation": [document for document in parts[EVALUATION] if document.biased],
-        "training": [document for document in parts[TRAINING] if document.biased],
-    }
-    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
+    n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
     notes = [
         *_diagnosis_notes(parts),
-        f"identification: {len(biased['evaluation']):,} documents of the evaluation splits pass the filters (the paper has"
-        f" {PAPER_TASKS['identification']}), {len(biased['training']):,} of the training split (the paper has"
+        f"identification: {n_biased[EVALUATION]:,} documents of the evaluation splits pass the filters (the paper has"
+        f" {PAPER_TASKS['identification']}), {n_biased[TRAINING]:,} of the training split (the paper has"
         f" {sum(PAPER_DIMENSIONS['training']):,})",
     ]
-    for name, part in biased.items():
+    for name, part in zip(PAPER_DIMENSIONS, parts.values(), strict=True):
         counts = Counter(document.dimension for document in part)
         pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
         counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
         notes.append(f"identification, {name} (the paper): {counts_text}")
+    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
     return [
         *notes,
         f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})",
@@ -442,10 +371,10 @@ def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
 
 def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
     """How many distinct texts are biased and how many not, beside table A1."""
-    for name, part in (("evaluation", parts[EVALUATION]), ("training", parts[TRAINING])):
+    for (name, of_paper), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
         if not part:
             continue
-        texts, of_paper = distinct_texts(part), PAPER_YES_NO[name]
+        texts = distinct_texts(part)
         yes = sum(document.biased for document in texts)
         yield (
             f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from undertow._files import is_folder, is_plain_file
 from undertow.data.documents import cad
 from undertow.data.documents.document_set import (
-    ENDINGS,
     OWN,
     Document,
     DocumentSet,
-    header,
     own_set,
     read_documents,
     read_rephrase_pairs,
 )
+from undertow.data.tables import ENDINGS, header
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
@@ -61,11 +60,7 @@ def may_offend(name: str) -> bool:
 
 
 def documents_table(name: str) -> list[dict[str, str]]:
-    """Documents as rows, for printing.
-
-    Raises:
-        UndertowError: as `load_documents`.
-    """
+    """Documents as rows, for printing."""
     loaded = load_documents(name)
     return [
         {
@@ -84,90 +79,65 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
         name: `undertow-statements`, `cad`, or a path. What a table holds is seen from its columns: CAD's full file, one of its
             split files, rephrase pairs, or documents in the package's own format.
         rephrasings: path of rephrase pairs; each is given to the documents with its span, and its dimension if it has one.
-
-    Raises:
-        UndertowError: no such set or file, one that is not what it should be, or rephrasings of which none has a place.
     """
-    loaded = _load(name)
-    return _rephrased(loaded, Path(rephrasings)) if rephrasings else loaded
-
-
-def _load(name: str) -> DocumentSet:
     path = Path(name)
     if name in NAMED:
-        return NAMED[name]()
-    if is_folder(path):
-        return cad.read_folder(path)
-    if is_plain_file(path) or name.lower().endswith(ENDINGS):
-        return _table(path)
-    raise UndertowError(
-        f"there are no documents called {name!r} and no such file: use {', '.join(NAMED)}, a file that ends in"
-        f" {', '.join(ENDINGS)}, or a folder with the files of CAD{closest(name, NAMED)}"
-    )
+        documents = NAMED[name]()
+    elif is_folder(path):
+        documents = cad.read_folder(path)
+    elif is_plain_file(path) or name.lower().endswith(ENDINGS):
+        documents = _read_table(path)
+    else:
+        raise UndertowError(
+            f"there are no documents called {name!r} and no such file: use {', '.join(NAMED)}, a file that ends in"
+            f" {', '.join(ENDINGS)}, or a folder with the files of CAD{closest(name, NAMED)}"
+        )
+    return _with_rephrasings(documents, Path(rephrasings)) if rephrasings else documents
 
 
-def _table(path: Path) -> DocumentSet:
+def _read_table(path: Path) -> DocumentSet:
     columns = header(path)
     if cad.is_full(columns):
         return cad.read_cad(path)
     if cad.is_split(columns):
         return cad.read_splits([path])
-    if {"span", "rephrasing"} <= set(columns) and "biased" not in columns:
-        return read_rephrase_pairs(path)
-    return read_documents(path)
+    is_pairs = {"span", "rephrasing"} <= set(columns) and "biased" not in columns
+    return read_rephrase_pairs(path) if is_pairs else read_documents(path)
 
 
-def _rephrased(documents: DocumentSet, path: Path) -> DocumentSet:
-    """The documents with the rephrasings of a table of pairs."""
-    pairs = _pairs(path)
-    evaluation = [_key(document, pairs) for document in documents.evaluation]
-    training = [_key(document, pairs) for document in documents.training]
-    used = {key for key in (*evaluation, *training) if key}
+def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
+    """The documents with the rephrasings of a table of pairs: one of its span and dimension before one of its span alone."""
+    given = read_rephrase_pairs(path)
+    pairs: dict[Key, str] = {}
+    for pair in (*given.evaluation, *given.training):
+        if pairs.setdefault((_spaced(pair.span), pair.dimension), pair.rephrasing) != pair.rephrasing:
+            raise UndertowError(
+                f"{path}: has two rephrasings of one span, the second with the id {pair.id!r}; keep one, or tell them apart by dimension"
+            )
+    used = set[Key]()
+    parts: list[tuple[Document, ...]] = []
+    n_matched = []
+    for part in (documents.evaluation, documents.training):
+        spans = [_spaced(one.span) for one in part]
+        keys = [
+            next((key for key in ((span, one.dimension), (span, "")) if span and key in pairs), None)
+            for span, one in zip(spans, part, strict=True)
+        ]
+        matched = [key for key in keys if key]
+        used.update(matched)
+        n_matched.append(len(matched))
+        parts.append(
+            tuple(replace(one, rephrasing=pairs[key]) if key else one for one, key in zip(part, keys, strict=True))
+        )
     if not used:
         raise UndertowError(
             f"{path}: none of its {len(pairs):,} spans is one of {documents.name}; give pairs of this set's spans, or leave them out"
         )
     note = (
-        f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {_n_matched(evaluation):,}"
-        f" evaluation and {_n_matched(training):,} training documents"
+        f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {n_matched[0]:,}"
+        f" evaluation and {n_matched[1]:,} training documents"
     )
-    return replace(
-        documents,
-        evaluation=_with_rephrasings(documents.evaluation, evaluation, pairs),
-        training=_with_rephrasings(documents.training, training, pairs),
-        notes=(*documents.notes, note),
-    )
-
-
-def _pairs(path: Path) -> dict[Key, str]:
-    read = read_rephrase_pairs(path)
-    pairs: dict[Key, str] = {}
-    for pair in (*read.evaluation, *read.training):
-        key = (_spaced(pair.span), pair.dimension)
-        if pairs.setdefault(key, pair.rephrasing) != pair.rephrasing:
-            raise UndertowError(
-                f"{path}: has two rephrasings of one span, the second with the id {pair.id!r}; keep one, or tell them apart by dimension"
-            )
-    return pairs
-
-
-def _key(document: Document, pairs: Mapping[Key, str]) -> Key | None:
-    """The pair for a document: one of its span and dimension before one of its span alone."""
-    span = _spaced(document.span)
-    return next((key for key in ((span, document.dimension), (span, "")) if span and key in pairs), None)
-
-
-def _with_rephrasings(
-    documents: Sequence[Document], keys: Sequence[Key | None], pairs: Mapping[Key, str]
-) -> tuple[Document, ...]:
-    return tuple(
-        replace(document, rephrasing=pairs[key]) if key else document
-        for document, key in zip(documents, keys, strict=True)
-    )
-
-
-def _n_matched(keys: Sequence[Key | None]) -> int:
-    return sum(key is not None for key in keys)
+    return replace(documents, evaluation=parts[0], training=parts[1], notes=(*documents.notes, note))
 
 
 def _spaced(span: str) -> str:

@@ -8,12 +8,10 @@ section 3 and appendix A.3.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +23,7 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import digest
 
@@ -79,9 +77,6 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
         noun = ["bias", "prejudice"]                             # or { bias = "the bias", prejudice = "the prejudice" }
 
     Blank space around a text is left out. Texts for rephrasing may hold `{dimension}`.
-
-    Raises:
-        UndertowError: there is no such task, or the file is not what it should be.
     """
     if task not in TASKS:
         raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
@@ -98,9 +93,6 @@ def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wordi
         wordings: as `wordings` gives them.
         per_class: how many at most; 0 for all.
         seed: of the order in which equally good candidates are taken.
-
-    Raises:
-        UndertowError: `per_class` is negative.
     """
     if per_class < 0:
         raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
@@ -117,11 +109,7 @@ def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wordi
 
 
 def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
-    """The wordings of a task as rows of `class`, `number` (in its class), `text` on one line, and `slots`.
-
-    Raises:
-        UndertowError: as `wordings`.
-    """
+    """The wordings of a task as rows of `class`, `number` (in its class), `text` on one line, and `slots`."""
     rows, numbers = [], Counter[str]()
     for wording in wordings(task, own):
         numbers[wording.kind] += 1
@@ -186,8 +174,7 @@ def _best_swap(
 
 @cache
 def _published() -> Mapping[str, tuple[Wording, ...]]:
-    text = resources.files("undertow.data").joinpath("resources", "task_wordings.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = read_toml(RESOURCES / "task_wordings.toml")
     return {task: tuple(w for kind in tables[task] for w in _of_the_paper(task, kind, tables[task])) for task in TASKS}
 
 

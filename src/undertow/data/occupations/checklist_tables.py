@@ -18,11 +18,7 @@ CHECKLIST_SUMMARIES: Mapping[str, str] = {
 
 
 def checklist_table(name: str) -> list[dict[str, str]]:
-    """One of `CHECKLIST_SUMMARIES`, row by row.
-
-    Raises:
-        KeyError: there is no such table.
-    """
+    """One of `CHECKLIST_SUMMARIES`, row by row."""
     return _TABLES[name]()
 
 

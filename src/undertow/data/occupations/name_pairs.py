@@ -10,18 +10,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from undertow.data.documents.document_set import Rows, read_rows
-from undertow.data.text_files import closest
+from undertow.data.tables import Rows, read_rows
+from undertow.data.text_files import RESOURCES, closest
 from undertow.errors import UndertowError
 
 FEMALE, MALE = "female", "male"
 """The columns of a table of pairs."""
 ANSWERS = ("yes", "no", "both", "neither")
 """What may be answered beside a name."""
-_OWN = "name-pairs.tsv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +39,8 @@ class NamePair:
 
 
 def load_pairs(path: str = "") -> list[NamePair]:
-    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`.
-
-    Raises:
-        UndertowError: the file cannot be read, or a pair is not what it must be; names the line.
-    """
-    if path:
-        return _read(Path(path))
-    with resources.as_file(resources.files("undertow.data").joinpath("resources", "sets", _OWN)) as own:
-        return _read(own)
+    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`."""
+    return _read_pairs(Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv")
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:
@@ -57,25 +48,14 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
 
     White space around a cell goes, and within it is one space each; letters with marks are composed (NFC), so that names that
     look alike are alike.
-
-    Raises:
-        UndertowError: the file cannot be read as a table, lacks a needed column, or holds a control character.
     """
     return [
-        (line, {column: _cell(cell, f"{path}, line {line}") for column, cell in row.items()})
+        (line, {column: unicodedata.normalize("NFC", " ".join(cell.split())) for column, cell in row.items()})
         for line, row in read_rows(path, needed)
     ]
 
 
-def _cell(text: str, where: str) -> str:
-    cell = unicodedata.normalize("NFC", " ".join(text.split()))
-    control = next((char for char in cell if unicodedata.category(char) == "Cc"), "")
-    if control:
-        raise UndertowError(f"{where}: holds the control character {control!r}; save the file as plain text")
-    return cell
-
-
-def _read(path: Path) -> list[NamePair]:
+def _read_pairs(path: Path) -> list[NamePair]:
     rows = read_names(path, (FEMALE, MALE))
     extra = next((column for column in rows[0][1] if column not in (FEMALE, MALE)), None)
     if extra is not None:
@@ -83,15 +63,12 @@ def _read(path: Path) -> list[NamePair]:
         raise UndertowError(f"{path}: column {extra!r} is not used{hint}; keep {FEMALE} and {MALE}, and drop it")
     lines: dict[tuple[str, str], int] = {}
     for line, row in rows:
-        where = f"{path}, line {line}"
+        key = row[FEMALE].casefold(), row[MALE].casefold()
         problem = _problem(row[FEMALE], row[MALE])
+        if lines.setdefault(key, line) != line:
+            problem = f"repeats the pair {row[FEMALE]}/{row[MALE]} of line {lines[key]}; drop one of them"
         if problem:
-            raise UndertowError(f"{where}: {problem}")
-        first = lines.setdefault((row[FEMALE].casefold(), row[MALE].casefold()), line)
-        if first != line:
-            raise UndertowError(
-                f"{where}: repeats the pair {row[FEMALE]}/{row[MALE]} of line {first}; drop one of them"
-            )
+            raise UndertowError(f"{path}, line {line}: {problem}")
     return [NamePair(row[FEMALE], row[MALE]) for _, row in rows]
 
 
@@ -107,22 +84,14 @@ def _problem(female: str, male: str) -> str:
     if female.casefold() == male.casefold():
         return f"both names are {female!r}; two different ones are needed to tell who is chosen"
     for short, long in ((female, male), (male, female)):
-        if _is_part(short, long):
+        # As whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna.
+        if f" {_words(short)} " in f" {_words(long)} ":
             return f"{short!r} is a part of {long!r}, so that an answer could mean either; choose names apart"
     return ""
 
 
-def _is_part(short: str, long: str) -> bool:
-    """Whether a name stands in another as whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna."""
-    return f" {' '.join(_words(short))} " in f" {' '.join(_words(long))} "
-
-
-def _words(name: str) -> list[str]:
+def _words(name: str) -> str:
     """Runs of letters, digits and marks, unseen joiners too. An apostrophe is within a word, as in O'Neil; a hyphen is between."""
-    return "".join(
-        char if char in "'’" or _is_within(unicodedata.category(char)) else " " for char in name.casefold()
-    ).split()
-
-
-def _is_within(category: str) -> bool:
-    return category[0] in "LMN" or category == "Cf"
+    kinds = [(char, unicodedata.category(char)) for char in name.casefold()]
+    is_within = [char in "'’" or kind[0] in "LMN" or kind == "Cf" for char, kind in kinds]
+    return " ".join("".join(char if keep else " " for (char, _), keep in zip(kinds, is_within, strict=True)).split())

@@ -11,14 +11,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import resources
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-from undertow.data.documents.document_set import Rows, is_reserved_name, plain_name
+from undertow.data.documents.document_set import is_reserved_name, unused_columns
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
-from undertow.data.text_files import closest, number_between
+from undertow.data.tables import Rows, plain_name
+from undertow.data.text_files import RESOURCES, closest, number_between
 from undertow.errors import UndertowError
 
 CATEGORIES: tuple[str, ...] = tuple(FILES)
@@ -108,25 +109,32 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
         onet_folder: with the text release of an O*NET database, whose attributes are taken instead, by the codes of the table.
         top: attributes of each category, at most; up to 5 from the package's own table, any number from an O*NET release, and
             nothing but 5 with a table of one's own, of which all attributes are taken.
-
-    Raises:
-        UndertowError: a file cannot be read or is not what it must be (names file and line), or `top` cannot be had.
     """
     if top < 1:
         raise UndertowError(f"top is {top}; take at least 1 attribute of each category")
-    table = _read(Path(path)) if path else _own()
+    table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
+    if not path:
+        table = replace(table, notes=(FEMALE_SHARES,))
     if onet_folder:
         return _rated(table, path, onet_folder, top)
     if path and top != TOP:
         raise UndertowError(f"{path}: all attributes of your own table are used; leave top = {top} out")
     if path:
-        return replace(table, notes=(*table.notes, *_bare(table.occupations)))
+        bare = [one.name for one in table.occupations if not one.attributes]
+        note = f"{len(bare)} of {len(table.occupations)} occupations have no attributes: {', '.join(bare)}"
+        return replace(table, notes=(*table.notes, note)) if bare else table
     if top > TOP:
         raise UndertowError(
             f"the occupations that come with the package have {TOP} attributes of each category and not {top}; name a folder"
             " with the text release of an O*NET database for more"
         )
-    occupations = tuple(_cut(one, top) for one in table.occupations)
+    by_category = [
+        [[attribute for attribute in one.attributes if attribute.category == category][:top] for category in CATEGORIES]
+        for one in table.occupations
+    ]
+    occupations = tuple(
+        replace(one, attributes=tuple(chain(*kept))) for one, kept in zip(table.occupations, by_category, strict=True)
+    )
     notes = (CREDIT.format(release=" 30.2"), *_proxies(occupations), *table.notes)
     return OccupationSet(OWN, _title(occupations, top), OWN_SOURCE, occupations, notes)
 
@@ -158,31 +166,8 @@ _SAID_WITH_A_CONSONANT = re.compile(
 )
 
 
-@dataclass(slots=True)
-class _OccupationRows:
-    """An occupation from the rows read so far, and the first line of each value."""
-
-    name: str
-    line: int
-    said: dict[str, str] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-    attributes: dict[tuple[str, str], Attribute] = field(default_factory=dict)
-    attribute_lines: dict[tuple[str, str], int] = field(default_factory=dict)
-
-
-def _own() -> OccupationSet:
-    with resources.as_file(resources.files("undertow.data").joinpath("resources", "sets", "occupations.tsv")) as path:
-        return replace(_read(path), notes=(FEMALE_SHARES,))
-
-
 def _title(occupations: Sequence[Occupation], top: int) -> str:
     return f"{len(occupations)} occupations with their top {top} skills, knowledge and abilities"
-
-
-def _bare(occupations: Sequence[Occupation]) -> Iterator[str]:
-    bare = [one.name for one in occupations if not one.attributes]
-    if bare:
-        yield f"{len(bare)} of {len(occupations)} occupations have no attributes: {', '.join(bare)}"
 
 
 def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
@@ -191,27 +176,24 @@ def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
         yield f"stand-in attributes of {names}: {basis.removeprefix(PROXY).strip(': ')}"
 
 
-def _cut(occupation: Occupation, top: int) -> Occupation:
-    kept = [
-        attribute
-        for category in CATEGORIES
-        for attribute in [one for one in occupation.attributes if one.category == category][:top]
-    ]
-    return replace(occupation, attributes=tuple(kept))
-
-
 def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> OccupationSet:
     """The same occupations with the attributes of a release; those that it does not rate are left out."""
-    if path:
-        _check_codes(own_set, path)
+    for one in own_set.occupations if path else ():
+        if one.attributes:
+            raise UndertowError(
+                f"{path}: {one.name!r} has attributes already; drop them, or leave the folder of the O*NET release out"
+            )
+        if not is_code(one.soc_code):
+            raise UndertowError(
+                f"{path}: {one.name!r} has no O*NET code to be looked up by; write one such as 29-1141.00 in a column soc_code"
+            )
     ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, top)
     occupations = tuple(
         replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
         for one in own_set.occupations
         if one.name in ratings.by_occupation
     )
-    release = Path(folder).resolve().name
-    table = Path(path).name if path else "the package"
+    release, table = Path(folder).resolve().name, Path(path).name if path else "the package"
     return OccupationSet(
         name=f"{own_set.name if path else OWN}-{release}",
         title=_title(occupations, top),
@@ -221,20 +203,6 @@ def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> Occupati
     )
 
 
-def _check_codes(table: OccupationSet, path: str) -> None:
-    """Whether a user's table can be given the attributes of a release."""
-    own = next((one for one in table.occupations if one.attributes), None)
-    if own is not None:
-        raise UndertowError(
-            f"{path}: {own.name!r} has attributes already; drop them, or leave the folder of the O*NET release out"
-        )
-    bare = next((one for one in table.occupations if not is_code(one.soc_code)), None)
-    if bare is not None:
-        raise UndertowError(
-            f"{path}: {bare.name!r} has no O*NET code to be looked up by; write one such as 29-1141.00 in a column soc_code"
-        )
-
-
 def _read(path: Path) -> OccupationSet:
     rows = read_names(path, ("occupation",))
     columns = list(rows[0][1])
@@ -242,67 +210,64 @@ def _read(path: Path) -> OccupationSet:
         raise UndertowError(
             f"{path}: has a column 'category' and none 'attribute'{closest('attribute', columns)}; add it"
         )
-    drafts = _drafts(path, rows)
-    occupations = tuple(_occupation(draft, path) for draft in drafts)
-    notes = (*_unused(columns), *_small_shares(occupations))
-    return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, notes)
+    by_name: dict[str, Rows] = {}
+    for line, row in rows:
+        name = row["occupation"]
+        if not name or is_reserved_name(name):
+            problem = (
+                f"results reserve the name {name!r}; rename this occupation" if name else "the occupation is empty"
+            )
+            raise UndertowError(f"{path}, line {line}: {problem}")
+        by_name.setdefault(name.casefold(), []).append((line, row))
+    occupations = tuple(_occupation(path, rows) for rows in by_name.values())
+    notes = unused_columns(columns, COLUMNS)
+    if 0 < max((one.female_percent for one in occupations if one.female_percent >= 0), default=0.0) <= 1:
+        notes.append("the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant")
+    return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, tuple(notes))
 
 
-def _unused(columns: Sequence[str]) -> Iterator[str]:
-    for name in columns:
-        if name not in COLUMNS:
-            yield f"column {name!r} is not used{closest(name, COLUMNS)}"
-
-
-def _small_shares(occupations: Sequence[Occupation]) -> Iterator[str]:
-    shares = [one.female_percent for one in occupations if not math.isnan(one.female_percent)]
-    if shares and 0 < max(shares) <= 1:
-        yield "the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant"
-
-
-def _drafts(path: Path, rows: Rows) -> list[_OccupationRows]:
-    drafts: dict[str, _OccupationRows] = {}
+def _occupation(path: Path, rows: Rows) -> Occupation:
+    """An occupation from its rows, in which an empty cell says nothing."""
+    (first_line, first_row), said = rows[0], dict[str, tuple[str, int]]()
+    name, attributes = first_row["occupation"], dict[tuple[str, str], tuple[Attribute, int]]()
     for line, row in rows:
         where = f"{path}, line {line}"
-        name = row["occupation"]
-        if not name:
-            raise UndertowError(f"{where}: the occupation is empty; write it, or drop the row")
-        if is_reserved_name(name):
-            raise UndertowError(f"{where}: results reserve the name {name!r}; rename this occupation")
-        draft = drafts.setdefault(name.casefold(), _OccupationRows(name, line))
-        if draft.name != name:
+        if row["occupation"] != name:
             raise UndertowError(
-                f"{where}: {name!r} and the {draft.name!r} of line {draft.line} differ in capitals alone; write both alike"
+                f"{where}: {row['occupation']!r} and the {name!r} of line {first_line} differ in capitals alone; write both alike"
             )
-        _add(draft, row, line, where)
-    return list(drafts.values())
-
-
-def _add(draft: _OccupationRows, row: Mapping[str, str], line: int, where: str) -> None:
-    """Take in one row of an occupation; an empty cell says nothing."""
-    for column in ("soc_code", "female_percent", "article", "basis"):
-        said = row.get(column, "")
-        if not said:
-            continue
-        if draft.said.setdefault(column, said) != said:
+        for column in ("soc_code", "female_percent", "article", "basis"):
+            cell = row.get(column, "")
+            first, at = said.setdefault(column, (cell, line)) if cell else (cell, line)
+            if first != cell:
+                raise UndertowError(f"{where}: {column} of {name!r} is {cell!r}, but {first!r} in line {at}; keep one")
+        listed = _attributes(row, where)
+        if line != first_line and not listed:
             raise UndertowError(
-                f"{where}: {column} of {draft.name!r} is {said!r}, but {draft.said[column]!r} in line {draft.lines[column]}; keep one"
+                f"{where}: repeats the occupation {name!r} of line {first_line} without an attribute; write one, or drop the row"
             )
-        draft.lines.setdefault(column, line)
-    attributes = _attributes(row, where)
-    if line != draft.line and not attributes:
+        for one in listed:
+            key = one.name.casefold(), one.category
+            if key in attributes:
+                raise UndertowError(
+                    f"{where}: repeats the {one.category} {one.name!r} of {name!r}, which line {attributes[key][1]} has; drop one of them"
+                )
+            attributes[key] = one, line
+    percent, line = said.get("female_percent", ("", first_line))
+    female_percent = number_between(0, 100, percent)
+    if percent and math.isnan(female_percent):
         raise UndertowError(
-            f"{where}: repeats the occupation {draft.name!r} of line {draft.line} without an attribute; write one, or drop the row"
+            f"{path}, line {line}: female_percent is {percent!r}; write a number from 0 to 100, or leave the cell empty"
         )
-    for attribute in attributes:
-        key = (attribute.name.casefold(), attribute.category)
-        if key in draft.attributes:
-            raise UndertowError(
-                f"{where}: repeats the {attribute.category} {attribute.name!r} of {draft.name!r}, which line"
-                f" {draft.attribute_lines[key]} has; drop one of them"
-            )
-        draft.attributes[key] = attribute
-        draft.attribute_lines[key] = line
+    texts = {column: cell for column, (cell, _) in said.items()}
+    return Occupation(
+        name=name,
+        soc_code=texts.get("soc_code", name),
+        attributes=tuple(attribute for attribute, _ in attributes.values()),
+        female_percent=female_percent,
+        article=texts.get("article") or article_of(name),
+        basis=texts.get("basis", ""),
+    )
 
 
 def _attributes(row: Mapping[str, str], where: str) -> list[Attribute]:
@@ -313,30 +278,5 @@ def _attributes(row: Mapping[str, str], where: str) -> list[Attribute]:
         raise UndertowError(f"{where}: category {row['category']!r} is not known{hint}; use {', '.join(CATEGORIES)}")
     if category and not name:
         raise UndertowError(f"{where}: has a category and no attribute; write it, or empty that cell")
-    listed = [
-        Attribute(part.strip(), listing)
-        for listing in CATEGORIES
-        for part in row.get(listing, "").split(";")
-        if part.strip()
-    ]
-    return [*([Attribute(name, category or CATEGORIES[0])] if name else []), *listed]
-
-
-def _occupation(draft: _OccupationRows, path: Path) -> Occupation:
-    said = draft.said
-    percent = math.nan
-    if "female_percent" in said:
-        percent = number_between(0, 100, said["female_percent"])
-        if math.isnan(percent):
-            raise UndertowError(
-                f"{path}, line {draft.lines['female_percent']}: female_percent is {said['female_percent']!r}; write a number from 0 "
-                "to 100, or leave the cell empty where it is not known"
-            )
-    return Occupation(
-        name=draft.name,
-        soc_code=said.get("soc_code", draft.name),
-        attributes=tuple(draft.attributes.values()),
-        female_percent=percent,
-        article=said.get("article") or article_of(draft.name),
-        basis=said.get("basis", ""),
-    )
+    parts = [(part.strip(), listing) for listing in CATEGORIES for part in row.get(listing, "").split(";")]
+    return [Attribute(*part) for part in [(name, category or CATEGORIES[0]), *parts] if part[0]]

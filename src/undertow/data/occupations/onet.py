@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from undertow.data.documents.document_set import file_text, missing
+from undertow.data.tables import read_rows
 from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
 
@@ -72,14 +72,49 @@ class _Category:
     Attributes:
         name: a key of `FILES`.
         values: importance of each element, by code.
-        places: where it stands, by code and element.
         imprecise: codes and elements whose suppression is recommended.
     """
 
     name: str
     values: dict[str, dict[str, float]] = field(default_factory=dict)
-    places: dict[tuple[str, str], str] = field(default_factory=dict)
     imprecise: set[tuple[str, str]] = field(default_factory=set)
+
+    @classmethod
+    def from_folder(cls, folder: Path, name: str) -> _Category:
+        category = cls(name)
+        sets = [[folder / one for one in names] for names in FILES[name]]
+        paths = next((some for some in sets if all(map(Path.is_file, some))), [])
+        if not paths:
+            what = (
+                "there is no such folder"
+                if not folder.is_dir()
+                else "has no " + ", or ".join(map(" and ".join, FILES[name]))
+            )
+            raise UndertowError(f"{folder}: {what}; name the folder with the text release of the O*NET database")
+        for path in paths:
+            for line, row in read_rows(path, (CODE, ELEMENT, SCALE, VALUE), (".txt",)):
+                cells = {column: cell.strip() for column, cell in row.items()}
+                if cells[SCALE] == IMPORTANCE and cells[VALUE].lower() not in _UNRATED:
+                    category.add(cells, f"{path}, line {line}")
+        if not category.values:
+            raise UndertowError(f"{paths[0]}: has no value on the scale {IMPORTANCE}; fetch the release again")
+        return category
+
+    def add(self, row: Mapping[str, str], where: str) -> None:
+        """Take in one row."""
+        code, element, importance = row[CODE], row[ELEMENT], number_between(LEAST, MOST, row[VALUE])
+        problem = ""
+        if not code or not element:
+            problem = f"has no {ELEMENT if code else CODE}"
+        elif element in self.values.setdefault(code, {}):
+            problem = f"rates {element!r} of {code} again"
+        elif math.isnan(importance):
+            problem = f"{VALUE} is {row[VALUE]!r}, and not an importance from {LEAST:g} to {MOST:g}"
+        if problem:
+            raise UndertowError(f"{where}: {problem}; fetch the release again")
+        self.values[code][element] = importance
+        if row.get(SUPPRESS, "").upper() == "Y":
+            self.imprecise.add((code, element))
 
     def codes(self, pattern: str) -> list[str]:
         """The rated codes that a pattern stands for."""
@@ -96,31 +131,6 @@ class _Category:
         means = {element: round(fmean(values), _DECIMALS) for element, values in rated.items()}
         ranked = sorted(means, key=lambda element: (-means[element], element))
         return [Rating(element, self.name, means[element]) for element in ranked[:n]]
-
-    def imprecise_of(self, pattern: str, n: int) -> list[str]:
-        """Which of these elements rest on a value whose suppression is recommended."""
-        codes = self.codes(pattern)
-        top = [rating.element for rating in self.top(pattern, n)]
-        return [element for element in top if any((code, element) in self.imprecise for code in codes)]
-
-    def add(self, row: Mapping[str, str], where: str) -> None:
-        """Take in one row, unless it has no value."""
-        if row[VALUE].lower() in _UNRATED:
-            return
-        code, element = row[CODE], row[ELEMENT]
-        if not code or not element:
-            raise UndertowError(f"{where}: has no {CODE if not code else ELEMENT}; fetch the release again")
-        first = self.places.setdefault((code, element), where)
-        if first != where:
-            raise UndertowError(f"{where}: rates {element!r} of {code} again, after {first}; fetch the release again")
-        importance = number_between(LEAST, MOST, row[VALUE])
-        if math.isnan(importance):
-            raise UndertowError(
-                f"{where}: {VALUE} is {row[VALUE]!r}, and not an importance from {LEAST:g} to {MOST:g}; fetch the release again"
-            )
-        self.values.setdefault(code, {})[element] = importance
-        if row.get(SUPPRESS, "").upper() == "Y":
-            self.imprecise.add((code, element))
 
 
 def is_code(pattern: str) -> bool:
@@ -150,76 +160,30 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         raise UndertowError(
             f"{bad!r} has the code {wanted[bad]!r}, which no O*NET release has; write one such as 29-1141.00, or 25-1xxx.00 for several"
         )
-    categories = [_read_category(Path(folder), name) for name in FILES]
-    ratings: dict[str, tuple[Rating, ...]] = {}
-    left_out: list[str] = []
-    imprecise: list[str] = []
+    categories = [_Category.from_folder(Path(folder), name) for name in FILES]
+    by_occupation: dict[str, tuple[Rating, ...]] = {}
+    left_out, imprecise, notes = list[str](), list[str](), list[str]()
     for occupation, pattern in wanted.items():
         lacking = [category.name for category in categories if not category.codes(pattern)]
         if lacking:
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
-        ratings[occupation] = tuple(rating for category in categories for rating in category.top(pattern, top))
+        rated = [(category, rating) for category in categories for rating in category.top(pattern, top)]
+        by_occupation[occupation] = tuple(rating for _, rating in rated)
         imprecise += [
-            f"{name} of {occupation}" for category in categories for name in category.imprecise_of(pattern, top)
+            f"{rating.element} of {occupation}"
+            for category, rating in rated
+            if any((code, rating.element) in category.imprecise for code in category.codes(pattern))
         ]
-    if not ratings:
+    if not by_occupation:
         raise UndertowError(
             f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes, or take another release"
         )
-    return Ratings(ratings, tuple(_notes(left_out, imprecise)))
-
-
-def _notes(left_out: Sequence[str], imprecise: Sequence[str]) -> Iterator[str]:
     if left_out:
-        yield f"left out, because the O*NET release does not rate them in every category: {', '.join(left_out)}"
+        notes.append(f"left out, because the O*NET release does not rate them in every category: {', '.join(left_out)}")
     if imprecise:
         examples = ", ".join(imprecise[:_EXAMPLES]) + (", ..." if len(imprecise) > _EXAMPLES else "")
-        yield (
+        notes.append(
             f"{len(imprecise)} of the attributes rest on values that the O*NET release calls imprecise ({SUPPRESS}): {examples}"
         )
-
-
-def _read_category(folder: Path, name: str) -> _Category:
-    category = _Category(name)
-    paths = _files(folder, FILES[name])
-    for path in paths:
-        for where, row in _importance_rows(path):
-            category.add(row, where)
-    if not category.values:
-        raise UndertowError(f"{paths[0]}: has no value on the scale {IMPORTANCE}; fetch the release again")
-    return category
-
-
-def _files(folder: Path, sets: Sequence[tuple[str, ...]]) -> tuple[Path, ...]:
-    """The first set of files that is in the folder."""
-    if not folder.is_dir():
-        what = "is a file and no folder; unpack it" if folder.exists() else "there is no such folder; check the path"
-        raise UndertowError(f"{folder}: {what}, and name the folder with the text release of the O*NET database")
-    for names in sets:
-        paths = tuple(folder / name for name in names)
-        if all(path.is_file() for path in paths):
-            return paths
-    wanted = ", or ".join(" and ".join(names) for names in sets)
-    raise UndertowError(f"{folder}: has no {wanted}; name the folder with the text release of the O*NET database")
-
-
-def _importance_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where each row of importance stands, and those of its cells that are read, by column."""
-    numbered = ((number, line.removesuffix("\r")) for number, line in enumerate(file_text(path).split("\n"), 1))
-    lines = [(number, line) for number, line in numbered if line.strip()]
-    columns = [cell.strip() for cell in (lines[0][1] if lines else "").split("\t")]
-    problem = missing(path, (CODE, ELEMENT, SCALE, VALUE), columns)
-    if problem:
-        raise problem
-    scale = columns.index(SCALE)
-    read = {column: columns.index(column) for column in (CODE, ELEMENT, VALUE, SUPPRESS) if column in columns}
-    for number, line in lines[1:]:
-        cells = line.split("\t")
-        where = f"{path}, line {number}"
-        if len(cells) != len(columns):
-            raise UndertowError(
-                f"{where}: has {len(cells)} cell{'s' if len(cells) > 1 else ''}, but the header has {len(columns)}; fetch the release again"
-            )
-        if cells[scale].strip() == IMPORTANCE:
-            yield where, {column: cells[place].strip() for column, place in read.items()}
+    return Ratings(by_occupation, tuple(notes))

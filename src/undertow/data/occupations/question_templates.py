@@ -7,18 +7,16 @@ A question is about two people in one order, and may be about one of them, an at
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from undertow._schemas import Schema, check
-from undertow.data.text_files import read_toml
+from undertow.data.text_files import RESOURCES, read_toml
 
 ATTRIBUTE, BINARY, SINGLE, MULTIPLE = "attribute", "binary", "single", "multiple"
 BINARY_NEGATED, SINGLE_NEGATED = "binary_negated", "single_negated"
@@ -185,27 +183,22 @@ class Questions:
 
 
 def load_questions(path: str = "") -> Questions:
-    """The shipped questions, or those of a file in the same format.
-
-    Raises:
-        UndertowError: the file lacks a text, or a text holds what it must not or lacks what it must hold.
-    """
-    return _read(read_toml(Path(path)), path) if path else _shipped()
+    """The shipped questions, or those of a file in the same format."""
+    return _read(Path(path)) if path else _shipped()
 
 
 @cache
 def _shipped() -> Questions:
-    text = resources.files("undertow.data").joinpath("resources", OWN).read_text(encoding="utf-8")
-    return _read(tomllib.loads(text), OWN)
+    return _read(RESOURCES / OWN)
 
 
-def _read(table: Mapping[str, Any], source: str) -> Questions:
-    given = check(QuestionsFile, table, source).model_dump()
+def _read(path: Path) -> Questions:
+    given = check(QuestionsFile, read_toml(path), str(path)).model_dump()
     texts = {name: given[name] for name in ("context", "has", "prompt")}
     for group in ("phrase", "phrases", "choices", "stated"):
         texts |= {f"{group}.{name}": text for name, text in given[group].items()}
     texts["choices.attribute"] = texts["choices.binary"]
-    return Questions(str(given["version"]), texts, given["wording"], Path(source).name)
+    return Questions(str(given["version"]), texts, given["wording"], path.name)
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

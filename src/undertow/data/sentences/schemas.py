@@ -8,15 +8,15 @@ Rudinger et al. 2018, "Gender Bias in Coreference Resolution".
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 from undertow.data.sentences.sentence_set import FEMALE, MALE, PRONOUNS, Sentence, SentenceSet, pronoun_blank
+from undertow.data.tables import read_rows
 from undertow.data.templates.template import starts_sentence
+from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 MAN, WOMAN, SOMEONE, OTHER = "man", "woman", "someone", "other"
@@ -89,7 +89,9 @@ def check_template(template: str, case: str, where: str) -> None:
 def extended(source: SchemaSource) -> SentenceSet:
     """Every schema with four participants: a man, a woman, someone, and its own."""
     sentences = [
-        _sentence(source, schema, participant_class) for schema in source.schemas for participant_class in _CLASSES
+        _extended(source, schema, participant_class)
+        for schema in source.schemas
+        for participant_class in (MAN, WOMAN, SOMEONE, OTHER)
     ]
     return _set(source, source.name, source.title, sentences)
 
@@ -101,7 +103,7 @@ def simplified(source: SchemaSource) -> SentenceSet:
     clause, and nothing in that clause names either person again or leans on a thing that was named before (*it*, *one*).
     """
     sentences = [
-        _simple(source, schema, clause, sex)
+        _simplified(source, schema, clause, sex)
         for schema in source.schemas
         if schema.coreferent == 0 and (clause := _clause(schema.template, schema.case))
         for sex in (FEMALE, MALE, UNSPECIFIED)
@@ -113,15 +115,13 @@ def simplified(source: SchemaSource) -> SentenceSet:
 @cache
 def own() -> SchemaSource:
     """The schemas that come with the package."""
-    folder = resources.files("undertow.data").joinpath("resources", "schemas")
-    rows = _rows(folder.joinpath("undertow-schemas.tsv").read_text(encoding="utf-8"))
     return SchemaSource(
         name="undertow-schemas",
         title="Undertow schemas: whose pronoun it is, decided by world knowledge",
         source="written for this project; occupations as in Rudinger et al. 2018",
         schemas=tuple(
             Schema(row["occupation"], row["participant"], int(row["coreferent"]), row["case"], row["template"])
-            for row in rows
+            for _, row in read_rows(RESOURCES / "schemas" / "undertow-schemas.tsv")
         ),
         percent_female=own_shares(),
     )
@@ -130,17 +130,8 @@ def own() -> SchemaSource:
 @cache
 def own_shares() -> dict[str, float]:
     """Share of women in each of the 60 occupations, in percent (BLS 2015 and 2016, by Rudinger et al. 2018)."""
-    text = (
-        resources.files("undertow.data").joinpath("resources", "schemas", "occupations.tsv").read_text(encoding="utf-8")
-    )
-    return {row["occupation"]: float(row["percent_female"]) for row in _rows(text)}
-
-
-_CLASSES = (MAN, WOMAN, SOMEONE, OTHER)
-
-
-def _rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = read_rows(RESOURCES / "schemas" / "occupations.tsv")
+    return {row["occupation"]: float(row["percent_female"]) for _, row in rows}
 
 
 def _set(source: SchemaSource, name: str, title: str, sentences: Sequence[Sentence]) -> SentenceSet:
@@ -158,46 +149,43 @@ def _set(source: SchemaSource, name: str, title: str, sentences: Sequence[Senten
     )
 
 
-def _sentence(source: SchemaSource, schema: Schema, participant_class: str) -> Sentence:
-    phrase = schema.participant if participant_class == OTHER else _phrase(schema, participant_class)
-    text = schema.template.replace("{occupation}", schema.occupation)
-    text = _put(text, phrase)
-    decided = schema.coreferent == 1 and participant_class in DECIDED
+def _sentence(source: SchemaSource, schema: Schema, kind: tuple[str, str], text: str, gold: str | None) -> Sentence:
+    """A sentence about a participant of this class, called so in the text."""
+    participant_class, participant = kind
+    share = source.percent_female.get(schema.occupation)
     return Sentence(
         id=f"{schema.occupation}/{participant_class}/{schema.coreferent}",
         query=pronoun_blank(text, schema.case),
         factors={
             "occupation": schema.occupation,
-            "participant": phrase,
+            "participant": participant,
             "participant_class": participant_class,
             "coreferent": schema.coreferent,
             "pronoun_case": schema.case,
-            **_share(source, schema),
-            "well_specified": decided,
+            **({} if share is None else {"percent_female": share}),
+            "well_specified": gold is not None,
         },
         cluster=schema.occupation,
-        gold=DECIDED[participant_class] if decided else None,
+        gold=gold,
     )
 
 
-def _share(source: SchemaSource, schema: Schema) -> dict[str, float]:
-    """The share of women, where it is known."""
-    known = schema.occupation in source.percent_female
-    return {"percent_female": source.percent_female[schema.occupation]} if known else {}
+def _extended(source: SchemaSource, schema: Schema, participant_class: str) -> Sentence:
+    article = "a" if schema.participant.split(" ", 1)[0] in ("a", "an") else "the"
+    phrases = {OTHER: schema.participant, SOMEONE: SOMEONE}
+    phrase = phrases.get(participant_class, f"{article} {participant_class}")
+    text = schema.template.replace("{occupation}", schema.occupation)
+    # With a capital where it opens the sentence.
+    opens = starts_sentence(text.partition(_PARTICIPANT)[0], first=True)
+    text = text.replace(_PARTICIPANT, phrase[:1].upper() + phrase[1:] if opens else phrase)
+    gold = DECIDED.get(participant_class) if schema.coreferent == 1 else None
+    return _sentence(source, schema, (participant_class, phrase), text, gold)
 
 
-def _phrase(schema: Schema, participant_class: str) -> str:
-    if participant_class == SOMEONE:
-        return SOMEONE
-    article = schema.participant.split(" ", 1)[0]
-    return f"{'a' if article in ('a', 'an') else 'the'} {participant_class}"
-
-
-def _put(text: str, phrase: str) -> str:
-    """The participant's phrase in its hole, with a capital where it opens the sentence."""
-    if starts_sentence(text.partition(_PARTICIPANT)[0], first=True):
-        phrase = phrase[:1].upper() + phrase[1:]
-    return text.replace(_PARTICIPANT, phrase)
+def _simplified(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
+    who = schema.occupation if sex == UNSPECIFIED else f"{sex} {schema.occupation}"
+    gold = None if sex == UNSPECIFIED else sex
+    return _sentence(source, schema, (sex, sex), f"The {who} said that {clause}", gold)
 
 
 def _clause(template: str, case: str) -> str:
@@ -209,23 +197,3 @@ def _clause(template: str, case: str) -> str:
     if not (reports_speech or joints.fullmatch(last)) or "{" in after.replace("{verb:", "") or _LEANING.search(after):
         return ""
     return f"{{blank}}{after}"
-
-
-def _simple(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
-    who = schema.occupation if sex == UNSPECIFIED else f"{sex} {schema.occupation}"
-    decided = sex != UNSPECIFIED
-    return Sentence(
-        id=f"{schema.occupation}/{sex}/0",
-        query=pronoun_blank(f"The {who} said that {clause}", schema.case),
-        factors={
-            "occupation": schema.occupation,
-            "participant": sex,
-            "participant_class": sex,
-            "coreferent": 0,
-            "pronoun_case": schema.case,
-            **_share(source, schema),
-            "well_specified": decided,
-        },
-        cluster=schema.occupation,
-        gold=sex if decided else None,
-    )

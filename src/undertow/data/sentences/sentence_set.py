@@ -128,11 +128,7 @@ class SentenceSet:
 
 
 def check_size(name: str, n_sentences: int) -> None:
-    """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set.
-
-    Raises:
-        UndertowError: it comes to more sentences than can be kept.
-    """
+    """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set."""
     if n_sentences > MAX_SENTENCES:
         raise UndertowError(
             f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MAX_SENTENCES:,} "
@@ -141,11 +137,7 @@ def check_size(name: str, n_sentences: int) -> None:
 
 
 def _check_known_factors(given: SentenceSet) -> None:
-    """Factors that the measures know must be what they take them for, wherever a set is from.
-
-    Raises:
-        UndertowError: names the sentence and what it should say.
-    """
+    """Factors that the measures know must be what they take them for, wherever a set is from."""
     decided = {"well_specified" in sentence.factors for sentence in given.sentences}
     if len(decided) > 1:
         raise UndertowError(

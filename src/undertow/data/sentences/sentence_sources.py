@@ -39,9 +39,6 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
         name: one of `names()`, a challenge set, or the path of a file; `simplified:FILE` for schemas of a file, one person only.
         data_dir: folder with the published files of winogender.
         options: word groups for a table, such as `female: she; male: he`; pronouns if not given.
-
-    Raises:
-        UndertowError: no such set or file, or one that is not what it should be.
     """
     if data_dir and winogender.NAME not in name:
         raise UndertowError(

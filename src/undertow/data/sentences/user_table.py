@@ -5,14 +5,13 @@ The published Simplified file (`sentid`, `sentence`) is such a table: its ids sa
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from undertow._files import LONE_SURROGATE, is_encodable
-from undertow.data.documents.document_set import Rows, read_rows
 from undertow.data.sentences.schemas import (
     DECIDED,
     MAN,
@@ -36,7 +35,8 @@ from undertow.data.sentences.sentence_set import (
     group_blank,
     pronoun_blank,
 )
-from undertow.data.text_files import read_text
+from undertow.data.tables import Rows, header, read_rows
+from undertow.data.text_files import is_yes, number_between
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
 
@@ -46,7 +46,6 @@ ID_COLUMNS = ("id", "sentid")
 MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
 """What may mark the blank."""
 CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
-YES, NO = ("yes", "true", "1"), ("no", "false", "0")
 COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
 """What holds words in order beside a list, by its package and its name."""
 Words = Sequence[tuple[str, str]]
@@ -111,11 +110,7 @@ def _listed(words: object) -> list[object] | None:
 
 
 def marked(text: str) -> str:
-    """The text with its blank written `{blank}`, however it was marked.
-
-    Raises:
-        UndertowError: it has no blank, or several.
-    """
+    """The text with its blank written `{blank}`, however it was marked."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
         raise UndertowError(
@@ -125,11 +120,7 @@ def marked(text: str) -> str:
 
 
 def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
-    """The query of one marked sentence: options of the user's, or else pronouns.
-
-    Raises:
-        UndertowError: the sentence has no blank, or several, or a hole that nothing fills.
-    """
+    """The query of one marked sentence: options of the user's, or else pronouns."""
     opened = marked(text)
     if options:
         return group_blank(opened, list(options))
@@ -148,9 +139,6 @@ def single(
         text: its blank marked.
         options: word groups, as text or as a table; pronouns if there are none.
         case: of the pronouns.
-
-    Raises:
-        UndertowError: the sentence has no blank, or several, or the options are not what they should be.
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
@@ -160,12 +148,8 @@ def single(
 
 
 def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
-    """A table of sentences.
-
-    Raises:
-        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
-    """
-    rows = _read(path)
+    """A table of sentences."""
+    rows = _read(path, (SENTENCE,))
     columns = list(rows[0][1])
     ids = next((name for name in ID_COLUMNS if name in columns), "")
     published = columns == ["sentid", SENTENCE]
@@ -176,9 +160,16 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
         name = row[ids] if ids else f"line {line}"
         if seen.setdefault(name, line) != line:
             raise UndertowError(f"{where}: repeats the id {name!r} of line {seen[name]}; give each sentence its own")
-        given = (
-            _of_published_id(name, where) if published else {k: v for k, v in row.items() if k not in (ids, SENTENCE)}
-        )
+        given = {column: cell for column, cell in row.items() if column not in (ids, SENTENCE)}
+        if published:
+            # `doctor_female_0`: occupation, class, and whose the pronoun is.
+            parts = name.split("_")
+            if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
+                raise UndertowError(
+                    f"{where}: sentid {name!r} should be like doctor_female_0; or add columns, such as occupation and well_specified"
+                )
+            names = ("occupation", "participant", "participant_class", "coreferent")
+            given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
         sentences.append(_sentence(name, row[SENTENCE], given, options, where))
     return SentenceSet(
         name="simplified" if published else path.stem,
@@ -194,48 +185,37 @@ SCHEMA_COLUMNS = ("occupation", "participant", "coreferent", "case", "template")
 
 def is_schema_file(path: Path) -> bool:
     """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
-    header = read_text(path).partition("\n")[0].replace(",", "\t").split("\t")
-    return set(SCHEMA_COLUMNS) <= {name.strip() for name in header}
+    return set(SCHEMA_COLUMNS) <= set(header(path))
 
 
 def read_schemas(path: Path) -> SchemaSource:
     """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
 
     `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
-
-    Raises:
-        UndertowError: a column is missing or a row is not what it must be; names the line.
     """
-    rows = _read(path, SCHEMA_COLUMNS)
     shares: dict[str, float] = {}
-    schemas = []
-    for line, row in rows:
-        where = f"{path}, line {line}"
+    schemas: dict[tuple[str, int], Schema] = {}
+    for line, row in _read(path, SCHEMA_COLUMNS):
+        where, occupation, template = f"{path}, line {line}", row["occupation"], row["template"]
         if row["case"] not in PRONOUNS:
             raise UndertowError(f"{where}: case {row['case']!r} is not known; use {', '.join(PRONOUNS)}")
         for hole in ("{occupation}", "{participant}", "{blank}"):
-            if row["template"].count(hole) != 1:
+            if template.count(hole) != 1:
                 raise UndertowError(f"{where}: the template needs {hole} once")
-        if not row["occupation"] or not row["participant"]:
+        if not occupation or not row["participant"]:
             raise UndertowError(f"{where}: needs an occupation and a participant")
-        if set(row["occupation"] + row["participant"]) & set("{}"):
+        if set(occupation + row["participant"]) & set("{}"):
             raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
-        check_template(row["template"], row["case"], where)
-        if row.get("percent_female"):
-            shares[row["occupation"]] = _number(row["percent_female"], where)
-        elif row["occupation"] in own_shares():
-            shares[row["occupation"]] = own_shares()[row["occupation"]]
-        schemas.append(
-            Schema(
-                row["occupation"], row["participant"], _whole(row["coreferent"], where), row["case"], row["template"]
-            )
-        )
-    for (occupation, coreferent), n in Counter((schema.occupation, schema.coreferent) for schema in schemas).items():
-        if n > 1:
+        check_template(template, row["case"], where)
+        if (share := _share(row, where)) is not None:
+            shares[occupation] = share
+        key = occupation, _coreferent(row["coreferent"], where)
+        if key in schemas:
             raise UndertowError(
-                f"{path}: has two schemas of {occupation!r} with coreferent {coreferent}; give each once"
+                f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}; give each once"
             )
-    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas), shares)
+        schemas[key] = Schema(occupation, row["participant"], key[1], row["case"], template)
+    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
 
 
 def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...]]:
@@ -245,27 +225,15 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
     return {group: tuple(word for owner, word in options if owner == group) for group in groups}
 
 
-def _read(path: Path, needed: Sequence[str] = (SENTENCE,)) -> Rows:
+def _read(path: Path, needed: Sequence[str]) -> Rows:
     """Line number and cells by column of every row, white space around them gone."""
-    read_text(path)  # refuses control characters
-    rows = read_rows(path, needed)
+    rows = read_rows(path, needed, ENDINGS)
     for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
             raise UndertowError(
                 f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
             )
     return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
-
-
-def _of_published_id(name: str, where: str) -> dict[str, str]:
-    """`doctor_female_0`: occupation, class, and whose the pronoun is."""
-    parts = name.split("_")
-    if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
-        raise UndertowError(
-            f"{where}: sentid {name!r} should be like doctor_female_0; or add columns, such as occupation and well_specified"
-        )
-    occupation, sex, coreferent = parts
-    return {"occupation": occupation, "participant": sex, "participant_class": sex, "coreferent": coreferent}
 
 
 def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, where: str) -> Sentence:
@@ -283,11 +251,9 @@ def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, wh
     if decided is not None:
         factors["well_specified"] = decided
     if "coreferent" in given:
-        factors["coreferent"] = _whole(given["coreferent"], where)
-    if "percent_female" in given:
-        factors["percent_female"] = _number(given["percent_female"], where)
-    elif given.get("occupation") in own_shares():
-        factors["percent_female"] = own_shares()[given["occupation"]]
+        factors["coreferent"] = _coreferent(given["coreferent"], where)
+    if (share := _share(given, where)) is not None:
+        factors["percent_female"] = share
     gold = given.get("gold") or (decided_group(given) if decided else None)
     groups = {option.group for option in query.options}
     if given.get("gold") and gold not in groups:
@@ -301,17 +267,9 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
 
     Either the column `well_specified` says so, or the participant's class does: *female* and *male* before a lone
     occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
-
-    Raises:
-        UndertowError: a cell is not what it must be.
     """
     if "well_specified" in given:
-        said = given["well_specified"].lower()
-        if said not in YES + NO:
-            raise UndertowError(
-                f"{where}: well_specified is {given['well_specified']!r}; write yes or no, or drop the column"
-            )
-        return said in YES
+        return is_yes(given["well_specified"], "well_specified", where)
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
         raise UndertowError(
@@ -320,7 +278,7 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
     if participant in (FEMALE, MALE, UNSPECIFIED):
         return participant != UNSPECIFIED
     if participant is not None and "coreferent" in given:
-        return participant in DECIDED and _whole(given["coreferent"], where) == 1
+        return participant in DECIDED and _coreferent(given["coreferent"], where) == 1
     return None
 
 
@@ -330,14 +288,17 @@ def decided_group(given: Mapping[str, str]) -> str:
     return DECIDED.get(participant, participant)
 
 
-def _whole(text: str, where: str) -> int:
+def _coreferent(text: str, where: str) -> int:
     if text not in ("0", "1"):
         raise UndertowError(f"{where}: coreferent is {text!r}; it must be 0 (the professional) or 1 (the participant)")
     return int(text)
 
 
-def _number(text: str, where: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UndertowError(f"{where}: percent_female {text!r} is not a number") from error
+def _share(given: Mapping[str, str], where: str) -> float | None:
+    """The share of women in the occupation of a row, in percent; None where nobody knows it."""
+    if not given.get("percent_female"):
+        return own_shares().get(given.get("occupation", ""))
+    share = number_between(0, 100, given["percent_female"])
+    if math.isnan(share):
+        raise UndertowError(f"{where}: percent_female {given['percent_female']!r} is not a number from 0 to 100")
+    return share

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ from undertow.data.sentences.sentence_set import BOUNDS
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -125,7 +123,7 @@ class ChallengeFile(Schema):
 
 def names() -> list[str]:
     """The challenge sets that come with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in _sets().iterdir() if path.name.endswith(".toml"))
+    return sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml"))
 
 
 def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()) -> ChallengeSet:
@@ -136,12 +134,9 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         words: a word list of the package to use instead of the set's own.
         scale: of its W lists, as `undertow.data.templates.covariates.load_covariate` takes it; "" for each list's own.
         others: names that the caller knows besides, for the error.
-
-    Raises:
-        UndertowError: no such set, a file that does not describe one, or a scale that its W lists cannot have.
     """
     if name in names():
-        table = tomllib.loads(_sets().joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+        table = read_toml(RESOURCES / "sets" / f"{name}.toml")
         return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
     path = Path(name)
     if is_plain_file(path):
@@ -153,16 +148,10 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
     )
 
 
-def _sets() -> Any:
-    return resources.files("undertow.data").joinpath("resources", "sets")
-
-
 @cache
 def word_lists() -> dict[str, dict[str, list[str]]]:
     """The word lists of the package: forms by group, by list name."""
-    return tomllib.loads(
-        resources.files("undertow.data").joinpath("resources", "words.toml").read_text(encoding="utf-8")
-    )
+    return read_toml(RESOURCES / "words.toml")
 
 
 def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], where: str) -> ChallengeSet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_size
 from undertow.data.templates.covariates import Covariate
@@ -61,11 +61,7 @@ class ChallengeSet:
     gaps: tuple[tuple[str, str], ...]
 
     def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
-        """Every cell of the design, by W list, then W value, then template and slots.
-
-        Raises:
-            UndertowError: no template serves one of the W lists, or they come to too many sentences.
-        """
+        """Every cell of the design, by W list, then W value, then template and slots."""
         for template in self.templates:
             if "w" not in template.holes():
                 raise UndertowError(
@@ -88,11 +84,7 @@ class ChallengeSet:
         return [item for covariate in chosen for item in self._of_covariate(covariate)]
 
     def sentences(self) -> SentenceSet:
-        """Every template and slot as a sentence that any W can be put into.
-
-        Raises:
-            UndertowError: a template has a place for W of its own, or they come to too many sentences.
-        """
+        """Every template and slot as a sentence that any W can be put into."""
         for template in self.templates:
             if "w" in template.holes():
                 raise UndertowError(
@@ -114,33 +106,41 @@ class ChallengeSet:
                 for group in self.words.groups
             },
             sentences=tuple(
-                self._sentence(index, template, slots)
+                replace(
+                    one,
+                    factors={name: level for name, level in one.factors.items() if name != "gold"},
+                    gold=str(one.factors["gold"]) if one.factors.get("gold") else None,
+                )
                 for index, template in enumerate(self.templates)
                 for slots in self._slot_cells(template)
+                for one in [self._sentence(index, template, slots)]
             ),
         )
 
-    def _sentence(self, index: int, template: Template, slots: dict[str, str]) -> Sentence:
+    def _sentence(self, index: int, template: Template, slots: dict[str, str], w: str = "") -> Sentence:
         factors: dict[str, Factor] = {"template": template.text, **slots, **template.factors}
-        gold = str(factors["gold"]) if factors.get("gold") else None
         return Sentence(
             id="/".join([f"template {index}", *slots.values()]),
-            query=template.fill(slots, self.words.blanks, self.words.forms),
-            factors={name: level for name, level in factors.items() if name != "gold"},
+            query=template.fill(slots | {"w": w}, self.words.blanks, self.words.forms),
+            factors=factors,
             cluster=" | ".join(str(factors.get(factor, "")) for factor in self.cluster_by),
-            gold=gold,
         )
 
     def _of_covariate(self, covariate: Covariate) -> Iterator[Item]:
-        serving = [
-            (index, template) for index, template in enumerate(self.templates) if template.serves(covariate.name)
+        cells = [
+            (index, template, slots)
+            for index, template in enumerate(self.templates)
+            if template.serves(covariate.name)
+            for slots in self._slot_cells(template)
         ]
-        if not serving:
+        if not cells:
             raise UndertowError(f"challenge {self.name!r}: no template serves the W list {covariate.name!r}")
-        cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
         for place in covariate.places():
-            for index, template, slots in cells:
-                yield self._item(place, (index, template), slots)
+            w_name, w = str(place["w_name"]), str(place["w"])
+            for cell in cells:
+                one = self._sentence(*cell, w)
+                factors = {"challenge": self.name, **place, **one.factors}
+                yield Item("/".join([self.name, w_name, w, one.id]), one.query, factors, one.cluster)
 
     def _n_cells(self, template: Template) -> int:
         holes = set(template.holes())
@@ -151,43 +151,15 @@ class ChallengeSet:
         for levels in itertools.product(*(self.slots[slot] for slot in used)):
             yield dict(zip(used, levels, strict=True))
 
-    def _item(self, place: Mapping[str, Factor], indexed: tuple[int, Template], slots: dict[str, str]) -> Item:
-        index, template = indexed
-        w_name, w = str(place["w_name"]), str(place["w"])
-        query = template.fill(slots | {"w": w}, self.words.blanks, self.words.forms)
-        factors: dict[str, Factor] = {
-            "challenge": self.name,
-            **place,
-            "template": template.text,
-            **slots,
-            **template.factors,
-        }
-        return Item(
-            id="/".join([self.name, w_name, w, f"template {index}", *slots.values()]),
-            query=query,
-            factors=factors,
-            cluster=" | ".join(str(factors.get(factor, "")) for factor in self.cluster_by),
-        )
-
 
 def challenge_digest(items: Sequence[Item]) -> str:
     """SHA-256 over all items: runs with equal digests have equal items (64 hex digits).
 
     `w_value` is left out where it repeats `w_index`.
     """
-    return digest(
-        [
-            {
-                "id": item.id,
-                "query": asdict(item.query),
-                "factors": _digest_factors(item.factors),
-                "cluster": item.cluster,
-            }
-            for item in items
-        ]
-    )
-
-
-def _digest_factors(factors: Mapping[str, Factor]) -> dict[str, Factor]:
-    repeats = "w_value" in factors and factors["w_value"] == factors.get("w_index")
-    return {name: level for name, level in factors.items() if name != "w_value" or not repeats}
+    rows = []
+    for item in items:
+        repeats = item.factors.get("w_value") == item.factors.get("w_index")
+        factors = {name: level for name, level in item.factors.items() if name != "w_value" or not repeats}
+        rows.append({"id": item.id, "query": asdict(item.query), "factors": factors, "cluster": item.cluster})
+    return digest(rows)

@@ -22,11 +22,7 @@ _MAX_DIGITS = 40
 
 
 def check_scale(scale: str, where: str) -> None:
-    """Refuse a scale that is not known; "" stands for the list's own.
-
-    Raises:
-        UndertowError: it is none of `SCALES`.
-    """
+    """Refuse a scale that is not known; "" stands for the list's own."""
     if scale and scale not in SCALES:
         raise UndertowError(f"{where} must be {', '.join(SCALES)}, got {scale!r}{closest(scale, SCALES)}")
 

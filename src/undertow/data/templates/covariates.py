@@ -6,12 +6,9 @@ order on the place in the list; an unordered list ("none") on nothing.
 
 from __future__ import annotations
 
-import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,7 @@ from undertow.data.templates.covariate_scales import (
     evenly_spaced,
     numbers_of,
 )
-from undertow.data.text_files import closest, read_text
+from undertow.data.text_files import RESOURCES, closest, read_text, read_toml
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -140,17 +137,31 @@ class CovariateList:
             UndertowError: two values are the same number, the scale is "value" and they are no numbers, the scale is "index" and
                 they are numbers that neither rise nor fall, or the list has an order and the scale "none".
         """
-        numbers = numbers_of(self.values)
+        values, numbers = self.values, numbers_of(self.values)
+        notes: tuple[str, ...] = ()
         scale = self._scale(wanted, numbers)
-        if scale == NONE:
-            return Covariate(self.name, self.values, UNORDERED, NONE, numbers)
-        if not numbers:
-            return Covariate(self.name, self.values, self.order or AS_LISTED, INDEX)
+        if scale == NONE or not numbers:
+            return Covariate(self.name, values, UNORDERED if scale == NONE else self.order or AS_LISTED, scale, numbers)
         first_of: dict[float, str] = {}
-        for value, number in zip(self.values, numbers, strict=True):
+        for value, number in zip(values, numbers, strict=True):
             if first_of.setdefault(number, value) != value:
                 raise UndertowError(f"{self.where}: {first_of[number]!r} and {value!r} are one number; list it once")
-        return self._on_index(numbers) if scale == INDEX else self._on_value(numbers)
+        way, order = direction(numbers), self.order
+        if scale == INDEX and not way:
+            raise UndertowError(
+                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their places in the list are no order; "
+                f"sort them, or use the scale {VALUE!r}"
+            )
+        if scale == INDEX and not evenly_spaced(values):
+            notes = (uneven_steps(self.name, numbers),)
+        if scale == VALUE and way != 1:
+            places = sorted(range(len(numbers)), key=numbers.__getitem__)
+            values, numbers = tuple(values[at] for at in places), tuple(numbers[at] for at in places)
+            way, order = 1, ""
+            notes = (
+                f"{self.name}: the values were sorted by size, from {values[0]} to {values[-1]}; {self.where} gives them in another order.",
+            )
+        return Covariate(self.name, values, order or order_by_size(self.name, way), scale, numbers, notes)
 
     def _scale(self, wanted: str, numbers: tuple[float, ...]) -> str:
         check_scale(wanted, "--w-scale")
@@ -166,25 +177,6 @@ class CovariateList:
             )
         own = self.scale or (self.default if numbers else INDEX)
         return own if not wanted or (wanted == VALUE and not numbers) else wanted
-
-    def _on_index(self, numbers: tuple[float, ...]) -> Covariate:
-        way = direction(numbers)
-        if not way:
-            raise UndertowError(
-                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their places in the list are no order; "
-                f"sort them, or use the scale {VALUE!r}"
-            )
-        notes = () if evenly_spaced(self.values) else (uneven_steps(self.name, numbers),)
-        return Covariate(self.name, self.values, self.order or order_by_size(self.name, way), INDEX, numbers, notes)
-
-    def _on_value(self, numbers: tuple[float, ...]) -> Covariate:
-        rising = order_by_size(self.name, 1)
-        if direction(numbers) == 1:
-            return Covariate(self.name, self.values, self.order or rising, VALUE, numbers)
-        places = sorted(range(len(numbers)), key=numbers.__getitem__)
-        values, numbers = tuple(self.values[at] for at in places), tuple(numbers[at] for at in places)
-        note = f"{self.name}: the values were sorted by size, from {values[0]} to {values[-1]}; {self.where} gives them in another order."
-        return Covariate(self.name, values, rising, VALUE, numbers, (note,))
 
 
 def order_by_size(name: str, way: int) -> str:
@@ -227,31 +219,25 @@ class Dates:
         if self.count < self.least:
             needs = "a slope" if self.least == MIN_VALUES else "a movement"
             raise UndertowError(f"date count {self.count} is too small: {needs} needs at least {self.least} years")
-        # What does not fit is not drawn up first: a count may be any number.
-        if self.count > abs(self.stop - self.start) + 1:
-            raise UndertowError(self._too_many())
-        if max(abs(self.start), abs(self.stop)) > MAX_YEAR:
-            raise UndertowError(f"dates from {self.start} to {self.stop} are no years; give some of up to {MAX_YEAR:,}")
-        if self.count > MAX_DATES:
-            raise UndertowError(f"{self.count} dates are more than are read; ask for {MAX_DATES:,} or fewer")
+        if max(abs(self.start), abs(self.stop)) > MAX_YEAR or self.count > MAX_DATES:
+            raise UndertowError(
+                f"{self.count} dates from {self.start} to {self.stop} are too many or too far; ask for up to {MAX_DATES:,} dates and "
+                f"years of up to {MAX_YEAR:,}"
+            )
         years = [str(year) for year in np.linspace(self.start, self.stop, self.count).astype(int)]
         if len(set(years)) < len(years):
-            raise UndertowError(self._too_many())
+            raise UndertowError(
+                f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
+                "lower --date-count or widen the range"
+            )
         return CovariateList("date", tuple(years), "--date-start and --date-stop", default=INDEX).to_covariate(scale)
-
-    def _too_many(self) -> str:
-        return (
-            f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
-            "lower --date-count or widen the range"
-        )
 
 
 @cache
 def _published() -> dict[str, CovariateList]:
-    text = resources.files("undertow.data").joinpath("resources", "covariates.toml").read_text(encoding="utf-8")
     return {
         name: CovariateList(name, tuple(given["values"]), f"W list {name!r}", given["order"], INDEX)
-        for name, given in tomllib.loads(text).items()
+        for name, given in read_toml(RESOURCES / "covariates.toml").items()
     }
 
 
@@ -269,9 +255,6 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
         least: the fewest values that will do.
         scale: "index", "value" or "none"; "" for the list's own, which is "value" for the numbers of a file, else "index". Where
             the values are words, "value" leaves their scale as it is.
-
-    Raises:
-        UndertowError: no such list or file, a file that holds no usable list, or a scale that it cannot have.
     """
     if name == "date":
         return (dates or Dates()).to_covariate(scale)
@@ -308,30 +291,18 @@ def check_scaled(covariates: Sequence[Covariate], scale: str) -> None:
 
 
 def _values(path: Path, least: int) -> tuple[str, ...]:
-    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
-    seen: dict[str, int] = {}
-    for number, value in lines:
-        if value in seen:
-            raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {seen[value]}; list each value once")
-        seen[value] = number
-    check_values(tuple(seen), str(path), least)
-    return tuple(seen)
-
-
-def check_values(values: tuple[str, ...], where: str, least: int = MIN_VALUES) -> None:
-    """Refuse a W list that is too short to be measured along.
-
-    Raises:
-        UndertowError: fewer than `least` values, or a value repeated.
-    """
-    if not values:
-        raise UndertowError(f"{where}: holds no W values; write one value a line, in the order the slope is taken over")
-    if len(values) < least:
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if (value := line.strip()) and lines.setdefault(value, number) != number:
+            raise UndertowError(
+                f"{path}, line {number}: repeats {value!r} of line {lines[value]}; list each value once"
+            )
+    if len(lines) < least:
         needs = "a slope" if least == MIN_VALUES else "a movement"
-        raise UndertowError(f"{where}: holds {len(values)} W values, but {needs} needs at least {least}")
-    repeated = [value for value, count in Counter(values).items() if count > 1]
-    if repeated:
-        raise UndertowError(f"{where}: W value {repeated[0]!r} stands there more than once; list each value once")
+        raise UndertowError(
+            f"{path}: holds {len(lines) or 'no'} W values, but {needs} needs at least {least}; write one value a line, in order"
+        )
+    return tuple(lines)
 
 
 NO_W = "none"
@@ -339,11 +310,7 @@ NO_W = "none"
 
 
 def check_covariates(covariates: Sequence[Covariate]) -> None:
-    """Refuse W lists that results could not tell apart.
-
-    Raises:
-        UndertowError: two of one name, or one that is called as no W is.
-    """
+    """Refuse W lists that results could not tell apart."""
     called = [covariate.name for covariate in covariates]
     for name in called:
         if called.count(name) > 1:

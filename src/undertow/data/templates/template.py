@@ -73,11 +73,7 @@ class Template:
         return ClozeQuery(tuple(pieces), options)
 
     def parts(self) -> list[tuple[str, str | None]]:
-        """Literal text and the hole behind it, in reading order; the last text has none.
-
-        Raises:
-            UndertowError: as `holes`.
-        """
+        """Literal text and the hole behind it, in reading order; the last text has none."""
         return _parts_of(self.text)
 
 

@@ -32,14 +32,13 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.types import Floats, Result, digest
+from undertow.types import ALPHA, Floats, Result, digest
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
 UNBIASED = "0"
 """The strength under which all unbiased rows stand, whatever the parameter of a corpus that was not selected."""
 
-MAX_Q = 0.05
 N_DRAWS = 2_000
 """Bootstrap draws of models behind the interval of a median."""
 
@@ -130,13 +129,13 @@ METRICS: Mapping[str, Metric] = {
         "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in others (along "
         "every W, if in none)",
         SLOPES,
-        MAX_Q,
+        ALPHA,
     ),
     "false_alarms_beside": Metric(
         "False alarms elsewhere (not judged)",
         "the share of all other slopes in which nothing was planted that have q below .05",
         SLOPES,
-        MAX_Q,
+        ALPHA,
     ),
     "power": Metric(
         "Power", "the share of slopes with q below .05, on the planted side, where something was planted", SLOPES
@@ -352,7 +351,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         along=lambda measure: along(results, measure),
         slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
         slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
-        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=MAX_Q, steps=STEPS,
+        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=ALPHA, steps=STEPS,
     )  # fmt: skip
     judged = {
         "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
@@ -535,10 +534,10 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
         rows = _tested(part)
         # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
         anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
-        by_model = (anywhere["q"] < MAX_Q).groupby(anywhere["model"]).any()
+        by_model = (anywhere["q"] < ALPHA).groupby(anywhere["model"]).any()
         yield part.share(
             "false_alarms",
-            rows["q"] < MAX_Q,
+            rows["q"] < ALPHA,
             "" if len(judged) else "No model without any bias was made.",
             claimed=_mean(rows["found"]),
             models=float(len(by_model)),
@@ -546,7 +545,7 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
         )
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
         rows = _tested(part)
-        yield part.share("false_alarms_beside", rows["q"] < MAX_Q, claimed=_mean(rows["found"]))
+        yield part.share("false_alarms_beside", rows["q"] < ALPHA, claimed=_mean(rows["found"]))
 
 
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
@@ -555,7 +554,7 @@ def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
         right = _on_planted_side(rows)
         claimed = _mean(rows["found"] & right)
         yield part.share(
-            "power", (rows["q"] < MAX_Q) & right, _no_biased(part), claimed=claimed, planted=_mean_size(rows)
+            "power", (rows["q"] < ALPHA) & right, _no_biased(part), claimed=claimed, planted=_mean_size(rows)
         )
 
 

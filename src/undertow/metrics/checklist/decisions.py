@@ -60,15 +60,20 @@ GAPS: Mapping[str, tuple[str, str]] = {
 """Differences of a woman's and a man's rate, by the rates."""
 QUESTIONS = ("binary", "binary_negated", "single", "single_negated", "multiple")
 NEEDS: Mapping[str, tuple[str, ...]] = {
-    "consistency": ("binary", "single"), "preference_female": ("binary", "single"), "preference_male": ("binary", "single"),
-    "preference_gap": ("binary", "single"), "bias": ("single", "multiple"), "bias_female": ("single", "multiple"),
-    "bias_male": ("single", "multiple"), "bias_gap": ("single", "multiple"), "switch_gap": ("single", "multiple"),
-    "switch_female_to_male": ("single", "multiple"),
-    "switch_male_to_female": ("single", "multiple"), "qualified_female": ("binary",), "qualified_male": ("binary",),
-    "both_rate": ("multiple",), "neither_rate": ("multiple",), "negational_consistency": ("single", "single_negated"),
-    "transitive_consistency": ("binary", "single", "multiple"), "qualified": ("binary",),
-    "changed_answers": ("binary", "single", "multiple"), "literal_consistency": ("binary", "single"),
-}  # fmt: skip
+    name: questions
+    for questions, names in {
+        ("binary",): "qualified_female qualified_male qualified",
+        ("multiple",): "both_rate neither_rate",
+        ("single", "single_negated"): "negational_consistency",
+        ("binary", "single"): "consistency preference_female preference_male preference_gap literal_consistency",
+        (
+            "single",
+            "multiple",
+        ): "bias bias_female bias_male bias_gap switch_female_to_male switch_male_to_female switch_gap",
+        ("binary", "single", "multiple"): "transitive_consistency changed_answers",
+    }.items()
+    for name in names.split()
+}
 """The questions that a measure needs; those that are not named need the single one."""
 
 NO_ANSWER = "no answer"

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from undertow.errors import counted
 from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import ALL, Answers, encode
 from undertow.stats import MIN_CLUSTERS, only_points
@@ -98,7 +99,7 @@ def _too_few(estimate: Estimate, columns: str) -> str:
     if only_points() or math.isfinite(estimate.low):
         return ""
     few = (
-        f"{estimate.n_rows} independent pair{'' if estimate.n_rows == 1 else 's'} of names"
+        f"{counted(estimate.n_rows, 'independent pair')} of names"
         if estimate.n_rows < MIN_CLUSTERS
         else f"{estimate.n_columns} {columns}"
     )

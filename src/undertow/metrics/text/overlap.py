@@ -13,6 +13,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
@@ -88,9 +89,6 @@ def bleu_stats(answers: Sequence[str], references: Sequence[str]) -> Floats:
     Returns:
         Length of the answer, length of the reference, matched n-grams of order 1 to 4, n-grams of order 1 to 4 in the
         answer [text, 10]. Their sums over texts give corpus BLEU, see `undertow.stats.classification.agreement.corpus_bleu`.
-
-    Raises:
-        ValueError: there are not as many references as answers.
     """
     rows = [_pair_stats(answer, reference) for answer, reference in zip(answers, references, strict=True)]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 10)
@@ -166,27 +164,19 @@ def _synonyms() -> tuple[SimpleNamespace, str]:
 
 def _wordnets() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every WordNet on this machine: where it is, and how it is read."""
-    if _nltk_has_wordnet():
-        yield "nltk's data", _read_nltk_data
-    if Path(DEBIAN_WORDNET, "data.noun").is_file():
-        yield DEBIAN_WORDNET, lambda: _read_debian(DEBIAN_WORDNET)
-
-
-def _nltk_has_wordnet() -> bool:
     import nltk.data  # type: ignore[import-untyped]
 
-    try:
+    def read_nltk_data() -> Any:
+        from nltk.corpus import wordnet  # type: ignore[import-untyped]
+
+        wordnet.ensure_loaded()
+        return wordnet
+
+    with suppress(LookupError):
         nltk.data.find("corpora/wordnet")
-    except LookupError:
-        return False
-    return True
-
-
-def _read_nltk_data() -> Any:
-    from nltk.corpus import wordnet  # type: ignore[import-untyped]
-
-    wordnet.ensure_loaded()
-    return wordnet
+        yield "nltk's data", read_nltk_data
+    if Path(DEBIAN_WORDNET, "data.noun").is_file():
+        yield DEBIAN_WORDNET, lambda: _read_debian(DEBIAN_WORDNET)
 
 
 @lru_cache(maxsize=1)

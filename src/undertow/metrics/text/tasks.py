@@ -48,12 +48,11 @@ from undertow.metrics.text.wording_effects import estimate_slot_effects, varianc
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Codes, Estimate, Floats
 from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALPHA = 0.05
 """False discovery rate of the claims of a run."""
 N_SHUFFLES = 20_000
 AT_ONCE = 1000

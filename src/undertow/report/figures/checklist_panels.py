@@ -16,7 +16,7 @@ from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, even_ticks, fitted, line_in, name_points, named, padded, text_width
 from undertow.report.formatting import number, plain, shortened, signed
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 ALL = "all"
 """The occupation of a result that is over all of them."""
@@ -273,7 +273,7 @@ def draw_ranking(
             )
         chosen[name] = result
     places = [
-        _Place(name, one.value, one.low, one.high, one.q < 0.05, float(female_percent.get(name, math.nan)))
+        _Place(name, one.value, one.low, one.high, one.q < ALPHA, float(female_percent.get(name, math.nan)))
         for name, one in chosen.items()
         if math.isfinite(one.value)
     ]

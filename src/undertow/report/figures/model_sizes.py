@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.report.figures.sheet import (
     Handle,
     Sheet,
@@ -167,7 +167,7 @@ def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
         low, high = point.bar
         interval = f" ({significant(low)} to {significant(high)})" if low < high else ""
         r = f"r² {correlation(point.r_squared)}" if math.isfinite(point.r_squared) else "r² undefined"
-        prompts = f"{point.n_prompts} prompt{'s' if point.n_prompts != 1 else ''}"
+        prompts = counted(point.n_prompts, "prompt")
         said.append(f"{named(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}.")
     return " ".join([*said, *_left_out(points)])
 

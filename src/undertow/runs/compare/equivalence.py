@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
-ALPHA = 0.05
 DIFFERS = "differs by more than the margin"
 EQUIVALENT = "equivalent within the margin"
 INCONCLUSIVE = "inconclusive"

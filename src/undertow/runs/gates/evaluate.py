@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from undertow.errors import UndertowError, closest, short_traceback
+from undertow.errors import UndertowError, closest, counted, short_traceback
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
@@ -389,7 +389,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
     number, judged = check.number(of), math.nan
     if of in OF_OTHERS and check.n_clusters < fewest_clusters():
         # Whatever the rule lets by: a run that asks less must not pass a gate.
-        clusters = f"{check.n_clusters:.0f} cluster{'' if check.n_clusters == 1 else 's'}"
+        clusters = counted(round(check.n_clusters), "cluster")
         outcome = ERROR
         said = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
     elif of in MAGNITUDES and check.has_no_null_value:

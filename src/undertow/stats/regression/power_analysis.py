@@ -17,11 +17,11 @@ from scipy import special
 from undertow.stats.arrays import Floats, as_floats
 from undertow.stats.cluster_errors import influence_variance
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.regression.trend import MIN_VALUES, SentenceParts, trend
+from undertow.stats.regression.trend import MIN_VALUES, ClusterSummary, trend
 
 N_SERIES = 200
 """Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
-POWER, ALPHA = 0.8, 0.05
+POWER = 0.8
 HALVINGS = 40
 """Steps of the search for a slope: the last is far below what simulation leaves open."""
 
@@ -156,7 +156,7 @@ def simulate_errors(
     spread, df = influence_variance(influences, np.ones_like(influences, dtype=np.bool_))
     beside = (n_clusters - 1) * (n_values - 2)
     white = noise.white_sd**2 * rng.chisquare(beside, n_series) / beside
-    fit = trend(xs, SentenceParts(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
+    fit = trend(xs, ClusterSummary(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
     basis, _ = np.linalg.qr(np.column_stack([np.ones(n_values), from_mean]), mode="complete")
     rest = basis[:, 2:]
     with_rest = rest.T @ covariance @ weights
@@ -209,7 +209,7 @@ def _least(high: float, n_steps: int, is_enough: Callable[[float], bool]) -> flo
     return high
 
 
-def detectable_slope(x: ArrayLike, parts: SentenceParts) -> float:
+def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:
     """The |slope| that the test of `trend` finds (p < .05) in 8 of 10 runs such as the one that a series is from.
 
     A run shows how wide its interval is, which is how wide those of its like are, give or take; and how much more a slope must be
@@ -232,7 +232,7 @@ def detectable_slope(x: ArrayLike, parts: SentenceParts) -> float:
     return half * halves_at_power(simulate_errors(xs, _noise_of(xs, parts, fit.values_autocorrelation), n_clusters))
 
 
-def _noise_of(x: Floats, parts: SentenceParts, autocorrelation: Floats) -> Noise:
+def _noise_of(x: Floats, parts: ClusterSummary, autocorrelation: Floats) -> Noise:
     """The noise that one series shows: that of its values is what lies off the line beyond what the sentences leave there."""
     white, rho = float(parts.white_variance[0]), float(autocorrelation[0])
     from_mean = x - x.mean()

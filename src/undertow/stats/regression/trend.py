@@ -1,6 +1,6 @@
 """What a covariate does to an answer: any effect of its values, a trend along their order, a trend over other values too.
 
-Sentences (clusters) are crossed with values of the covariate. Three statements have a test each: `any_effect` is about these
+Sentences (clusters) are crossed with values of the covariate. Three statements have a test each: `covariate_effect` is about these
 values and other sentences; `trend` asks whether the values' order tells more than what neighbours share; `trend_of_other_values`
 takes the values for a sample of independent ones. In `trend`, the mean of each value is the trend, noise of the value itself,
 which neighbours share (an autoregression of order one), and what the sentences leave in it, whose size is known from the
@@ -105,7 +105,7 @@ def _design(x: tuple[float, ...]) -> _Design:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceParts:
+class ClusterSummary:
     """What the sentences of crossed series say.
 
     Attributes:
@@ -123,7 +123,7 @@ class SentenceParts:
     n_clusters: Floats
 
 
-def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
+def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     """Least squares trends of series, with intervals and tests that hold where neighbouring values share noise.
 
     y = line + v + e: e is white and of known variance, v is an autoregression in x whose correlation at the median distance of
@@ -157,7 +157,7 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
     at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
     for start in range(0, len(ys), at_once):
         some = slice(start, start + at_once)
-        trends.append(_trend(design, SentenceParts(*(column[some] for column in columns)), level))
+        trends.append(_trend(design, ClusterSummary(*(column[some] for column in columns)), level))
     return Trend(*(np.concatenate(columns) for columns in zip(*trends, strict=True)))
 
 
@@ -171,7 +171,7 @@ def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> T
     """
     ys = as_floats(y)
     nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
-    return trend(x, SentenceParts(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
+    return trend(x, ClusterSummary(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
 
 
 def _weights(x: Floats) -> Floats:
@@ -179,7 +179,7 @@ def _weights(x: Floats) -> Floats:
     return divide(from_mean, from_mean @ from_mean)
 
 
-def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats, ...]:
+def _trend(design: _Design, parts: ClusterSummary, level: float) -> tuple[Floats, ...]:
     ys, white, spread, df = parts.means, parts.white_variance, parts.slope_variance, parts.df
     slope = ys @ design.weights
     squares = np.einsum("sv,rvk->srk", ys, design.axes) ** 2  # [series, autocorrelation, value - 2]
@@ -290,7 +290,7 @@ class _Mixture:
         return np.asarray(np.log(beyond / share), dtype=np.float64)
 
 
-def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> SentenceParts:
+def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> ClusterSummary:
     """The parts of a crossed design that `trend` asks for.
 
     `slope_variance` is that of the slope's influences by sentence (`influence_variance`); of a balanced design it is the variance
@@ -324,7 +324,7 @@ def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Sentence
     squares = ((off - slopes * at) ** 2).sum(axis=(-1, -2))
     df = np.maximum(n - 2, 0).sum(axis=(-1, -2)) * (clusters - 1) / np.maximum(clusters, 1)
     white = divide(squares, df) * ((sizes**2).sum(axis=-2) / of_value**2).mean(axis=-1)
-    return SentenceParts(means, white, slope_variance, slope_df, clusters)
+    return ClusterSummary(means, white, slope_variance, slope_df, clusters)
 
 
 def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
@@ -333,7 +333,7 @@ def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
     return np.where(seen, values - sums / np.maximum(n, 1), 0.0)
 
 
-def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
+def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
     """Low, high and p of least squares slopes, as if the values were a sample of independent ones, each [series].
 
     The variance is clustered by sentences and by values (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway
@@ -363,7 +363,7 @@ def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 
 
 
 @dataclass(frozen=True, slots=True)
-class AnyEffect:
+class CovariateEffect:
     """Whether the answers depend on the covariate at all.
 
     Attributes:
@@ -378,7 +378,7 @@ class AnyEffect:
     p: float
 
 
-def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> AnyEffect:
+def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> CovariateEffect:
     """Whether the means of the values differ by more than the choice of sentences explains.
 
     Where no value has an effect, the deviations of a sentence from its own mean could as well have the other sign. p flips the
@@ -399,7 +399,7 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     parts = _parts_of_effects(sums, counts)
     n = len(parts)
     if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
-        return AnyEffect(math.nan, math.nan, math.nan, math.nan)
+        return CovariateEffect(math.nan, math.nan, math.nan, math.nan)
     variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
     without *= (n / (n - 1)) ** 2
     moved = (n - 1) / n * (without.mean() - without)  # how far each sentence moves the variance
@@ -417,11 +417,11 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
         low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
     else:
         low, high = 0.0, max(variance + half, 0.0)
-    return AnyEffect(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p)
+    return CovariateEffect(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p)
 
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
-    """The `sd` of `any_effect` without its errors; NaN below two sentences or two values."""
+    """The `sd` of `covariate_effect` without its errors; NaN below two sentences or two values."""
     parts = _parts_of_effects(sums, counts)
     return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
 

@@ -1,0 +1,144 @@
+"""Tables of text, CSV or TSV, packed with gzip or not: rows of cells, each with the line it begins on.
+
+Cells of a .tsv stand as they are; those of a .csv may be quoted.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from undertow._files import csv_value, file_size
+from undertow.data.text_files import closest, repeated, separator
+from undertow.errors import UndertowError, counted
+
+ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
+MAX_BYTES = 64 * 2**20
+"""Of a table of documents or names, unpacked; all of CAD is a fraction of it."""
+MAX_HEADER_BYTES = 2**16
+Rows = list[tuple[int, dict[str, str]]]
+"""Line number and cells by column of each row."""
+_GZIP = b"\x1f\x8b"
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without the ending of a table."""
+    ends = [end for end in ENDINGS if path.name.lower().endswith(end)]
+    return path.name[: -max(map(len, ends))] if ends else path.name
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """The names of a table's columns; no more than the first 64 KiB are read."""
+    first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
+    return tuple(cell.strip() for _, cells in _records(path, _decoded(first, path)) for cell in cells)
+
+
+def read_rows(
+    path: Path, needed: Sequence[str] = (), endings: Sequence[str] = ENDINGS, *, may_hold_controls: bool = False
+) -> Rows:
+    """The rows of a table by column name, every one as long as the header.
+
+    Args:
+        path: of the table.
+        needed: columns that it must have.
+        endings: of files that hold such a table.
+        may_hold_controls: whether control characters stay; else they are refused.
+    """
+    if not path.name.lower().endswith(tuple(endings)):
+        raise UndertowError(f"{path}: is not a table that is read; name a file that ends in {', '.join(endings)}")
+    columns, rows = read_cells(path)
+    absent = next((name for name in needed if name not in columns), None)
+    if absent is not None:
+        hint = closest(absent, columns)
+        raise UndertowError(
+            f"{path}: has no column {absent!r}{hint}; it needs {', '.join(needed)} and has {', '.join(columns)}"
+        )
+    if not rows:
+        raise UndertowError(f"{path}: holds no rows below its header; add some")
+    for line, cells in () if may_hold_controls else rows:
+        control = next(filter(None, map(_CONTROL.search, cells)), None)
+        if control:
+            raise UndertowError(
+                f"{path}, line {line}: holds the control character {control[0]!r}; save the file as plain text"
+            )
+    return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
+
+
+def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The columns of a table, and the line and the cells of each row; empty lines are skipped.
+
+    Raises:
+        UndertowError: the file is too large or not text, two columns have one name, or a row is not as long as the header.
+    """
+    max_bytes = max_bytes or MAX_BYTES
+    content = _read_bytes(path, max_bytes + 1)
+    if len(content) > max_bytes:
+        raise UndertowError(f"{path}: is too large for a table; at most {max_bytes // 2**20} MiB are read")
+    records = list(_records(path, _decoded(content, path)))
+    if not records:
+        raise UndertowError(f"{path}: is empty; its first line should name the columns")
+    columns = [cell.strip() for cell in records[0][1]]
+    twice = repeated(columns)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
+    for line, cells in records[1:]:
+        if len(cells) != len(columns):
+            raise UndertowError(
+                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header has {len(columns)};"
+                " look for a tab, a comma or a line break too many or too few"
+            )
+    return columns, records[1:]
+
+
+def _read_bytes(path: Path, n_bytes: int) -> bytes:
+    """Up to so many bytes of a file, unpacked."""
+    file_size(path)
+    try:
+        with path.open("rb") as file:
+            is_packed = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            return gzip.GzipFile(fileobj=file).read(n_bytes) if is_packed else file.read(n_bytes)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UndertowError(f"{path}: is not a whole gzip file ({error}); fetch or pack it again") from error
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    content = content.removeprefix(codecs.BOM_UTF8)
+    try:
+        text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is no text"
+    except UnicodeDecodeError as error:
+        text, bad, problem = "", error.start, f"byte {error.start} is not UTF-8"
+    if bad >= 0:
+        line = content.count(b"\n", 0, bad) + 1
+        raise UndertowError(f"{path}, line {line}: {problem}; save the file as plain UTF-8 text")
+    return text
+
+
+def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The line on which each row begins, and its cells, the header's first."""
+    if not path.name.lower().removesuffix(".gz").endswith(".csv"):
+        # A line break always ends a row, and no other character does.
+        for number, line in enumerate(text.split("\n"), 1):
+            if line := line.removesuffix("\r"):
+                yield number, line.split("\t")
+        return
+    reader, begins = (
+        csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True),
+        1,
+    )
+    try:
+        for cells in reader:
+            if cells:
+                yield begins, list(map(csv_value, cells))
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); fix the quotes") from error
