@@ -59,7 +59,10 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         Section(f"Paths from {features} to {label}", _paths(graph)),
         Section("What selection does", _selection(graph)),
         Section(f"P({label} | {features}) from selected data", _recovery(graph)),
-        Section("Who can be a W", _candidates(graph)),
+        Section(
+            "Who can be a W",
+            tuple(f"{one.node}: {_candidate(graph, one)}" for one in identification.covariate_candidates(graph)),
+        ),
         Section(
             f"What {'selected data' if graph.selection else 'data'} must show if the graph is right",
             _independence_lines(graph),
@@ -120,6 +123,7 @@ def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
     """The graph and `describe_graph` as JSON-serialisable values."""
+    result = identification.recoverability(graph)
     return {
         "graph": graph.text(),
         "nodes": list(graph.nodes),
@@ -132,7 +136,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:
         "meanings": dict(graph.meanings),
         "specification": asdict(identification.specification(graph)),
         "paths": [_path_json(graph, path) for path in _task_paths(graph)],
-        "recoverability": _recoverability_json(graph),
+        "recoverability": asdict(result) | {"open_paths": [path.text for path in result.open_paths]},
         "candidates": [_candidate_json(one) for one in identification.covariate_candidates(graph)],
         "implied": [asdict(one) for one in identification.implied_independences(graph)],
         "assumptions": {audit: [asdict(row) for row in assumptions(graph, audit)] for audit in (DRIFT, SPECIFICATION)},
@@ -312,10 +316,6 @@ def _recovery(graph: Graph) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _candidates(graph: Graph) -> tuple[str, ...]:
-    return tuple(f"{one.node}: {_candidate(graph, one)}" for one in identification.covariate_candidates(graph))
-
-
 def _candidate(graph: Graph, one: Candidate) -> str:
     features, label = _join(graph.features), graph.label
     if one.qualifies:
@@ -362,11 +362,6 @@ def _path_json(graph: Graph, path: Path) -> dict[str, Any]:
         "population": asdict(identification.path_status(graph, path)),
         "selected": asdict(identification.path_status(graph, path, graph.selection)),
     }
-
-
-def _recoverability_json(graph: Graph) -> dict[str, Any]:
-    result = identification.recoverability(graph)
-    return asdict(result) | {"open_paths": [path.text for path in result.open_paths]}
 
 
 def _candidate_json(one: Candidate) -> dict[str, Any]:

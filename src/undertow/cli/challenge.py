@@ -113,7 +113,8 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
 
     if descriptions:
         description = data.describe(name, Path(description_file) if description_file else None)
-        return description, _numbered(description)
+        counts = Counter(row["class"] for row in description)
+        return description, (f"{len(description):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}")
     if name in data.CHECKLIST_SUMMARIES:
         rows = data.checklist_table(name)
         return rows, f"{len(rows):,} rows: {data.CHECKLIST_SUMMARIES[name]}"
@@ -131,9 +132,3 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
     print_rows(rows, as_json=as_json)
     if not as_json:
         echo(summary)
-
-
-def _numbered(rows: list[dict[str, str]]) -> str:
-    """Count the wordings of each class."""
-    counts = Counter(row["class"] for row in rows)
-    return f"{len(rows):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"

@@ -131,7 +131,10 @@ class _Logs(LogReader):
         dated = _DATE.search(file.name)
         results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
         said = _read_results(results[0]) if results else {}
-        model = self._called(str(said.get("model_name") or "").strip() or file.absolute().parent.name)
+        full = str(said.get("model_name") or "").strip() or file.absolute().parent.name
+        is_path = full.startswith(("/", "./", "../", "~"))
+        short = (Path(full).name if is_path else full) or "recorded"
+        model = short if self.full_names.setdefault(short, full) == full else full
         config = said.get("config")
         if isinstance(config, Mapping):
             parameters = config.get("model_num_parameters")
@@ -139,12 +142,6 @@ class _Logs(LogReader):
                 self.facts[model] = {"parameters": float(parameters)}
             self.dtypes[model] = str(config.get("model_dtype") or "")
         return model
-
-    def _called(self, full: str) -> str:
-        """A model's name; for a path its last part, unless another path has the same."""
-        is_path = full.startswith(("/", "./", "../", "~"))
-        short = (Path(full).name if is_path else full) or "recorded"
-        return short if self.full_names.setdefault(short, full) == full else full
 
 
 def _question(sample: Mapping[str, Any], doc: Mapping[str, Any], where: str) -> CarriedItem:
