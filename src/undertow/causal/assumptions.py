@@ -20,7 +20,6 @@ class Assumption:
     """An assumption of a finding.
 
     Attributes:
-        claim: what is assumed.
         holds: whether the graph grants it; None if a graph cannot say.
         reason: the path or the arrows that decide it.
         violation: how the graph contradicts it, in a few words; "" if it does not.

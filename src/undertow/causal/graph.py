@@ -49,8 +49,6 @@ class Graph:
         shared: pairs with a latent common cause that has no name, `Z <-> Y`.
         selection: nodes that are 1 for whoever is in the data; no arrow leaves them.
         latent: nodes that nobody recorded.
-        features: what a model is given.
-        label: what it predicts.
         cause: what the label depends on, as gender does a pronoun; "" where the graph has no such node.
         covariate: what an audit varies in its texts; "" where the graph has no such node.
         meanings: (node, words) of the nodes that have any.

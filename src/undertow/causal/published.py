@@ -30,7 +30,6 @@ class NamedGraph:
     Attributes:
         name: a published graph's, or the file's; "" for a graph that was written in place of a name.
         title, source: of a published graph; "" else.
-        graph: the graph.
     """
 
     name: str

@@ -58,8 +58,6 @@ class Equation:
     """One parameter or variable.
 
     Attributes:
-        name: what is defined.
-        expression: what it is.
         line: of the file, from 1.
     """
 
@@ -77,7 +75,6 @@ class StructuralCausalModel:
         parameters: by name, each after those it uses.
         variables: by name, each after its causes.
         selection: the variable that is 1 for whoever is in the data.
-        pairs: what is compared.
         cases: parameters to change, by the name of the case; one case without a name where the file has none.
     """
 

@@ -39,11 +39,9 @@ class Correlation:
     """Pearson's r of one pair of variables.
 
     Attributes:
-        x, y: the variables.
         selected: among whom: the selected, or everyone.
         r: NaN where a variable does not vary.
         low, high: its 95% interval, which does not take the variables for normal.
-        n: people.
         constant: what does not vary, where r is NaN.
         heaviest_share: of one person in the variance of r, in 0 to 1; NaN where there is no r.
     """
@@ -80,9 +78,6 @@ class Simulation:
     """What drawing from a model gave.
 
     Attributes:
-        settings: every parameter.
-        seed: of the noises.
-        n_draws, n_selected: people.
         share: of the people who were selected, in 0 to 1.
         share_low, share_high: its 95% interval (Wilson's).
         correlations: of every pair, among everyone and then among the selected.
@@ -130,13 +125,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCase:
-    """One case of one model.
-
-    Attributes:
-        model, case: their names.
-        graph: what its equations imply.
-        result: the simulation.
-    """
+    """One case of one model."""
 
     model: str
     case: str

@@ -45,12 +45,9 @@ class Names:
     """A column mapping.
 
     Attributes:
-        path: the file.
         columns: the table's column for each of our columns.
         groups: the table's columns of each word group: one, or one at the first W value and one at the last.
         constants: columns with one value in every row.
-        unit: unit of the masses.
-        sha256: SHA-256 of the file.
     """
 
     path: Path

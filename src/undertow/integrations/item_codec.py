@@ -32,7 +32,6 @@ class Origin:
 
     Attributes:
         audit, options, seed, limit, design, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
-        n_items: number of exported items.
     """
 
     audit: str
@@ -49,9 +48,7 @@ class CarriedItem(Origin):
     """A decoded item, with the export that it belongs to.
 
     Attributes:
-        version: of the format.
         place: its index in the order of a run.
-        item: the item.
     """
 
     version: int
@@ -113,10 +110,8 @@ class LogReader:
     """The files of another tool's log that were read so far; all belong to one export.
 
     Attributes:
-        path: the path that the user named.
         origin: the export; None before the first sample.
         first_file: file of the first sample.
-        digest: SHA-256 over the files.
         places: file and sample of each answer, by model and index of the item.
     """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from undertow.errors import on_one_line
 from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
 from undertow.integrations.item_codec import COLUMN, carried_texts
-from undertow.types import BLANK, ClozeQuery, Item, as_json
+from undertow.types import BLANK, ClozeQuery, as_json
 
 SUMMARY = "tasks of lm-evaluation-harness, read by log-likelihood; undertow score reads their log"
 HOLDS = (BLANK,)

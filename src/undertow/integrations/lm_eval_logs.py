@@ -86,9 +86,7 @@ class _Logs(LogReader):
 
     Attributes:
         answers: item and answer by model and item index.
-        facts: the harness's facts about each model.
         dtypes: the precision of each model, where the harness logs it.
-        full_names: the harness's name of each model.
     """
 
     answers: dict[str, dict[int, tuple[Item, Answer]]] = field(default_factory=dict)

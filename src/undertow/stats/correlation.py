@@ -38,7 +38,6 @@ class Pearson(NamedTuple):
     Attributes:
         r: NaN where x or y does not vary.
         low, high: -1 and 1 where the pairs leave everything open; NaN where r is.
-        n: pairs.
     """
 
     r: float
@@ -52,8 +51,6 @@ class _Moments:
     """Sums over pairs, about their own mean, so that nothing cancels when pieces are put together.
 
     Attributes:
-        n: pairs.
-        x, y: means.
         products: sums of all products of two of 1, x, y, x^2, xy, y^2, which are all moments to the fourth [6, 6].
     """
 

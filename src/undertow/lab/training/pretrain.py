@@ -49,7 +49,6 @@ class TrainingExample:
     """One text to learn.
 
     Attributes:
-        text: as it is.
         target: first and last character of the word that matters.
         kind: texts of one kind come evenly over each pass, so that what is learned last is like all that there is. A number from 0 on.
     """

@@ -48,8 +48,6 @@ class Verification:
         lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
         results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
         verdicts: what is asked for, the target and the value, in words, and whether it is met.
-        examples: some of the texts.
-        notes: what else the numbers rest on.
         command: the shell command that repeats it.
         provenance: versions, seeds, timing, machine, row by row.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from undertow import audits
-from undertow.audits.base import Audit, Observations
+from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.sentences import sentences
@@ -79,18 +79,13 @@ class Comparison:
 
     Attributes:
         baseline: name of the baseline run: its model, or more where both have the same model.
-        candidate: name of the other run.
         differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
             and Benjamini-Hochberg q over all tests of the same `statement`, over all comparisons of one report; `extras` has both values,
             `margin`, `inner_low` and `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
-        notes: exclusions and caveats.
-        audit: name of the audit.
         seed: of groups and of flipped signs.
-        n_items: items of both runs.
         n_answered: of these, items with an answer in both.
         n_alone: items of the baseline only, and of the candidate only.
         identical: whether all answers are the same, to nine digits.
-        runs: both records.
         shared: observations of both on their shared items; a row without an answer in one is missing in both.
     """
 
@@ -230,11 +225,8 @@ class _Measured:
     """Both runs, measured on the items that both answered.
 
     Attributes:
-        audit: the audit.
-        paired: the items.
         seed: of groups and of flipped signs.
         baseline, candidate: results by key.
-        keys: keys of either run, in order.
     """
 
     audit: Audit
@@ -263,7 +255,9 @@ class _Measured:
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
         """Values and numbers of items of both runs on a part of their rows, each [result]; NaN and 0 if missing."""
         sides: list[Mapping[Key, Result]] = []
-        for at, (observations, frame) in enumerate(zip((self.paired.baseline, self.paired.candidate), frames, strict=True)):
+        for at, (observations, frame) in enumerate(
+            zip((self.paired.baseline, self.paired.candidate), frames, strict=True)
+        ):
             results: list[Result] = []
             if not frame.empty:
                 with suppress(UndertowError):  # too little is left to measure
@@ -391,8 +385,6 @@ class _Rows:
         errors: jackknife errors; None if all answers are equal.
         judged: differences that the audit computes itself.
         margins: smallest differences of interest.
-        runs: both records.
-        names: names of both.
     """
 
     measured: _Measured
@@ -543,7 +535,6 @@ class _Errors:
         low, high: 95% interval; NaN where there is none.
         p: of a difference no larger than the margin; NaN where it is not tested.
         detail: `inner_low`, `inner_high` and further numbers.
-        note: why there is no interval.
     """
 
     low: float = math.nan

@@ -68,8 +68,6 @@ class RuleResult:
     """The outcome of one rule for one result, or for no result where none matches.
 
     Attributes:
-        rule: the rule.
-        outcome: one of `OUTCOMES`.
         sentence: the number and what the rule allows, or why it could not be judged.
         label: distinguishes the results of this rule; "" without a result.
         group: group of the result; {} without a result.
@@ -116,7 +114,6 @@ class RunReport:
 
     Attributes:
         folder: the run folder, as the user named it.
-        audit, model, run_key: from its manifest.
         judged: outcomes in the order of the rules and results.
         limitations: what the run states that it cannot detect, whatever the answers are.
     """
@@ -134,8 +131,6 @@ class GateReport:
     """The outcomes of all rules for all runs.
 
     Attributes:
-        rules: the rules.
-        runs: at least one.
         baseline: the baseline of changes; None if no rule needs one.
     """
 
@@ -261,8 +256,6 @@ class Check:
 
     Attributes:
         result: the result; for a change, the difference.
-        group: its group, with the model.
-        null_value: its null value.
         n_clusters: number of clusters; NaN if unknown.
         start: its value in the baseline; NaN without a baseline.
         start_null_value: its null value there.

@@ -56,8 +56,6 @@ class Rule(BaseModel):
 
     Attributes:
         number: its position in the file, from 1.
-        name: its unique name.
-        measure: measure of the results that it matches.
         where: levels that a result's group must have, any one of those listed for each key.
         of: which number of the result is judged: one of `NUMBERS`, or a name of its details.
         at_most: the largest number that passes; infinite if unset.
@@ -130,14 +128,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A file of rules.
-
-    Attributes:
-        path: the file.
-        rules: at least one, in the order of the file.
-        description: the file's description.
-        sha256: SHA-256 of the file.
-    """
+    """A file of rules."""
 
     path: Path
     rules: tuple[Rule, ...]
