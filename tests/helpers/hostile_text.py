@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from undertow.report.model import (
+from undertow.report.page_data import (
     Checklist,
     ChecklistTest,
     Page,

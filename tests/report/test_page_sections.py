@@ -14,7 +14,8 @@ from helpers.hostile_text import page_of
 from helpers.report_page import MANIFEST, section
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import GraphShape, draw_graph
-from undertow.report.model import (
+from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
+from undertow.report.page_data import (
     Checklist,
     ChecklistTest,
     PageAssumption,
@@ -23,7 +24,6 @@ from undertow.report.model import (
     ReportTable,
     ReportText,
 )
-from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result

@@ -31,7 +31,7 @@ from undertow.inference.runner import Progress, run_queries
 from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
-from undertow.report.sentences import text_templates
+from undertow.report.sentence_templates import text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.polynomial import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series

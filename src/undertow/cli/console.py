@@ -151,15 +151,22 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
 
 
-def check_figure(out: Path, *, overwrite: bool | None = None) -> None:
-    """Raise an UndertowError unless a figure may be written to this file; without `overwrite` the command has no such option."""
+def check_figure(out: Path, *, replace: bool = False) -> None:
+    """Refuse a file that a figure cannot be written to.
+
+    Args:
+        out: the file.
+        replace: whether a file that exists is replaced.
+
+    Raises:
+        UndertowError: it is no .png or .svg file, its folder does not exist, or it exists already.
+    """
     if out.suffix.lower() not in (".png", ".svg"):
         raise UndertowError(f"{out}: the figure must be a .png or .svg file; name one with --out")
     if not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
-    if out.is_dir() or (out.exists() and not overwrite):
-        fix = ", or remove it" if overwrite is None else "" if out.is_dir() else ", or add --overwrite"
-        raise UndertowError(f"{out}: exists already; name another file with --out{fix}")
+    if out.is_dir() or (out.exists() and not replace):
+        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
 
 
 Dtype = Annotated[

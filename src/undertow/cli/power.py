@@ -87,7 +87,7 @@ def power(  # noqa: PLR0913 - an option each
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group)
     if out is not None:
-        check_figure(out, overwrite=overwrite)
+        check_figure(out, replace=overwrite)
     from undertow.audits.spurious_correlation.items import Settings
     from undertow.audits.spurious_correlation.power_plan import plan_power
 

@@ -17,7 +17,7 @@ from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.types import Finding, Item, Result, Scores
 
 if TYPE_CHECKING:

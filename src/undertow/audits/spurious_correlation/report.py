@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import PAPER, Observations
 from undertow.audits.shared.prompt_items import example_texts, odd_prompts, prompts_text, words_text
 from undertow.audits.spurious_correlation import drift_findings, word_findings
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.types import LIKELIHOOD, PROMPT, Result
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from undertow import data
 from undertow.audits.base import PAPER, Observations
 from undertow.audits.shared.prompt_items import example_texts, prompts_text, words_text
 from undertow.metrics.specification_detection import cluster_noun
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 
 if TYPE_CHECKING:
     import pandas as pd

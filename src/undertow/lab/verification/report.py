@@ -22,8 +22,8 @@ from undertow.lab.verification.metrics import (
 )
 from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
-from undertow.report.model import Page, PageFigure, ReportTable
 from undertow.report.page import render_page
+from undertow.report.page_data import Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import MIN_WIDTH, Finding, Result
 

@@ -387,8 +387,8 @@ def _writable(text: str) -> str:
 
 
 def _page(compared: ComparedRuns) -> str:
-    from undertow.report.model import PageFigure
     from undertow.report.page import render_page
+    from undertow.report.page_data import PageFigure
     from undertow.report.style import svg_text
     from undertow.runs.folder.provenance import circumstances
 

@@ -21,8 +21,8 @@ from undertow.report.formatting import (
     significant,
     significant_decimals,
 )
-from undertow.report.model import Page, PageFigure, ReportTable, ReportText
-from undertow.report.sentences import sentences
+from undertow.report.page_data import Page, PageFigure, ReportTable, ReportText
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
     EQUIVALENT,

@@ -18,7 +18,7 @@ from undertow import audits
 from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
