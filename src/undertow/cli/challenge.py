@@ -63,12 +63,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 "--description-file goes with --descriptions, which prints wordings; add that, or leave it out"
             )
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
-        if as_csv:
-            print_csv(without_blank)
-        else:
-            print_rows(without_blank, as_json=as_json)
-            if not as_json:
-                echo(summary)
+        _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
     from undertow.audits.spurious_correlation.items import flip_limitations, gaps_of, sizes_of
 
@@ -133,3 +128,12 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
     if data.may_offend(chosen):
         warn("These texts may be offensive.")
     return documents, f"{len(documents):,} documents"
+
+
+def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
+    if as_csv:
+        print_csv(rows)
+        return
+    print_rows(rows, as_json=as_json)
+    if not as_json:
+        echo(summary)
