@@ -11,7 +11,6 @@ from undertow.causal import identification
 from undertow.causal.assumptions import (
     DRIFT,
     SPECIFICATION,
-    Assumption,
     arrows_text,
     assumptions,
     first_path,
@@ -23,7 +22,6 @@ from undertow.causal.paths import MAX_PATHS, Path
 
 MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}
-VERDICTS = {True: "granted", False: "not granted", None: "not for a graph to say"}
 
 
 class GraphView(TypedDict):
@@ -69,7 +67,8 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         ),
     ]
     for audit in (DRIFT, SPECIFICATION):
-        sections.append(Section(f"What a finding rests on: {audit}", _assumption_lines(assumptions(graph, audit))))
+        rows = tuple(f"{row.verdict}: {row.claim} ({row.reason})" for row in assumptions(graph, audit))
+        sections.append(Section(f"What a finding rests on: {audit}", rows))
     return tuple(section for section in sections if section.lines)
 
 
@@ -341,10 +340,6 @@ def _independence_lines(graph: Graph) -> tuple[str, ...]:
         for one in independences[:MAX_LISTED_INDEPENDENCES]
     ]
     return (*lines, *([f"... and {more:,} more"] if more > 0 else []))
-
-
-def _assumption_lines(rows: Iterable[Assumption]) -> tuple[str, ...]:
-    return tuple(f"{VERDICTS[row.holds]}: {row.claim} ({row.reason})" for row in rows)
 
 
 def _opening_text(opened_by: Iterable[tuple[str, str]]) -> str:

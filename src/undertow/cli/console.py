@@ -317,15 +317,13 @@ def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | No
 
 def print_assumptions(causal_assumptions: FindingAssumptions) -> None:
     """Print the assumptions of the findings that the graph does not imply."""
-    from undertow.causal.describe import VERDICTS
-
     name = f" {causal_assumptions.named_graph.name}" if causal_assumptions.named_graph.name else ""
     echo("")
     echo(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
     echo(causal_assumptions.summary)
     for row in causal_assumptions.assumptions:
         if not row.holds:
-            echo(f"  {VERDICTS[row.holds]}: {row.claim} ({row.reason})")
+            echo(f"  {row.verdict}: {row.claim} ({row.reason})")
 
 
 def _without_numbers(run: Run) -> dict[str, str]:

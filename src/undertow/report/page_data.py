@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from undertow.report.formatting import NOTES
 from undertow.types import Finding, Result
+
+if TYPE_CHECKING:
+    from undertow.causal.assumptions import Assumption
 
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
@@ -135,22 +139,6 @@ class PageFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class PageAssumption:
-    """An assumption of the findings.
-
-    Attributes:
-        holds: whether the graph grants it; None where it is not for a graph to say.
-        said: the same in words.
-        reason: the path or the arrows that it comes of.
-    """
-
-    claim: str
-    holds: bool | None
-    said: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PageAssumptions:
     """What the findings of an audit rest on under the causal graph that it names.
 
@@ -165,7 +153,7 @@ class PageAssumptions:
     graph: str
     about: Sequence[str]
     summary: str
-    assumptions: Sequence[PageAssumption]
+    assumptions: Sequence[Assumption]
     caveat: str = ""
     figure: PageFigure | None = None
 
