@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int64]
 
+SMALLEST = 1e-70
 ROUNDING_SHARE = 1e-12
 """Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size: a smaller spread is none."""
 
@@ -50,9 +51,9 @@ class Estimate:
 
 
 def as_floats(values: ArrayLike) -> Floats:
-    """Numbers of any shape, NaN where they are infinite: a shuffled slope is never as steep as an infinite one."""
+    """Numbers of any shape, NaN where they are infinite, and 0 where the squares of their squares are no floats."""
     numbers = np.asarray(values, dtype=np.float64)
-    finite: Floats = np.where(np.isfinite(numbers), numbers, math.nan)
+    finite: Floats = np.where(np.isfinite(numbers), np.where(np.abs(numbers) < SMALLEST, 0.0, numbers), math.nan)
     return finite
 
 
