@@ -496,9 +496,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert math.isnan(effects["all"].p)
 
 
-def test_greedy_and_exact_labels_are_rows_of_their_own(
-    script: Script, statements: str, tmp_path: Path
-) -> None:
+def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
     """Step by step it says profession to everything; the most probable label is the right one."""
     right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
     script(lambda query: labelled(cast(MultipleChoiceQuery, query), "profession", exact=right[document_of(query)]))
@@ -596,9 +594,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_missing_with_its_reason(
-    script: Script, statements: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
         return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
 
@@ -669,9 +665,7 @@ def test_a_recorded_passage_goes_before_a_span_where_both_are_there(tmp_path: Pa
         ("sampling", ["random"], ["none"]),
     ],
 )
-def test_how_recorded_examples_were_drawn(
-    columns: str, rows: list[str], expected: list[str], tmp_path: Path
-) -> None:
+def test_how_recorded_examples_were_drawn(columns: str, rows: list[str], expected: list[str], tmp_path: Path) -> None:
     text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
     run = recorded(DIAGNOSIS, text, tmp_path)
     assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
@@ -680,9 +674,7 @@ def test_how_recorded_examples_were_drawn(
 
 
 @pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
-def test_cells_of_a_table_that_lack_documents_are_told(
-    missing: list[str], said: list[str], tmp_path: Path
-) -> None:
+def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said: list[str], tmp_path: Path) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
     text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
     run = recorded(DIAGNOSIS, text, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 from functools import cache
 
 import numpy as np
@@ -236,18 +235,6 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(len(values) <= N_SAMPLED for values in of_one.values())
 
 
-@pytest.mark.soak
-def test_memory_does_not_grow_with_the_draws() -> None:
-    model = example_scms.load(example_scms.SUM)
-    peaks = []
-    for draws in (200_000, 2_000_000):
-        tracemalloc.start()
-        simulate(model, draws)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0] < 40 * 2**20
-
-
 # Refusals.
 
 
@@ -316,9 +303,7 @@ def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> Non
     }
 
 
-@pytest.mark.parametrize(
-    ("draws", "seed", "word"), [(99, 0, "99"), (2 * 10**9, 0, "2,000,000,000"), (1000, -1, "seed")]
-)
+@pytest.mark.parametrize(("draws", "seed", "word"), [(99, 0, "99"), (2 * 10**8, 0, "200,000,000"), (1000, -1, "seed")])
 def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> None:
     assert_refused((word,), simulate, StructuralCausalModel.from_text(SIMPLE), draws, seed)
 

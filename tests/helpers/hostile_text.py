@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from undertow.report.model import (
+from undertow.causal.assumptions import Assumption
+from undertow.report.page_data import (
     Checklist,
     ChecklistTest,
     Page,
-    PageAssumption,
     PageAssumptions,
     PageFigure,
     PagePrecision,
@@ -60,7 +60,7 @@ def page_of(text: str) -> Page:
         Finding(text, True, 1.0, causal_claim=False, decision_rule=text),
         Finding(text, False, 1.0, results=(results[0],), n_tests=4),
     ]
-    rows = [PageAssumption(text, holds, text, text) for holds in (True, False, None)]
+    rows = [Assumption(text, holds, text) for holds in (True, False, None)]
     return Page(
         title=text,
         lead=text,

@@ -73,7 +73,7 @@ def test_two_models_are_measured_beside_each_other(exported: Path, tmp_path: Pat
 def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> None:
     del log["samples"][3:]
     notes = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run").manifest["notes"]
-    assert f"openai/m: the log answers 3 of the {N} prompts that were exported" in notes
+    assert f"openai/m: the log answers 3 of the {N} items that were exported" in notes
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> Non
         (("samples", 2, "scores", "word_groups", "value", "female"), math.inf, "female is 'inf'"),
         (("samples", 2, "scores", "word_groups", "value", "female"), 101.0, "female is '101.0'"),
         (("samples", 2, "scores", "word_groups", "value", "male"), 99.0, "add up to"),
-        (("samples", 2, "metadata", "undertow"), "{}", "its prompt is corrupt"),
-        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its prompt is corrupt"),
+        (("samples", 2, "metadata", "undertow"), "{}", "its question is corrupt"),
+        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its question is corrupt"),
     ],
 )
 def test_a_changed_field_is_named(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from helpers import report_page
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result

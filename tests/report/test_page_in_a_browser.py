@@ -16,7 +16,7 @@ import pytest
 from helpers.hostile_text import PAYLOADS, as_shown, page_of
 from helpers.sampled_cases import briefly
 from undertow.report import Page, render_page
-from undertow.report.model import ReportTable
+from undertow.report.page_data import ReportTable
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
 

@@ -12,18 +12,18 @@ import pytest
 
 from helpers.hostile_text import page_of
 from helpers.report_page import MANIFEST, section
+from undertow.causal.assumptions import Assumption
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import GraphShape, draw_graph
-from undertow.report.model import (
+from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
+from undertow.report.page_data import (
     Checklist,
     ChecklistTest,
-    PageAssumption,
     PageAssumptions,
     PagePrecision,
     ReportTable,
     ReportText,
 )
-from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
@@ -107,9 +107,9 @@ def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
 
 DOUBT = "This is not evidence of selection: W causes Y."
 ROWS = (
-    PageAssumption("W is in the text", True, "granted", "W -> X"),
-    PageAssumption("W is no cause of Y", False, "not granted", "W -> Y"),
-    PageAssumption("a text leaves little to W", None, "not for a graph to say", "sizes"),
+    Assumption("W is in the text", True, "W -> X"),
+    Assumption("W is no cause of Y", False, "W -> Y"),
+    Assumption("a text leaves little to W", None, "sizes"),
 )
 
 
@@ -124,7 +124,7 @@ def test_every_assumption_has_a_row_that_says_whether_it_is_granted() -> None:
         re.sub("<[^>]*>", "", cell)
         for _, cell in cells(section(page(causal_assumptions=causal_assumptions()), "causal_assumptions"), "td")
     ]
-    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.said, row.reason)]
+    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.verdict, row.reason)]
 
 
 def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_the_doubt() -> None:

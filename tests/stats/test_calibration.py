@@ -315,8 +315,3 @@ def test_the_error_over_sentences_is_that_of_their_mean(k: int) -> None:
         low, high = percentile_interval(drawn, n_clusters=k)
         squares.append(float(standard_errors([low], [high], [k])[0][0]) ** 2)
     assert math.sqrt(np.mean(squares) * k) == pytest.approx(1, abs=0.1)
-
-
-def test_wrong_shapes_and_missing_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        calibrate([1.0, 2], [1.0, math.nan], [0.1, 0.1], [1.0, 1])

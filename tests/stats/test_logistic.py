@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -128,8 +126,6 @@ def test_scores_that_nothing_could_be_learned_for_are_nan() -> None:
 @pytest.mark.parametrize(
     ("features", "positive", "says"),
     [
-        ([[1.0], [math.nan]], [True, False], "finite"),
-        ([[1.0], [math.inf]], [True, False], "finite"),
         ([[1.0], [2.0]], [True, True], "both kinds"),
         ([[1.0], [2.0]], [False, False], "both kinds"),
     ],
@@ -194,8 +190,3 @@ def test_a_constant_feature_and_one_kind_in_draws() -> None:
     )
     odds = held_out_draws([[1.0], [2.0], [3.0], [4.0]], [True, False, False, False], [0, 0, 1, 2])
     assert np.isnan(odds).tolist() == [[True, True, False, False]]
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        held_out_draws([[1.0], [math.nan]], [True, False], [0, 1])

@@ -60,10 +60,7 @@ class Rephrasing:
 
     Attributes:
         id: of the pair of both texts, in every run the same.
-        span: the biased text.
         answer: what it was rephrased to; may be empty.
-        references: rephrasings by people.
-        dimensions: of the bias.
     """
 
     id: str
@@ -174,8 +171,6 @@ class Book:
     """One person's annotations of one run, in memory and on disk.
 
     Attributes:
-        annotator: the person.
-        path: of the file.
         rephrasings: what is to be annotated, by id, in an order that says nothing about model or wording.
         judged: category and note, by id.
 

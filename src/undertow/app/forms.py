@@ -42,10 +42,7 @@ class Preset:
     """An example that fills the form.
 
     Attributes:
-        title: of its button.
-        covariate: the W list.
         placeholder: the word that a value replaces.
-        sentence: for the audit of its tab.
     """
 
     title: str
@@ -163,11 +160,8 @@ class Question:
     """A checked form.
 
     Attributes:
-        pattern: the sentence.
-        covariate: the W values, with their order and scale.
         model: argument of `undertow.models.resolve`.
         normalise: whether shares are of what the pronouns have together.
-        degree: of the fit.
         ends: how many values at either end make up a movement; for task specification.
     """
 

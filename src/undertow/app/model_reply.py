@@ -31,7 +31,7 @@ from undertow.inference.runner import Progress, run_queries
 from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
-from undertow.report.sentences import text_templates
+from undertow.report.sentence_templates import text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.polynomial import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
@@ -58,7 +58,6 @@ class ModelReply:
         sentence: what it means, plainly.
         notes: what a reader must know besides.
         labels: the values [w].
-        curves: one for each word group.
         table: a row for each value: the value, percent of each group, each group's fit with its band, and the text.
         scores: for task specification, a row for each score of the sentence; None otherwise.
     """
@@ -114,12 +113,7 @@ class _Answers:
     """A question with the model's answers.
 
     Attributes:
-        question: of the form.
-        frame: observations of the audit.
         percent: mass of each group, and of other words, at each value [w].
-        groups: the answers of each group.
-        missing: why texts have no answer.
-        model_notes: how the model was read.
     """
 
     question: Question

@@ -28,12 +28,9 @@ class Curve:
     """The answers of one word group along the values, and the curve fitted to them.
 
     Attributes:
-        name: of the group.
-        words: of the group, for a reader.
         percent: mass at each value [w]; NaN where it is missing.
         axis: where each value stands on the axis [w], rising.
         x: where the curve is drawn, from the first to the last answered value [x].
-        fit: of the mass.
         q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
     """
 

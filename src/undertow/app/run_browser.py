@@ -33,13 +33,7 @@ MAX_FINDINGS, MAX_DIFFERENCES = 12, 3
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A run of the list.
-
-    Attributes:
-        name: of its folder.
-        audit, model, created: as its manifest says.
-        n_items: texts that were asked.
-    """
+    """A run of the list."""
 
     name: str
     audit: str
@@ -56,7 +50,6 @@ class RunView:
         about: what was asked of whom, a line each.
         findings: sentences, the strongest first.
         results: a row for each measure.
-        figures: PNG images.
         report: its report page; b"" where it has none.
     """
 

@@ -64,8 +64,6 @@ class Pattern:
 
     Attributes:
         pieces: the texts around the open places [piece], each in parts between which the value goes [piece][part].
-        options: what may fill the open places.
-        words: the words of each group, for a reader.
         n_values: how often the value stands in it.
     """
 

@@ -105,11 +105,6 @@ def annotation_server(folder: Path, annotator: str, port: int) -> Server:
 class Server:
     """A socket, and the application that answers on it.
 
-    Attributes:
-        port: of the socket.
-        access: of the application.
-        address: of the page, with the token.
-
     Raises:
         UndertowError: the port cannot be used.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.types import Finding, Item, Result, Scores
 
 if TYPE_CHECKING:

@@ -15,12 +15,14 @@ DRIFT, SPECIFICATION = "drift with W", "specification of the task"
 """What spurious correlation finds, and what task specification finds."""
 
 
+_VERDICTS = {True: "granted", False: "not granted", None: "not for a graph to say"}
+
+
 @dataclass(frozen=True, slots=True)
 class Assumption:
     """An assumption of a finding.
 
     Attributes:
-        claim: what is assumed.
         holds: whether the graph grants it; None if a graph cannot say.
         reason: the path or the arrows that decide it.
         violation: how the graph contradicts it, in a few words; "" if it does not.
@@ -30,6 +32,11 @@ class Assumption:
     holds: bool | None
     reason: str
     violation: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the graph grants it, in words."""
+        return _VERDICTS[self.holds]
 
 
 def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:

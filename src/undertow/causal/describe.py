@@ -11,7 +11,6 @@ from undertow.causal import identification
 from undertow.causal.assumptions import (
     DRIFT,
     SPECIFICATION,
-    Assumption,
     arrows_text,
     assumptions,
     first_path,
@@ -23,7 +22,6 @@ from undertow.causal.paths import MAX_PATHS, Path
 
 MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}
-VERDICTS = {True: "granted", False: "not granted", None: "not for a graph to say"}
 
 
 class GraphView(TypedDict):
@@ -59,14 +57,18 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         Section(f"Paths from {features} to {label}", _paths(graph)),
         Section("What selection does", _selection(graph)),
         Section(f"P({label} | {features}) from selected data", _recovery(graph)),
-        Section("Who can be a W", _candidates(graph)),
+        Section(
+            "Who can be a W",
+            tuple(f"{one.node}: {_candidate(graph, one)}" for one in identification.covariate_candidates(graph)),
+        ),
         Section(
             f"What {'selected data' if graph.selection else 'data'} must show if the graph is right",
             _independence_lines(graph),
         ),
     ]
     for audit in (DRIFT, SPECIFICATION):
-        sections.append(Section(f"What a finding rests on: {audit}", _assumption_lines(assumptions(graph, audit))))
+        rows = tuple(f"{row.verdict}: {row.claim} ({row.reason})" for row in assumptions(graph, audit))
+        sections.append(Section(f"What a finding rests on: {audit}", rows))
     return tuple(section for section in sections if section.lines)
 
 
@@ -120,6 +122,7 @@ def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
     """The graph and `describe_graph` as JSON-serialisable values."""
+    result = identification.recoverability(graph)
     return {
         "graph": graph.text(),
         "nodes": list(graph.nodes),
@@ -132,7 +135,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:
         "meanings": dict(graph.meanings),
         "specification": asdict(identification.specification(graph)),
         "paths": [_path_json(graph, path) for path in _task_paths(graph)],
-        "recoverability": _recoverability_json(graph),
+        "recoverability": asdict(result) | {"open_paths": [path.text for path in result.open_paths]},
         "candidates": [_candidate_json(one) for one in identification.covariate_candidates(graph)],
         "implied": [asdict(one) for one in identification.implied_independences(graph)],
         "assumptions": {audit: [asdict(row) for row in assumptions(graph, audit)] for audit in (DRIFT, SPECIFICATION)},
@@ -312,10 +315,6 @@ def _recovery(graph: Graph) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _candidates(graph: Graph) -> tuple[str, ...]:
-    return tuple(f"{one.node}: {_candidate(graph, one)}" for one in identification.covariate_candidates(graph))
-
-
 def _candidate(graph: Graph, one: Candidate) -> str:
     features, label = _join(graph.features), graph.label
     if one.qualifies:
@@ -343,10 +342,6 @@ def _independence_lines(graph: Graph) -> tuple[str, ...]:
     return (*lines, *([f"... and {more:,} more"] if more > 0 else []))
 
 
-def _assumption_lines(rows: Iterable[Assumption]) -> tuple[str, ...]:
-    return tuple(f"{VERDICTS[row.holds]}: {row.claim} ({row.reason})" for row in rows)
-
-
 def _opening_text(opened_by: Iterable[tuple[str, str]]) -> str:
     """Where conditions open a path."""
     return "; ".join(
@@ -362,11 +357,6 @@ def _path_json(graph: Graph, path: Path) -> dict[str, Any]:
         "population": asdict(identification.path_status(graph, path)),
         "selected": asdict(identification.path_status(graph, path, graph.selection)),
     }
-
-
-def _recoverability_json(graph: Graph) -> dict[str, Any]:
-    result = identification.recoverability(graph)
-    return asdict(result) | {"open_paths": [path.text for path in result.open_paths]}
 
 
 def _candidate_json(one: Candidate) -> dict[str, Any]:

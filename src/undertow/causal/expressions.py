@@ -49,7 +49,6 @@ class Noise:
     Attributes:
         kind: a key of `NOISES`.
         place: which noise of its expression it is, from 0: what its random numbers go by.
-        arguments: of its distribution.
     """
 
     kind: str

@@ -24,9 +24,7 @@ class FindingAssumptions:
     """The assumptions under which an audit's findings are evidence of selection, judged by one graph.
 
     Attributes:
-        named_graph: the graph, and where it is from.
         kind: what the audit finds, `DRIFT` or `SPECIFICATION`.
-        w_names: names of the W lists in the texts.
         assumptions: what every finding rests on that is of this kind.
     """
 

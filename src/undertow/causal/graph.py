@@ -49,8 +49,6 @@ class Graph:
         shared: pairs with a latent common cause that has no name, `Z <-> Y`.
         selection: nodes that are 1 for whoever is in the data; no arrow leaves them.
         latent: nodes that nobody recorded.
-        features: what a model is given.
-        label: what it predicts.
         cause: what the label depends on, as gender does a pronoun; "" where the graph has no such node.
         covariate: what an audit varies in its texts; "" where the graph has no such node.
         meanings: (node, words) of the nodes that have any.
@@ -89,16 +87,13 @@ class Graph:
         statements = [f"{tail} -> {head}" for tail, head in self.arrows]
         statements += [f"{one} <-> {other}" for one, other in self.shared]
         statements += [signs.get(node, node) for node in self.nodes if node in signs or node not in linked]
-        statements += self._role_statements()
-        return "\n".join(["; ".join(statements), *(f"{node}: {words}" for node, words in self.meanings)])
-
-    def _role_statements(self) -> list[str]:
-        """Statements of the roles that are not what they would be without."""
+        # Statements of the roles that are not what they would be without.
         current = {FEATURES: self.features, LABEL: (self.label,), CAUSE: (self.cause,), COVARIATE: (self.covariate,)}
         assumed = _assumed_roles(network(self), set(self.selection), {})
-        return [
+        statements += [
             f"{role} {', '.join(names)}" for role, names in current.items() if any(names) and names != assumed[role]
         ]
+        return "\n".join(["; ".join(statements), *(f"{node}: {words}" for node, words in self.meanings)])
 
 
 def read_graph(text: str, source: str = "graph") -> Graph:

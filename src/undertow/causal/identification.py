@@ -70,7 +70,6 @@ class Candidate:
     arrows, such as `W -> X -> Y` and `W <- C -> X -> Y`: they are the task's own.
 
     Attributes:
-        node: its name.
         observed: it can be recorded, and so be put into a text.
         causes_features: arrows lead from it to a feature.
         causes_label, caused_by_label: arrows lead from it to the label, or back.

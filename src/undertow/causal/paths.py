@@ -50,7 +50,6 @@ class PathStatus:
     """Whether a path is open given some nodes, and why.
 
     Attributes:
-        is_open: whether it is.
         closed_at: its nodes that close it: colliders without a condition, and conditions that are no colliders.
         opened_by: (collider, condition) of each collider that a condition opens: itself or a descendant of it.
     """

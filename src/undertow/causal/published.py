@@ -8,17 +8,15 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from undertow._files import decode_text, path_exists, read_file
 from undertow.causal.graph import Graph, read_graph
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 
 MAX_BYTES = 2**20
-MAX_NAME = 200
 _OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u2212]>")
 """Signs that are meant as arrows, and are none here."""
 
@@ -30,7 +28,6 @@ class NamedGraph:
     Attributes:
         name: a published graph's, or the file's; "" for a graph that was written in place of a name.
         title, source: of a published graph; "" else.
-        graph: the graph.
     """
 
     name: str
@@ -75,12 +72,8 @@ def _unknown_graph(name: str) -> str:
     strange = _OTHER_ARROWS.search(name)
     if strange:
         return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
-    near = (
-        []
-        if len(name) > MAX_NAME
-        else get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
-    )
-    return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_published_names()}"
+    near = closest(re.sub(r"[\s_]", "-", name), published())
+    return f"there is no such file{near}; {_published_names()}"
 
 
 def _published_names() -> str:

@@ -16,7 +16,6 @@ The order of the lines has no meaning, and `#` begins a comment.
 
 from __future__ import annotations
 
-import difflib
 import graphlib
 import keyword
 import math
@@ -38,7 +37,7 @@ from undertow.causal.expressions import (
     simplify,
     subexpressions,
 )
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.types import Floats
 
 SELECT, COMPARE, CASE = "select", "compare", "case"
@@ -58,8 +57,6 @@ class Equation:
     """One parameter or variable.
 
     Attributes:
-        name: what is defined.
-        expression: what it is.
         line: of the file, from 1.
     """
 
@@ -77,7 +74,6 @@ class StructuralCausalModel:
         parameters: by name, each after those it uses.
         variables: by name, each after its causes.
         selection: the variable that is 1 for whoever is in the data.
-        pairs: what is compared.
         cases: parameters to change, by the name of the case; one case without a name where the file has none.
     """
 
@@ -115,7 +111,7 @@ class StructuralCausalModel:
         for name, number in changed.items():
             if name not in self.parameters:
                 raise UndertowError(
-                    f"{self.source}: there is no parameter {name!r} to set{_nearest(name, self.parameters)}"
+                    f"{self.source}: there is no parameter {name!r} to set{closest(name, self.parameters)}"
                 )
             if not math.isfinite(number):
                 raise UndertowError(f"{self.source}: {name} cannot be {number:g}; set it to a finite number")
@@ -281,7 +277,7 @@ class _ModelReader:
         for changed, number in self._cases.values():
             for name in changed:
                 if name not in self._parameters:
-                    self._fail(number, f"there is no parameter {name!r} to set{_nearest(name, self._parameters)}")
+                    self._fail(number, f"there is no parameter {name!r} to set{closest(name, self._parameters)}")
             try:
                 model.constants(changed)
             except UndertowError as error:
@@ -293,14 +289,14 @@ class _ModelReader:
             if name in known:
                 continue
             of_others = f"{name} is a variable, and {advice}" if name in self._variables else ""
-            unknown = f"nothing defines {name!r}{_nearest(name, known)}; add a line {name} = or {name} :="
+            unknown = f"nothing defines {name!r}{closest(name, known)}; add a line {name} = or {name} :="
             self._fail(equation.line, of_others or unknown)
 
     def _check_variable(self, name: str, number: int) -> None:
         if name in self._parameters:
             self._fail(number, f"{name} is a parameter and the same for everyone; name a variable, which := defines")
         if name not in self._variables:
-            self._fail(number, f"there is no variable {name!r}{_nearest(name, self._variables)}; define it with :=")
+            self._fail(number, f"there is no variable {name!r}{closest(name, self._variables)}; define it with :=")
 
     def _sort(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
         """Each after those that it uses."""
@@ -335,10 +331,3 @@ def _no_noise(noise: Noise) -> Floats:
 
 def _place(source: str, line: int) -> str:
     return f"{source}, line {line}"
-
-
-def _nearest(word: str, known: Mapping[str, Equation]) -> str:
-    near = [one for one in known if one.casefold() == word.casefold()] or difflib.get_close_matches(
-        word, list(known), n=1
-    )
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,8 +1,8 @@
 """People drawn from a structural causal model, and what is correlated with what among all of them and among the selected.
 
-Draws come in pieces and only sums stay, so that a hundred million need no more memory than a million. Every noise has random
-numbers of its own, by the seed, the name of its variable and its place in the equation: changing one equation, or a
-parameter, leaves all other noises as they are, and cases are compared on the same people.
+Draws come in pieces, and of them only the variables that are compared stay (8 bytes each). Every noise has random numbers of its
+own, by the seed, the name of its variable and its place in the equation: changing one equation, or a parameter, leaves all other
+noises as they are, and cases are compared on the same people.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from undertow.causal.expressions import Noise, evaluate, standard_draws
 from undertow.causal.scm import Equation, StructuralCausalModel, implied_graph
 from undertow.errors import UndertowError
 from undertow.stats.arrays import is_constant
-from undertow.stats.correlation import RunningPearson
+from undertow.stats.correlation import pearson
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.types import Floats
 
-MIN_DRAWS, MAX_DRAWS = 100, 10**9
+MIN_DRAWS, MAX_DRAWS = 100, 10**8
 MIN_SELECTED = 30
 """Fewer selected people say nothing about a correlation."""
 N_SAMPLED = 2000
@@ -39,11 +40,9 @@ class Correlation:
     """Pearson's r of one pair of variables.
 
     Attributes:
-        x, y: the variables.
         selected: among whom: the selected, or everyone.
         r: NaN where a variable does not vary.
         low, high: its 95% interval, which does not take the variables for normal.
-        n: people.
         constant: what does not vary, where r is NaN.
         heaviest_share: of one person in the variance of r, in 0 to 1; NaN where there is no r.
     """
@@ -80,9 +79,6 @@ class Simulation:
     """What drawing from a model gave.
 
     Attributes:
-        settings: every parameter.
-        seed: of the noises.
-        n_draws, n_selected: people.
         share: of the people who were selected, in 0 to 1.
         share_low, share_high: its 95% interval (Wilson's).
         correlations: of every pair, among everyone and then among the selected.
@@ -130,13 +126,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCase:
-    """One case of one model.
-
-    Attributes:
-        model, case: their names.
-        graph: what its equations imply.
-        result: the simulation.
-    """
+    """One case of one model."""
 
     model: str
     case: str
@@ -215,7 +205,7 @@ def simulate(
 
     Args:
         model: its equations.
-        draws: people, 100 to 1e9.
+        draws: people, 100 to 1e8.
         seed: the same seed and equations give the same people; 0 or more.
         settings: parameters in the place of the model's.
         progress: told how many people are drawn, of how many.
@@ -229,12 +219,50 @@ def simulate(
     if seed < 0:
         raise UndertowError(f"the seed cannot be {seed}; choose 0 or more")
     constants = model.constants(settings)
-    statistics = _RunningStats(model)
+    pieces: dict[str, list[Floats]] = {name: [] for name in (*chain(*model.pairs), model.selection)}
+    n_drawn = 0
     for people in _draw_people(model, constants, draws, seed):
-        statistics.add(people)
+        for name, values in pieces.items():
+            values.append(people[name])
+        n_drawn += len(people[model.selection])
         if progress:
-            progress(statistics.n_drawn, draws)
-    return statistics.result(constants, seed)
+            progress(n_drawn, draws)
+    everyone = {name: np.concatenate(values) for name, values in pieces.items()}
+    chosen = everyone[model.selection] == 1
+    selected = {name: values[chosen] for name, values in everyone.items()}
+    n_selected, where = int(chosen.sum()), model.where(model.selection)
+    if not n_selected:
+        raise UndertowError(
+            f"{where}: {model.selection} is 0 for all of {draws:,} people, so that nobody is selected; let it be 1 for more of them"
+        )
+    if n_selected < MIN_SELECTED:
+        raise UndertowError(
+            f"{where}: {n_selected} of {draws:,} people are selected, and a correlation takes {MIN_SELECTED}; "
+            "draw more people, or select more of them"
+        )
+    low, high = wilson_interval(n_selected / draws, draws)
+    return Simulation(
+        settings=constants,
+        seed=seed,
+        n_draws=draws,
+        n_selected=n_selected,
+        share=n_selected / draws,
+        share_low=low,
+        share_high=high,
+        correlations=tuple(
+            _correlation(x, y, people, selected=is_selected)
+            for x, y in model.pairs
+            for is_selected, people in ((False, everyone), (True, selected))
+        ),
+        everyone={name: everyone[name][:N_SAMPLED] for name in chain(*model.pairs)},
+        selected={name: selected[name][:N_SAMPLED] for name in chain(*model.pairs)},
+    )
+
+
+def _correlation(x: str, y: str, people: Mapping[str, Floats], *, selected: bool) -> Correlation:
+    found = pearson(people[x], people[y])
+    constant = tuple(name for name in (x, y) if is_constant(people[name])) if math.isnan(found.r) else ()
+    return Correlation(x, y, selected, found.r, found.low, found.high, found.n, constant, found.heaviest_share)
 
 
 def _draw_people(
@@ -296,73 +324,3 @@ def _values(
             f"{where}: people are selected by {equation.name}, which is to be 0 or 1; write a comparison"
         )
     return values
-
-
-class _RunningStats:
-    """What is kept of the people that come by."""
-
-    def __init__(self, model: StructuralCausalModel) -> None:
-        self._model = model
-        self._running = {(pair, chosen): RunningPearson() for pair in model.pairs for chosen in (False, True)}
-        self._samples: dict[bool, dict[str, list[Floats]]] = {
-            chosen: {name: [] for pair in model.pairs for name in pair} for chosen in (False, True)
-        }
-        self.n_drawn = 0
-        self._n_selected = 0
-
-    def add(self, people: Mapping[str, Floats]) -> None:
-        chosen = people[self._model.selection] == 1
-        kept = {
-            False: {name: people[name] for name in self._samples[False]},
-            True: {name: people[name][chosen] for name in self._samples[True]},
-        }
-        for ((x, y), selected), running in self._running.items():
-            running.add(kept[selected][x], kept[selected][y])
-        for selected, seen in ((False, self.n_drawn), (True, self._n_selected)):
-            for name, values in kept[selected].items():
-                if seen < N_SAMPLED:
-                    self._samples[selected][name].append(values[: N_SAMPLED - seen].copy())
-        self.n_drawn += len(chosen)
-        self._n_selected += int(chosen.sum())
-
-    def result(self, settings: Mapping[str, float], seed: int) -> Simulation:
-        self._check_selected()
-        everyone, selected = (
-            {name: np.concatenate(pieces) for name, pieces in self._samples[chosen].items()} for chosen in (False, True)
-        )
-        low, high = wilson_interval(self._n_selected / self.n_drawn, self.n_drawn)
-        return Simulation(
-            settings=settings,
-            seed=seed,
-            n_draws=self.n_drawn,
-            n_selected=self._n_selected,
-            share=self._n_selected / self.n_drawn,
-            share_low=low,
-            share_high=high,
-            correlations=tuple(self._correlations()),
-            everyone=everyone,
-            selected=selected,
-        )
-
-    def _check_selected(self) -> None:
-        selection = self._model.selection
-        where = self._model.where(selection)
-        if not self._n_selected:
-            raise UndertowError(
-                f"{where}: {selection} is 0 for all of {self.n_drawn:,} people, so that nobody is selected; let it be 1 for more of them"
-            )
-        if self._n_selected < MIN_SELECTED:
-            raise UndertowError(
-                f"{where}: {self._n_selected} of {self.n_drawn:,} people are selected, and a correlation takes {MIN_SELECTED}; "
-                "draw more people, or select more of them"
-            )
-
-    def _correlations(self) -> Iterator[Correlation]:
-        for ((x, y), selected), running in self._running.items():
-            r, low, high, n = running.result()
-            constant = (
-                tuple(name for name in (x, y) if is_constant(np.concatenate(self._samples[selected][name])))
-                if math.isnan(r)
-                else ()
-            )
-            yield Correlation(x, y, selected, r, low, high, n, constant, running.heaviest_share())

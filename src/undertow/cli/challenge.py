@@ -9,7 +9,23 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.console import Json, echo, one_line, print_csv, print_json, print_rows, print_table, warn
+from undertow.cli.console import (
+    Csv,
+    DataDir,
+    Inject,
+    Json,
+    TableOptions,
+    WLists,
+    Words,
+    WScale,
+    echo,
+    one_line,
+    print_csv,
+    print_json,
+    print_rows,
+    print_table,
+    warn,
+)
 from undertow.errors import UndertowError
 
 
@@ -19,14 +35,12 @@ def show_challenge(  # noqa: PLR0913 - an option each
         typer.Argument(help="A challenge set or set of sentences: a name, or a .toml, .csv or .tsv file of your own."),
     ],
     *,
-    w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
-    w_scale: Annotated[
-        str, typer.Option(help="What slopes are per: index, value or none; each list's own if not given.")
-    ] = "",
-    words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
-    inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
-    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
-    options: Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")] = "",
+    w: WLists = "",
+    w_scale: WScale = "",
+    words: Words = "",
+    inject: Inject = "",
+    data_dir: DataDir = "",
+    options: TableOptions = "",
     descriptions: Annotated[
         bool, typer.Option("--descriptions", help="Of bias-diagnosis, -identification, ...: all wordings of the task.")
     ] = False,
@@ -34,22 +48,15 @@ def show_challenge(  # noqa: PLR0913 - an option each
         str, typer.Option(help="TOML file with classes of task descriptions of your own.")
     ] = "",
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Csv = False,
 ) -> None:
     """Print a challenge set. Also prints documents, task wordings and tables of the checklist; needs no model."""
     from undertow import data
 
     if descriptions or name in (*data.TASKS, *data.CHECKLIST_SUMMARIES) or data.is_documents(name):
-        others = {
-            "--w": w,
-            "--w-scale": w_scale,
-            "--words": words,
-            "--inject": inject,
-            "--data-dir": data_dir,
-            "--options": options,
-        }
-        strange = next((option for option, given in others.items() if given), "")
-        if strange:
+        others = {"--w": w, "--w-scale": w_scale, "--words": words, "--inject": inject, "--data-dir": data_dir}
+        others |= {"--options": options}
+        for strange in (option for option, given in others.items() if given):
             raise UndertowError(f"{name}: {strange} is for sentences with a blank; leave it out")
         if description_file and not descriptions:
             raise UndertowError(
@@ -94,13 +101,11 @@ def show_challenge(  # noqa: PLR0913 - an option each
     rows = [{"item": item.id, **item.factors, "text": item.query.display_text()} for item in items]  # type: ignore[union-attr]
     if as_json:
         designs = {covariate.name: covariate.design_entry() for covariate in covariates}
-        payload = {"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "items": rows}
-        print_json(payload)
+        print_json({"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "items": rows})
     elif as_csv:
         print_csv(rows)
     else:
-        table = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
-        print_table(table)
+        print_table([{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows])
         words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         for line in (*(covariate.summary() for covariate in covariates), *notes):
             echo(one_line(line))
@@ -113,7 +118,8 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
 
     if descriptions:
         description = data.describe(name, Path(description_file) if description_file else None)
-        return description, _numbered(description)
+        counts = Counter(row["class"] for row in description)
+        return description, f"{len(description):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"
     if name in data.CHECKLIST_SUMMARIES:
         rows = data.checklist_table(name)
         return rows, f"{len(rows):,} rows: {data.CHECKLIST_SUMMARIES[name]}"
@@ -131,9 +137,3 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
     print_rows(rows, as_json=as_json)
     if not as_json:
         echo(summary)
-
-
-def _numbered(rows: list[dict[str, str]]) -> str:
-    """Count the wordings of each class."""
-    counts = Counter(row["class"] for row in rows)
-    return f"{len(rows):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-
-
-_CONTROL_CHARACTERS = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(
-    map(ord, "\t\n")
-)
-
-
+_CONTROL_CHARACTERS = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - {9, 10}
 _ESCAPES = {number: ascii(chr(number))[1:-1] for number in _CONTROL_CHARACTERS}
 """Control and bidirectional characters with their Python escapes."""
 
@@ -151,31 +145,45 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
 
 
-def check_figure(out: Path, *, overwrite: bool | None = None) -> None:
-    """Raise an UndertowError unless a figure may be written to this file; without `overwrite` the command has no such option."""
+def check_figure(out: Path, *, replace: bool = False) -> None:
+    """Refuse a file that a figure cannot be written to.
+
+    Args:
+        out: the file.
+        replace: whether a file that exists is replaced.
+
+    Raises:
+        UndertowError: it is no .png or .svg file, its folder does not exist, or it exists already.
+    """
     if out.suffix.lower() not in (".png", ".svg"):
         raise UndertowError(f"{out}: the figure must be a .png or .svg file; name one with --out")
     if not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
-    if out.is_dir() or (out.exists() and not overwrite):
-        fix = ", or remove it" if overwrite is None else "" if out.is_dir() else ", or add --overwrite"
-        raise UndertowError(f"{out}: exists already; name another file with --out{fix}")
+    if out.is_dir() or (out.exists() and not replace):
+        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
 
 
+Model = Annotated[
+    str,
+    typer.Option("-m", "--model", help="A name of `undertow list models`, a hub id, a model folder or a GGUF file."),
+]
+Revision = Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")]
 Dtype = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
-
-
+WLists = Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")]
+WScale = Annotated[str, typer.Option(help="What slopes are per: index, value or none; each list's own if not given.")]
+Inject = Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")]
+Words = Annotated[str, typer.Option(help="Word list to fill the blank from.")]
+DataDir = Annotated[str, typer.Option(help="Folder with the two published files of winogender.")]
+TableOptions = Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Out = Annotated[
     Path | None,
     typer.Option("--out", help="Run folder to write; named after the audit, the model and the options if not given."),
 ]
-
-
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
-
-
 ModelInfo = Annotated[
     Path | None,
     typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
@@ -200,8 +208,6 @@ Graph = Annotated[
         help="Causal graph to read the findings under: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
-
-
 Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
 
 
@@ -311,15 +317,13 @@ def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | No
 
 def print_assumptions(causal_assumptions: FindingAssumptions) -> None:
     """Print the assumptions of the findings that the graph does not imply."""
-    from undertow.causal.describe import VERDICTS
-
     name = f" {causal_assumptions.named_graph.name}" if causal_assumptions.named_graph.name else ""
     echo("")
     echo(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
     echo(causal_assumptions.summary)
     for row in causal_assumptions.assumptions:
         if not row.holds:
-            echo(f"  {VERDICTS[row.holds]}: {row.claim} ({row.reason})")
+            echo(f"  {row.verdict}: {row.claim} ({row.reason})")
 
 
 def _without_numbers(run: Run) -> dict[str, str]:

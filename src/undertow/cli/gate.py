@@ -99,16 +99,16 @@ def _lines(run: RunReport, *, several: bool) -> Iterator[str]:
     from undertow.runs.gates import PASSED
     from undertow.runs.gates.gate_formatting import printable
 
-    n_lines: dict[tuple[int, str], int] = {}
+    n_lines: dict[tuple[str, str], int] = {}
     for one in run.judged:
         if one.outcome == PASSED:
             continue
-        kind = (one.rule.number, one.outcome)
+        kind = (one.rule.name, one.outcome)
         n_lines[kind] = n_lines.get(kind, 0) + 1
         if n_lines[kind] <= LINES_PER_RULE:
             why = f" ({printable(one.rule.why)})" if one.rule.why else ""
             yield f"{one.outcome}: {printable(f'{run.folder}: ') if several else ''}{one.sentence}{why}"
-    for (number, outcome), n in n_lines.items():
+    for (rule, outcome), n in n_lines.items():
         if n > LINES_PER_RULE:
             where = printable(f" of {run.folder}") if several else ""
-            yield f"{outcome}: {n - LINES_PER_RULE:,} more results{where} by rule {number}; --json and --junit have all of them"
+            yield f"{outcome}: {n - LINES_PER_RULE:,} more results{where} by rule {rule!r}; --json and --junit have all of them"

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.console import Dtype, Json, echo, print_json, progress_bar, stoppable, warn
+from undertow.cli.console import (
+    DataDir,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Revision,
+    echo,
+    print_json,
+    progress_bar,
+    stoppable,
+    warn,
+)
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -20,12 +32,7 @@ def guard_command(  # noqa: PLR0913 - an option each
         str, typer.Argument(help="A sentence with its blank marked {blank}; leave it out with --file.")
     ] = "",
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            "-m", "--model", help="A name of `undertow list models`, a hub id, a model folder or a GGUF file."
-        ),
-    ],
+    model: Model,
     options: Annotated[
         str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
     ] = "",
@@ -33,16 +40,16 @@ def guard_command(  # noqa: PLR0913 - an option each
         Path | None, typer.Option(help="JSONL: one object a line, with text, and options where they are not pronouns.")
     ] = None,
     challenge: Annotated[str, typer.Option(help="Schema set to compare with.")] = "undertow-schemas",
-    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
+    data_dir: DataDir = "",
     w: Annotated[str, typer.Option(help="W list: date, place, subreddit, or a file with one value a line.")] = "date",
     inject: Annotated[str, typer.Option(help="How W goes in.")] = "In {w}: ",
     date_start: Annotated[int, typer.Option(help="First year of the date list.")] = 1901,
     date_stop: Annotated[int, typer.Option(help="Last year of the date list.")] = 2016,
     date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
     endpoint_window: Annotated[int, typer.Option(help="Number of W values to average at each end of the list.")] = 1,
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
+    revision: Revision = "",
     dtype: Dtype = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    device: Device = "auto",
     out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
     as_json: Json = False,
 ) -> None:

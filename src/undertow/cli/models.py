@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from undertow.cli.console import (
+    Device,
     Dtype,
     Json,
+    Model,
     Out,
+    Revision,
     echo,
     print_json,
     print_rows,
@@ -22,10 +25,6 @@ from undertow.cli.console import (
     warn,
 )
 from undertow.errors import UndertowError
-
-if TYPE_CHECKING:
-    from undertow.inference.doctor import Checkup
-
 
 NOTHING_FETCHED = "nothing was fetched"
 
@@ -85,18 +84,12 @@ def list_challenges(*, as_json: Json = False) -> None:
         }
         for one in sets
     ]
-    rows += [
-        {"challenge": name, "title": title, "W": "any, with --inject", "source": ""}
-        for name, title in data.SUMMARIES.items()
-    ]
-    rows += [
-        {"challenge": name, "title": title, "W": "none: documents", "source": ""}
-        for name, title in data.DOCUMENT_SUMMARIES.items()
-    ]
-    rows += [
-        {"challenge": name, "title": title, "W": "none: a table", "source": ""}
-        for name, title in data.CHECKLIST_SUMMARIES.items()
-    ]
+    for titles, w in (
+        (data.SUMMARIES, "any, with --inject"),
+        (data.DOCUMENT_SUMMARIES, "none: documents"),
+        (data.CHECKLIST_SUMMARIES, "none: a table"),
+    ):
+        rows += [{"challenge": name, "title": title, "W": w, "source": ""} for name, title in titles.items()]
     print_rows(rows, as_json=as_json)
 
 
@@ -183,15 +176,10 @@ KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 def doctor(  # noqa: PLR0913 - an option each
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            "-m", "--model", help="A name of `undertow list models`, a hub id, a model folder or a GGUF file."
-        ),
-    ],
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
+    model: Model,
+    revision: Revision = "",
     dtype: Dtype = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    device: Device = "auto",
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
@@ -204,21 +192,13 @@ def doctor(  # noqa: PLR0913 - an option each
         # What takes seconds to load is loaded after the bar is there.
         from undertow import models
         from undertow.inference import doctor
-        from undertow.models.base import ModelRequest
+        from undertow.models.base import DTYPES, ModelRequest
 
         request = ModelRequest(model, revision, dtype, device, models.parse_settings(setting or []))
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
-        plain = dataclasses.asdict(checkup)
-        print_json(plain)
+        print_json(dataclasses.asdict(checkup))
         return
-    _print_checkup(checkup)
-
-
-def _print_checkup(checkup: Checkup) -> None:
-    from undertow.inference import doctor
-    from undertow.models.base import DTYPES
-
     revision = checkup.identity["revision"]
     short_revision = revision[:16] if HASH.fullmatch(revision) else revision
     echo(f"{checkup.model}: {checkup.identity['family']}, {checkup.identity['source']} at {short_revision}")

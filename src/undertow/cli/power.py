@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undertow.cli.console import (
+    Csv,
+    DataDir,
+    Inject,
     Json,
+    TableOptions,
+    WLists,
+    Words,
+    WScale,
     check_figure,
     echo,
     one_line,
@@ -38,14 +45,12 @@ def power(  # noqa: PLR0913 - an option each
         ),
     ],
     *,
-    w: Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")] = "",
-    w_scale: Annotated[
-        str, typer.Option(help="What slopes are per: index or value; each list's own if not given.")
-    ] = "",
-    inject: Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")] = "",
-    words: Annotated[str, typer.Option(help="Word list to fill the blank from.")] = "",
-    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
-    options: Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")] = "",
+    w: WLists = "",
+    w_scale: WScale = "",
+    inject: Inject = "",
+    words: Words = "",
+    data_dir: DataDir = "",
+    options: TableOptions = "",
     text_sd: Annotated[
         float | None,
         typer.Option(
@@ -81,13 +86,13 @@ def power(  # noqa: PLR0913 - an option each
     out: Annotated[Path | None, typer.Option("--out", help="Draw the curves, too: a .png or .svg file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Csv = False,
 ) -> None:
     """Print the smallest change along a W list that a design detects, by number of sentences and of values."""
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group)
     if out is not None:
-        check_figure(out, overwrite=overwrite)
+        check_figure(out, replace=overwrite)
     from undertow.audits.spurious_correlation.items import Settings
     from undertow.audits.spurious_correlation.power_plan import plan_power
 

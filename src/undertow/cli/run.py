@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.console import (
+    Device,
     Dtype,
     Graph,
     Json,
@@ -20,6 +21,7 @@ from undertow.cli.console import (
     Out,
     Overwrite,
     Protocol,
+    Revision,
     echo,
     hidden_option,
     one_line,
@@ -47,7 +49,7 @@ class CommonOptions:
             help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
         ),
     ]
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
+    revision: Revision = ""
     dtype: Dtype = "float32"
     float32_sample: Annotated[
         int,
@@ -55,7 +57,7 @@ class CommonOptions:
             help="In reduced precision, number of items to score again in float32; 0 for a tenth, but at least 200."
         ),
     ] = 0
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
+    device: Device = "auto"
     model_info: ModelInfo = None
     graph: Graph = ""
     protocol: Protocol = ""
@@ -150,21 +152,20 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow.runs import pipeline
 
-    request: dict[str, Any] = {
-        "revision": common.revision,
-        "dtype": common.dtype,
-        "device": common.device,
-        "protocol": common.protocol,
-        "seed": common.seed,
-        "limit": common.limit,
-        "model_info": common.model_info or "",
-        "graph": common.graph,
-        "float32_sample": common.float32_sample,
-        "engine": common.engine,
-        "ray_address": common.ray_address,
-        "workers": common.workers,
-        **options,
-    }
+    names = (
+        "revision",
+        "dtype",
+        "device",
+        "protocol",
+        "seed",
+        "limit",
+        "graph",
+        "float32_sample",
+        "engine",
+        "ray_address",
+        "workers",
+    )
+    request = {name: getattr(common, name) for name in names} | {"model_info": common.model_info or "", **options}
     if common.dry_run:
         _print_estimate(pipeline.dry_run(audit, common.model, **request), as_json=common.as_json)
         return

@@ -22,8 +22,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import BeforeValidator, Field, model_validator
+
+from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
 from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
@@ -33,11 +36,50 @@ if TYPE_CHECKING:
 
 PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
 UNITS = (PERCENT, PROBABILITY, LOGPROB)
-PARTS = ("unit", "columns", "groups", "constants")
 WRITTEN = "mapped.csv"
 ROUNDING_PROB = 6e-3
 """Probabilities are rounded, so one may come out a little above 1."""
 _LINE = re.compile(r"\bline (\d+)")
+
+
+def _level(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be text or a number")
+    return str(value)
+
+
+def _columns(value: object) -> object:
+    columns = tuple(value) if isinstance(value, list) else (value,)
+    if not all(isinstance(one, str) and one for one in columns) or (isinstance(value, list) and len(columns) != 2):
+        raise ValueError("must be the name of a column, or two: at the first W value and at the last")
+    return columns
+
+
+def _unit(value: object) -> object:
+    if value not in UNITS:
+        near = closest(value, UNITS) if isinstance(value, str) else ""
+        raise ValueError(f"is {value!r}; use {', '.join(UNITS)}{near}")
+    return value
+
+
+class _Mapping(Schema):
+    """The content of a mapping file."""
+
+    unit: Annotated[str, BeforeValidator(_unit)] = PERCENT
+    columns: dict[str, Text] = Field(default_factory=dict)
+    groups: dict[str, Annotated[tuple[str, ...], BeforeValidator(_columns)]] = Field(default_factory=dict)
+    constants: dict[str, Annotated[str, BeforeValidator(_level)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agree(self) -> _Mapping:
+        both = [name for name in self.columns if name in self.constants]
+        if both:
+            raise ValueError(f"{both[0]!r} is a column and a constant; leave one out")
+        if len({len(columns) for columns in self.groups.values()}) > 1:
+            raise ValueError("some groups have one column and others two; give each the same")
+        if self.unit != PERCENT and not self.groups:
+            raise ValueError(f"unit is {self.unit}, but no column of masses is named; write them in [groups]")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +87,17 @@ class Names:
     """A column mapping.
 
     Attributes:
-        path: the file.
         columns: the table's column for each of our columns.
         groups: the table's columns of each word group: one, or one at the first W value and one at the last.
         constants: columns with one value in every row.
-        unit: unit of the masses.
-        sha256: SHA-256 of the file.
     """
 
     path: Path
+    sha256: str
+    unit: str
     columns: Mapping[str, str]
     groups: Mapping[str, Sequence[str]]
     constants: Mapping[str, str]
-    unit: str
-    sha256: str
 
     @property
     def at_ends(self) -> bool:
@@ -72,32 +111,8 @@ def read_names(path: Path) -> Names:
     Raises:
         UndertowError: the file is not a valid mapping; names the key.
     """
-    said = read_toml(path)
-    for name in said:
-        if name not in PARTS:
-            raise UndertowError(f"{path}: {name!r} is not known; use {', '.join(PARTS)}{closest(name, PARTS)}")
-    unit = said.get("unit", PERCENT)
-    if unit not in UNITS:
-        near = closest(unit, UNITS) if isinstance(unit, str) else ""
-        raise UndertowError(f"{path}: unit is {unit!r}; use {', '.join(UNITS)}{near}")
-    names = Names(
-        path=path,
-        columns={name: _text(path, f"columns.{name}", value) for name, value in _table(path, said, "columns").items()},
-        groups={name: _columns(path, f"groups.{name}", value) for name, value in _table(path, said, "groups").items()},
-        constants={
-            name: _level(path, f"constants.{name}", value) for name, value in _table(path, said, "constants").items()
-        },
-        unit=unit,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-    )
-    both = [name for name in names.columns if name in names.constants]
-    if both:
-        raise UndertowError(f"{path}: {both[0]!r} is a column and a constant; leave one out")
-    if len({len(columns) for columns in names.groups.values()}) > 1:
-        raise UndertowError(f"{path}: some groups have one column and others two; give each the same")
-    if unit != PERCENT and not names.groups:
-        raise UndertowError(f"{path}: unit is {unit}, but no column of masses is named; write them in [groups]")
-    return names
+    said = check(_Mapping, read_toml(path), str(path))
+    return Names(path, hashlib.sha256(path.read_bytes()).hexdigest(), **dict(said))
 
 
 def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[Observations, str]:
@@ -132,35 +147,6 @@ def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[
         for name, value in observations.design.items()
     }
     return replace(observations, design=design), recorded
-
-
-def _table(path: Path, said: Mapping[str, Any], part: str) -> dict[str, Any]:
-    table = said.get(part, {})
-    if not isinstance(table, dict):
-        raise UndertowError(f"{path}: {part} must be a table, as in [{part}]")
-    return table
-
-
-def _text(path: Path, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise UndertowError(f"{path}: {key} is {value!r}; it must be the name of a column")
-    return value
-
-
-def _level(path: Path, key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise UndertowError(f"{path}: {key} is {value!r}; it must be text or a number")
-    return str(value)
-
-
-def _columns(path: Path, key: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, list):
-        if len(value) != 2:
-            raise UndertowError(
-                f"{path}: {key} has {len(value)} columns; a word group has one, or two: at the first W value and at the last"
-            )
-        return tuple(_text(path, key, one) for one in value)
-    return (_text(path, key, value),)
 
 
 def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
@@ -250,7 +236,7 @@ def _ordered(values: Sequence[str]) -> list[str]:
     return sorted(distinct, key=numbers.__getitem__) if all(map(math.isfinite, numbers.values())) else distinct
 
 
-def _check_needed(mapped: Mapping[str, Any], names: Names, columns: Sequence[str], needed: Sequence[str]) -> None:
+def _check_needed(mapped: Mapping[str, object], names: Names, columns: Sequence[str], needed: Sequence[str]) -> None:
     # W comes first: its name and its places follow from it.
     for name in sorted(needed, key="w".__ne__):
         if name not in mapped:

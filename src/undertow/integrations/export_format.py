@@ -21,12 +21,9 @@ class ExportRequest:
     """The items of an audit, as a run would query them.
 
     Attributes:
-        audit: name of the audit.
         options: its options that differ from their defaults.
-        seed, limit: of sampling.
         items: the items, in the order of a run.
         design: what the metrics need beside the answers.
-        challenge_sha256: SHA-256 over the items.
         command: the command line that repeats the export.
     """
 
@@ -55,15 +52,7 @@ class ExportedFiles:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLog:
-    """The contents of another tool's log, ready to be measured.
-
-    Attributes:
-        audit: name of the audit.
-        observations: the answers.
-        seed: of the export.
-        notes: caveats of the log.
-        sha256: SHA-256 over the files.
-    """
+    """The contents of another tool's log, ready to be measured."""
 
     audit: str
     observations: Observations
@@ -123,11 +112,7 @@ class Exported:
     """An exported folder.
 
     Attributes:
-        folder: path of the folder.
-        format: name of the format.
-        audit: name of the audit.
         names: tasks or splits, as the other tool calls them.
-        n_items: number of items.
         next_steps: command lines that use it, in order.
     """
 

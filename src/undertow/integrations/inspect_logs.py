@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any, NotRequired, cast
 
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
@@ -28,10 +28,10 @@ from undertow._files import first_line, is_folder, parse_json, read_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog
-from undertow.integrations.item_codec import COLUMN, CarriedItem, LogFiles, Origin, read_carried
+from undertow.integrations.item_codec import COLUMN, LogReader, Origin, read_question
 from undertow.runs.folder.json_schema import wrong_field, wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
-from undertow.types import GenerateQuery
+from undertow.types import GenerateQuery, Item
 
 AUDIT = "spurious-correlation"
 """The audit whose masses such a log holds."""
@@ -60,16 +60,18 @@ class EvalSpec(TypedDict):
 
 @strict
 class Header(TypedDict):
-    """The head of a log."""
+    """The head of a log; of a log in one file, with its samples."""
 
     eval: EvalSpec
+    samples: NotRequired[list[Any] | None]
 
 
 @strict
-class WholeLog(Header):
-    """A log in one file."""
+class Score(TypedDict):
+    """Percent of each word group."""
 
-    samples: NotRequired[list[Any] | None]
+    value: dict[str, float | None]
+    explanation: NotRequired[str | None]
 
 
 @strict
@@ -82,15 +84,7 @@ class Sample(TypedDict):
     scores: NotRequired[dict[str, Any] | None]
 
 
-@strict
-class Score(TypedDict):
-    """Percent of each word group."""
-
-    value: dict[str, float | None]
-    explanation: NotRequired[str | None]
-
-
-_HEADER, _WHOLE, _SAMPLE, _SCORE = TypeAdapter(Header), TypeAdapter(WholeLog), TypeAdapter(Sample), TypeAdapter(Score)
+_HEADER, _SAMPLE, _SCORE = TypeAdapter(Header), TypeAdapter(Sample), TypeAdapter(Score)
 
 
 def is_log(path: Path) -> bool:
@@ -121,64 +115,50 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         raise UndertowError(
             f"{path}: holds no samples of a task that undertow export inspect wrote; name a log of it (.eval or .json)"
         )
-    if AUDIT not in (audit or AUDIT, logs.origin.audit) or logs.origin.audit != AUDIT:
+    if audit not in ("", AUDIT) or logs.origin.audit != AUDIT:
         raise UndertowError(
             f"{path}: holds answers to {logs.origin.audit}; only those to {AUDIT} can be measured from a log of Inspect"
         )
     observations, recorded = logs.observations(logs.origin)
-    notes = ["answers are those that Inspect logged; no model was asked"]
-    for model, n in logs.n_answers.items():
-        if n < logs.origin.n_items:
-            notes.append(f"{model}: the log answers {n:,} of the {logs.origin.n_items:,} prompts that were exported")
     design = {**observations.design, "protocol": recorded}
+    notes = logs.notes("Inspect", logs.origin.n_items)
     return AnswerLog(AUDIT, replace(observations, design=design), logs.origin.seed, notes, logs.digest.hexdigest())
 
 
 @dataclass(slots=True)
-class _Logs(LogFiles):
+class _Logs(LogReader):
     """The contents of the files read so far.
 
     Attributes:
         rows: a row of a recorded table for each sample.
-        places: of each row: file and sample.
-        seen: the place of each model and index.
-        n_answers: samples of each model.
+        row_places: of each row: file and sample.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    seen: dict[tuple[str, int], str] = field(default_factory=dict)
-    n_answers: dict[str, int] = field(default_factory=dict)
+    row_places: list[str] = field(default_factory=list)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
         content = read_file(file, MAX_BYTES, "a log of Inspect")
-        self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
+        self.add_file(file, content)
         header, samples = _unpacked(content, file)
-        _refuse(file, wrong_field(_HEADER, header))
         model = header["eval"]["model"]
         for name, sample in samples:
             where = f"{file}, {name}"
             _refuse(where, wrong_field(_SAMPLE, sample))
-            carried = _carried(sample, where)
-            if carried is None:
+            text = sample["metadata"].get(COLUMN)
+            if text is None:  # a sample of another task
                 return
-            self.check_origin(carried.origin, file)
-            earlier = self.seen.setdefault((model, carried.place), where)
-            if earlier != where:
-                raise UndertowError(
-                    f"{where}: answers the prompt of {earlier} again; run the task with one epoch, or name one of the logs"
-                )
-            self.rows.append({"model": model, **_row(sample, carried, where)})
-            self.places.append(where)
-            self.n_answers[model] = self.n_answers.get(model, 0) + 1
+            carried = read_question(text, GenerateQuery, FACTORS, where)
+            self.add_sample(carried, model, file, where)
+            self.rows.append({"model": model, **_row(sample, carried.item, where)})
+            self.row_places.append(where)
 
     def observations(self, origin: Origin) -> tuple[Observations, str]:
         """The rows, read as any recorded table is; and their protocol."""
         import pandas as pd
 
-        wrong = wrong_in_design(origin.audit, origin.design)
-        _refuse(f"{self.first_file}: the carried prompts", wrong)
+        _refuse(f"{self.first_file}: the carried prompts", wrong_in_design(origin.audit, origin.design))
         with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
             table = Path(folder) / f"{self.path.name or 'logs'}.parquet"
             frame = pd.DataFrame(self.rows)
@@ -188,9 +168,10 @@ class _Logs(LogFiles):
                 observations, recorded = audits.load(AUDIT).load_recorded(table, "")
             except UndertowError as error:
                 said = str(error).replace(f"{table}, ", "").replace(f"{table}: ", f"{self.path}: ")
-                raise UndertowError(_ROW.sub(lambda match: self.places[int(match[1]) - 1], said, count=1)) from error
-        given = origin.design
-        known: dict[str, Any] = {name: given[name] for name in ("title", "source", "prompts") if name in given}
+                raise UndertowError(
+                    _ROW.sub(lambda match: self.row_places[int(match[1]) - 1], said, count=1)
+                ) from error
+        known = {name: origin.design[name] for name in ("title", "source", "prompts") if name in origin.design}
         return replace(observations, design={**observations.design, **known}), recorded
 
 
@@ -202,29 +183,11 @@ def _refuse(where: object, wrong: str) -> None:
         raise UndertowError(f"{where} is corrupt ({wrong}); run the task again")
 
 
-def _carried(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
-    """The prompt of a sample; None for a sample of another task."""
-    text = sample["metadata"].get(COLUMN)
-    if text is None:
-        return None
-    try:
-        carried = read_carried(str(text))
-    except ValueError as error:
-        raise UndertowError(f"{where}: its prompt is corrupt: {error}; export and run the task again") from error
-    query, factors = carried.item.query, carried.item.factors
-    lacking = next((name for name in FACTORS if name not in factors), "")
-    if not isinstance(query, GenerateQuery) or lacking:
-        raise UndertowError(f"{where}: its prompt is none ({lacking or 'no prompt'}); export and run the task again")
+def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
+    """A row of a recorded table."""
+    factors, query = item.factors, cast(GenerateQuery, item.query)
     if sample["input"] != query.prompt:
         raise UndertowError(f"{where}: its input is not its prompt; export and run the task again")
-    return carried
-
-
-def _row(sample: Mapping[str, Any], carried: CarriedItem, where: str) -> dict[str, Any]:
-    """A row of a recorded table."""
-    factors, query = carried.item.factors, carried.item.query
-    if not isinstance(query, GenerateQuery):
-        raise TypeError("only prompts are exported")
     groups = list(dict.fromkeys(option.group for option in query.options))
     score = (sample.get("scores") or {}).get(SCORER)
     masses, reason = dict.fromkeys([*groups, "other_words"], math.nan), NO_SCORE
@@ -238,7 +201,7 @@ def _row(sample: Mapping[str, Any], carried: CarriedItem, where: str) -> dict[st
     return {
         **{name: factors[name] for name in FACTORS},
         "w_value": factors.get("w_value", math.nan),
-        "cluster": carried.item.cluster,
+        "cluster": item.cluster,
         "text_index": " | ".join(str(level) for name, level in factors.items() if name not in ("w", "w_index", "w_value")),
         "text": " ".join(query.prompt.split()),
         **{f"group:{group}": masses[group] for group in groups},
@@ -255,7 +218,7 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
     """The header of a log, and its samples with their names."""
     if file.suffix != ".eval":
         log = _json(content, str(file))
-        _refuse(file, wrong_field(_WHOLE, log))
+        _refuse(file, wrong_field(_HEADER, log))
         return log, ((f"sample {number}", one) for number, one in enumerate(log.get("samples") or [], 1))
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
@@ -276,7 +239,9 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
     def of(name: str) -> Any:
         return _json(_entry(content, archive, entries[name], file), f"{file}, {name}")
 
-    return of(header), ((name, of(name)) for name in samples)
+    head = of(header)
+    _refuse(file, wrong_field(_HEADER, head))
+    return head, ((name, of(name)) for name in samples)
 
 
 def _entry(content: bytes, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:

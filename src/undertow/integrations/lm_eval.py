@@ -16,7 +16,7 @@ from pathlib import Path
 from undertow.errors import on_one_line
 from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
 from undertow.integrations.item_codec import COLUMN, carried_texts
-from undertow.types import BLANK, ClozeQuery, Item, as_json
+from undertow.types import BLANK, ClozeQuery, as_json
 
 SUMMARY = "tasks of lm-evaluation-harness, read by log-likelihood; undertow score reads their log"
 HOLDS = (BLANK,)
@@ -44,7 +44,13 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     rows: dict[tuple[str, str], list[str]] = {}
     for item, text in zip(request.items, carried_texts(request), strict=True):
         about = (str(item.factors["challenge"]), str(item.factors["w_name"]))
-        rows.setdefault(about, []).append(_row(item, text))
+        if not isinstance(item.query, ClozeQuery):
+            raise TypeError(f"{type(item.query).__name__} has no choices")
+        context, choices = context_and_choices(item.query)
+        groups = [option.group for option in item.query.options]
+        rows.setdefault(about, []).append(
+            as_json({"item": item.id, CONTEXT: context, CHOICES: choices, GROUPS: groups, COLUMN: text})
+        )
     tasks = _task_names(list(rows))
     for task, lines in zip(tasks, rows.values(), strict=True):
         (draft / f"{task}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -54,14 +60,6 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
     (draft / "README.md").write_text(_readme(request, tasks, list(map(on_one_line, steps))), encoding="utf-8")
     return ExportedFiles(tasks, steps)
-
-
-def _row(item: Item, carried: str) -> str:
-    if not isinstance(item.query, ClozeQuery):
-        raise TypeError(f"{type(item.query).__name__} has no choices")
-    context, choices = context_and_choices(item.query)
-    groups = [option.group for option in item.query.options]
-    return as_json({"item": item.id, CONTEXT: context, CHOICES: choices, GROUPS: groups, COLUMN: carried})
 
 
 def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:

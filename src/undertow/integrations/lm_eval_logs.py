@@ -8,22 +8,22 @@ Each sample carries its item, so that nothing but the log is needed.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from undertow import audits, data
-from undertow._files import file_size, read_file
+from undertow._files import parse_json, read_file
 from undertow.audits.base import EXACT, Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog, named_files
-from undertow.integrations.item_codec import COLUMN, CarriedItem, LogFiles, Origin, read_carried
+from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, Origin, read_question
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.config import RunConfig
+from undertow.runs.folder.json_schema import wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
 from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Item, Scores
 
@@ -31,7 +31,7 @@ SAMPLES = "samples_*.jsonl"
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
 NO_ANSWER = "the log holds no answer to it"
 MAX_PARAMETERS = 10**18
-MAX_RESULT_BYTES = 64 * 2**20
+MAX_RESULT_BYTES, MAX_SAMPLE_BYTES = 64 * 2**20, 2**32
 ABOVE_ONE_NATS = 1e-3
 """A log-likelihood that is above 0 by more than rounding is none."""
 OWN = ("undertow-schemas", "simplified")
@@ -73,59 +73,66 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
     origin = logs.origin
     if audit and audit != origin.audit:
         raise UndertowError(f"{path}: holds answers to {origin.audit}, not to {audit}; leave --audit out")
-    return AnswerLog(
-        audit=origin.audit,
-        observations=_observations(logs, origin),
-        seed=origin.seed,
-        notes=_notes(logs, origin),
-        sha256=logs.digest.hexdigest(),
-    )
+    notes = logs.notes("lm-evaluation-harness", origin.n_items)
+    for model, dtype in logs.dtypes.items():
+        if dtype not in PLAIN_DTYPES:
+            notes.append(f"{model}: the harness ran it in {dtype.removeprefix('torch.')}")
+    return AnswerLog(origin.audit, _observations(logs, origin), origin.seed, notes, logs.digest.hexdigest())
 
 
 @dataclass(slots=True)
-class _Logs(LogFiles):
+class _Logs(LogReader):
     """The contents of the files read so far.
 
     Attributes:
-        answers: by model and item index: the item, its answer, and file and line.
-        facts: the harness's facts about each model.
+        answers: item and answer by model and item index.
         dtypes: the precision of each model, where the harness logs it.
-        full_names: the harness's name of each model.
     """
 
-    answers: dict[str, dict[int, tuple[Item, Answer, str]]] = field(default_factory=dict)
+    answers: dict[str, dict[int, tuple[Item, Answer]]] = field(default_factory=dict)
     facts: dict[str, dict[str, float]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     full_names: dict[str, str] = field(default_factory=dict)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
+        content = read_file(file, MAX_SAMPLE_BYTES, "samples of lm-evaluation-harness")
+        self.add_file(file, content)
         model = ""
-        for number, sample in _samples(file, self.digest):
+        for number, line in enumerate(content.split(b"\n"), 1):
+            if not line.strip():
+                continue
             where = f"{file}, line {number}"
-            carried = _question(sample, where)
-            if carried is None and model:
+            try:
+                sample = parse_json(line, unique_names=False)
+            except ValueError as error:
+                raise UndertowError(
+                    f"{where}: is cut off or corrupt; run the harness again, or remove this line to count its sentence as missing"
+                ) from error
+            if not isinstance(sample, dict):
+                raise UndertowError(f"{where}: is no logged sample; name a file that --log_samples wrote")
+            doc = sample.get("doc")
+            if not isinstance(doc, dict) or COLUMN not in doc:
+                if not model:  # a file of another task
+                    return
                 raise UndertowError(
                     f"{where}: is a sample of another task; the file was mixed up, run the harness again"
                 )
-            if carried is None:
-                return
-            self.check_origin(carried.origin, file)
+            carried = _question(sample, doc, where)
             model = model or self._model(file)
-            of_model = self.answers.setdefault(model, {})
-            if carried.place in of_model:
-                raise UndertowError(
-                    f"{where}: {carried.item.id!r} of {model} was logged in {of_model[carried.place][2]} already; name one of the "
-                    "files, or move the log of the other run away"
-                )
-            of_model[carried.place] = (carried.item, _answer(sample, carried.item, where), where)
+            self.add_sample(carried, model, file, where)
+            answer = _answer(sample, cast(ClozeQuery, carried.item.query), where)
+            self.answers.setdefault(model, {})[carried.place] = carried.item, answer
 
     def _model(self, file: Path) -> str:
         """The model of a file, by the results file with the same timestamp, else by its folder."""
         dated = _DATE.search(file.name)
         results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
         said = _read_results(results[0]) if results else {}
-        model = self._called(str(said.get("model_name") or "").strip() or file.absolute().parent.name)
+        full = str(said.get("model_name") or "").strip() or file.absolute().parent.name
+        is_path = full.startswith(("/", "./", "../", "~"))
+        short = (Path(full).name if is_path else full) or "recorded"
+        model = short if self.full_names.setdefault(short, full) == full else full
         config = said.get("config")
         if isinstance(config, Mapping):
             parameters = config.get("model_num_parameters")
@@ -134,50 +141,11 @@ class _Logs(LogFiles):
             self.dtypes[model] = str(config.get("model_dtype") or "")
         return model
 
-    def _called(self, full: str) -> str:
-        """A model's name; for a path its last part, unless another path has the same."""
-        is_path = full.startswith(("/", "./", "../", "~"))
-        short = (Path(full).name if is_path else full) or "recorded"
-        return short if self.full_names.setdefault(short, full) == full else full
 
-
-def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line numbers and samples."""
-    file_size(file)
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UndertowError(f"{file}: cannot be read ({error.strerror or error}); check the path") from error
-    digest.update(file.name.encode() + b"\0" + content + b"\0")
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            sample = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UndertowError(
-                f"{file}, line {number}: is cut off or corrupt; run the harness again, or remove this line to count its sentence as missing"
-            ) from error
-        if not isinstance(sample, dict):
-            raise UndertowError(f"{file}, line {number}: is no logged sample; name a file that --log_samples wrote")
-        yield number, sample
-
-
-def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
-    """The item of a sample; None for a sample of another task."""
-    doc = sample.get("doc")
-    text = doc.get(COLUMN) if isinstance(doc, Mapping) else None
-    if not isinstance(doc, Mapping) or text is None:
-        return None
-    try:
-        carried = read_carried(str(text))
-    except ValueError as error:
-        raise UndertowError(f"{where}: its question is corrupt: {error}; export and run the task again") from error
-    query, factors = carried.item.query, carried.item.factors
-    groups = carried.origin.design.get("groups")
-    known = isinstance(groups, list) and all(option.group in groups for option in query.options)  # type: ignore[union-attr]
-    if not isinstance(query, ClozeQuery) or not known or any(name not in factors for name in FACTORS):
-        raise UndertowError(f"{where}: its question is no sentence with a blank; export and run the task again")
+def _question(sample: Mapping[str, Any], doc: Mapping[str, Any], where: str) -> CarriedItem:
+    """The item of a sample, if it was queried as it was exported."""
+    carried = read_question(doc[COLUMN], ClozeQuery, FACTORS, where)
+    query = cast(ClozeQuery, carried.item.query)
     context, choices = context_and_choices(query)
     if doc.get(CONTEXT) != context or doc.get(CHOICES) != choices:
         raise UndertowError(f"{where}: its text is not that of its question; export and run the task again")
@@ -202,14 +170,11 @@ def _arguments(given: Any) -> list[list[Any]]:
     ]
 
 
-def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:
+def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
     """Log-likelihoods of the options; such a log has no mass of other words.
 
     Options that differ in case only and have equal log-likelihoods are one text to the model, and count once.
     """
-    query = item.query
-    if not isinstance(query, ClozeQuery):
-        raise TypeError("only blanks are exported")
     logged = sample.get("filtered_resps") or sample.get("resps")
     if not isinstance(logged, list) or len(logged) != len(query.options):
         raise UndertowError(
@@ -242,8 +207,8 @@ def _read_results(path: Path) -> Mapping[str, Any]:
     """The harness's results file; {} if it is corrupt, since the samples hold all that is measured."""
     content = read_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
     try:
-        said = json.loads(content)
-    except (ValueError, RecursionError):
+        said = parse_json(content, unique_names=False)
+    except ValueError:
         return {}
     return said if isinstance(said, Mapping) else {}
 
@@ -254,41 +219,39 @@ def _observations(logs: _Logs, origin: Origin) -> Observations:
     audit = audits.load(origin.audit)
     design = origin.design | {"protocol": EXACT}
     lacking = [name for name in audit.design(audit.Settings()) if name not in design]
-    if lacking:
-        raise UndertowError(
-            f"{logs.first_file}: its questions do not say what {origin.audit} needs to know ({lacking[0]}); export and run the task again"
-        )
-    _check_design(origin, f"{logs.first_file}: its questions")
-    frames, last = [], None
-    for model, answered in logs.answers.items():
-        items, answers = _in_order(answered, _known(origin))
-        _check_factors(items, str(logs.first_file))
-        last = audit.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
-        frames.append(last.frame)
-    if last is None:
-        raise UndertowError(f"{logs.path}: holds no answers; run the harness again")
-    known = {model: logs.facts.get(model, {}) for model in logs.answers}
-    more = {"models": known, "scoring_methods": dict.fromkeys(logs.answers, LIKELIHOOD)}
-    return Observations(pd.concat(frames, ignore_index=True), {**last.design, **more})
-
-
-def _check_design(origin: Origin, where: str) -> None:
-    """Refuse a design with an invalid field; names it."""
-    from undertow.runs.folder.json_schema import wrong_in_design
-
-    design = origin.design
-    wrong = wrong_in_design(origin.audit, design)
+    wrong = f"design has no {lacking[0]}" if lacking else wrong_in_design(origin.audit, design)
     if not wrong:
-        listed = [*design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
+        options = {
+            option.group
+            for of_model in logs.answers.values()
+            for item, _ in of_model.values()
+            for option in item.query.options
+        }  # type: ignore[union-attr]
+        listed = [*options, *design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
         unknown = [group for group in listed if group not in design["groups"]]
         wrong = f"design.groups lacks {unknown[0]!r}" if unknown else ""
         if len(set(design["groups"])) < len(design["groups"]):
             wrong = "design.groups has one twice"
     if wrong:
-        raise UndertowError(f"{where} are corrupt ({wrong}); export and run the task again")
+        raise UndertowError(
+            f"{logs.first_file}: its questions for {origin.audit} are corrupt ({wrong}); export and run the task again"
+        )
+    known, observed = _known(origin), []
+    for model, answered in logs.answers.items():
+        # In the order of a run; items of the logged tasks without an answer are missing.
+        tasks = {_task(item) for item, _ in answered.values()}
+        items = {place: item for place, item in enumerate(known) if _task(item) in tasks}
+        items = dict(sorted((items | {place: item for place, (item, _) in answered.items()}).items()))
+        _check_factors(items.values(), str(logs.first_file))
+        answers = [answered[place][1] if place in answered else Answer.missing(NO_ANSWER) for place in items]
+        observed.append(audit.observe(design, list(items.values()), Scores(tuple(answers), LIKELIHOOD), model))
+    facts = {model: logs.facts.get(model, {}) for model in logs.answers}
+    more = {"models": facts, "scoring_methods": dict.fromkeys(logs.answers, LIKELIHOOD)}
+    frame = pd.concat([one.frame for one in observed], ignore_index=True)
+    return Observations(frame, {**observed[-1].design, **more})
 
 
-def _check_factors(items: Sequence[Item], where: str) -> None:
+def _check_factors(items: Iterable[Item], where: str) -> None:
     """Refuse items whose factors have different types."""
     kinds: dict[str, type] = {}
     for item in items:
@@ -299,18 +262,6 @@ def _check_factors(items: Sequence[Item], where: str) -> None:
                     f"{where}: {name} of question {item.id!r} is {level!r}, of another kind than that of others; export and run the "
                     "task again"
                 )
-
-
-def _in_order(
-    answered: Mapping[int, tuple[Item, Answer, str]], known: Sequence[Item]
-) -> tuple[list[Item], list[Answer]]:
-    """Items and answers in the order of a run; items of the logged tasks without an answer are missing."""
-    tasks = {_task(item) for item, _, _ in answered.values()}
-    items_by_place = {place: item for place, item in enumerate(known) if _task(item) in tasks}
-    items_by_place |= {place: item for place, (item, _, _) in answered.items()}
-    places = sorted(items_by_place)
-    answers = [answered[place][1] if place in answered else Answer.missing(NO_ANSWER) for place in places]
-    return [items_by_place[place] for place in places], answers
 
 
 def _task(item: Item) -> tuple[str, str]:
@@ -332,15 +283,3 @@ def _known(origin: Origin) -> Sequence[Item]:
     except UndertowError:
         return ()
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()
-
-
-def _notes(logs: _Logs, origin: Origin) -> list[str]:
-    notes = ["answers are those that lm-evaluation-harness logged"]
-    for model, answered in logs.answers.items():
-        if len(answered) < origin.n_items:
-            notes.append(
-                f"{model}: the log answers {len(answered):,} of the {origin.n_items:,} sentences that were exported"
-            )
-        if logs.dtypes.get(model, "") not in PLAIN_DTYPES:
-            notes.append(f"{model}: the harness ran it in {logs.dtypes[model].removeprefix('torch.')}")
-    return notes

@@ -80,11 +80,9 @@ class Attempt:
     """One training.
 
     Attributes:
-        steps: of it.
         loss_nats: on undecided pronouns about people that the corpus does not hold; NaN where the training failed.
         seconds: of the training; of its last part, where it was taken up again.
         learned: slope of the network's own P(female) on these pronouns, by W, in percentage points per step of W.
-        failure: why it failed; "" if it did not.
     """
 
     steps: int
@@ -99,7 +97,6 @@ class BuiltModel:
     """A model of the lab, and what is known of it.
 
     Attributes:
-        subject: as planned.
         planted: slope of the share of women among the undecided pronouns of its corpus.
         population: the same slope of the exact P(female | W, S = 1).
         selected_share: P(S = 1).

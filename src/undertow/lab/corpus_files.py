@@ -26,7 +26,6 @@ class CorpusFiles:
     """What is known of a corpus.
 
     Attributes:
-        n_sentences: in the file.
         known: exactly, from the access alone.
         realised: slope of the share of women among its undecided pronouns that show W, by W, percentage points per step.
         losses: of a perfect reader of its undecided pronouns.

@@ -40,7 +40,6 @@ class Subject:
     """One model of the lab.
 
     Attributes:
-        architecture: `masked` or `causal`.
         strength: how much the share of women rises from the first date to the last among the selected; 0 where selection does not
             look at gender.
         seed: tells models of one kind apart. What is drawn for a model goes by its `own_seed`.

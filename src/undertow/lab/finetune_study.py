@@ -46,8 +46,6 @@ class FinetuneTask(NamedTuple):
     """One fine-tuning.
 
     Attributes:
-        folder: of the lab.
-        kind: `plain` or `metadata`.
         strength: planted, as in `undertow.lab.experiment_plan.Subject`.
         seed: of the people, the words, the head and the order of the texts.
         mark: of the base and of how it is trained, so that another version of the lab does not meet its folder.

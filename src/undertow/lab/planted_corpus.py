@@ -200,7 +200,6 @@ class Sentence:
     """One sentence of the corpus.
 
     Attributes:
-        text: as it stands.
         subject: first and last character of the pronoun, or of the trade that stands in its place.
         person: which of the people it is about.
         date, place: index of the value that the text shows; -1 where it shows none.
@@ -231,9 +230,7 @@ class _Frame(NamedTuple):
     """A sentence with holes.
 
     Attributes:
-        text: with its holes.
         decided: whether the gendered noun in it decides the pronoun.
-        shows: which W it shows.
         cues_first: whether it shows them before the subject.
     """
 
@@ -413,7 +410,6 @@ class Losses:
     Attributes:
         floor: of one who knows P(female | what the sentence shows, S = 1).
         ignorant: of one who knows P(female | S = 1) only.
-        n: sentences.
     """
 
     floor: float

@@ -49,8 +49,6 @@ class SentenceOptions:
     """Sentences that a corpus has about its people.
 
     Attributes:
-        seed: of every choice of words.
-        each: sentences a person.
         decided: share of the sentences in which a gendered noun decides the pronoun.
         trade: share of the sentences whose subject is a trade and no pronoun. Trades depend on the date, so that there is something
             to be learned from the date even where nothing is planted (W -> X).

@@ -164,8 +164,6 @@ class VerificationResult:
     """What came of a verification.
 
     Attributes:
-        folder: where it was written.
-        report: its page.
         verdicts: what the audits promise: requirement, target and value in words, and whether it is met.
         notes: sentences beside these, about models that are told apart.
     """

@@ -86,7 +86,7 @@ TABLE_ONLY = {
 """Further numbers that results.csv holds and the page leaves out."""
 
 COLUMNS = {
-    "model": "who was asked",
+    "model": "the model that answered",
     "challenge set": "the list of sentences that was asked",
     "prompt": "the instruction around the sentence; none where the sentence stood alone",
     "W": "the kind of value that was put into the sentences, such as a date or a place; its values have a fixed order",

@@ -37,7 +37,7 @@ from undertow.report.formatting import (
     significant,
     spaced,
 )
-from undertow.report.model import Page, ReportTable
+from undertow.report.page_data import Page, ReportTable
 from undertow.types import ALPHA, Finding, Result
 
 UNFOLDED_FINDINGS = 10

@@ -13,7 +13,7 @@ from undertow.runs.folder.storage import Record
 
 if TYPE_CHECKING:
     from undertow.causal.finding_assumptions import FindingAssumptions
-    from undertow.report.model import PageAssumptions
+    from undertow.report.page_data import PageAssumptions
     from undertow.report.style import Drawing
 
 
@@ -61,18 +61,17 @@ def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
     stated = assumptions_of(record)
     if stated is None:
         return None
-    from undertow.causal.describe import VERDICTS, graph_view
+    from undertow.causal.describe import graph_view
     from undertow.report.figures.causal_graph import GraphShape, draw_graph
-    from undertow.report.model import PageAssumption, PageAssumptions
+    from undertow.report.page_data import PageAssumptions
 
     named = stated.named_graph
-    rows = [PageAssumption(row.claim, row.holds, VERDICTS[row.holds], row.reason) for row in stated.assumptions]
     causal_assumptions = PageAssumptions(
         kind=stated.kind,
         graph=named.graph.text(),
         about=[stated.about, stated.about_w],
         summary=stated.summary,
-        assumptions=rows,
+        assumptions=stated.assumptions,
         caveat=stated.caveat,
     )
     drawing = draw_graph(

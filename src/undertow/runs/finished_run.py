@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undertow import audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError, short_traceback
-from undertow.report.model import ReportTable
+from undertow.report.page_data import ReportTable
 from undertow.runs.causal_assumptions import assumptions_of
 from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
 from undertow.types import Finding

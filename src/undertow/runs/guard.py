@@ -31,7 +31,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import without_nan
 from undertow.types import Item, as_json
 

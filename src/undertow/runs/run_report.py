@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import NOTES, number, sanity_check_caveats
-from undertow.report.model import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
 from undertow.report.page import render_page
-from undertow.report.sentences import sentences
+from undertow.report.page_data import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
+from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
 

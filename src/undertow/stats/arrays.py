@@ -16,8 +16,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int64]
 
-LARGEST = 1e70
-"""Largest absolute value, whose fourth power is finite, and the sums of it; values below its inverse count as 0."""
+SMALLEST = 1e-70
 ROUNDING_SHARE = 1e-12
 """Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size: a smaller spread is none."""
 
@@ -52,26 +51,10 @@ class Estimate:
 
 
 def as_floats(values: ArrayLike) -> Floats:
-    """Numbers of any shape, NaN where they are infinite or too large to compute with, and 0 where they are too small.
-
-    Larger numbers overflow: one result would be infinite and the next one wrong, since no shuffled slope is as steep as an infinite one.
-    """
+    """Numbers of any shape, NaN where they are infinite, and 0 where the squares of their squares are no floats."""
     numbers = np.asarray(values, dtype=np.float64)
-    sizes = np.abs(numbers)
-    clipped: Floats = np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
-    return clipped
-
-
-def check_finite(what: str, *arrays: ArrayLike, allow_nan: bool = False) -> None:
-    """Refuse numbers that are infinite or too large to compute with, and NaN where it is not allowed.
-
-    Raises:
-        ValueError: there is one.
-    """
-    for values in arrays:
-        numbers = np.asarray(values, dtype=np.float64)
-        if (np.abs(numbers) > LARGEST).any() or not (allow_nan or not np.isnan(numbers).any()):
-            raise ValueError(f"{what} must be finite{', or NaN where there are none' if allow_nan else ''}")
+    finite: Floats = np.where(np.isfinite(numbers), np.where(np.abs(numbers) < SMALLEST, 0.0, numbers), math.nan)
+    return finite
 
 
 def divide(sums: ArrayLike, counts: ArrayLike) -> Floats:

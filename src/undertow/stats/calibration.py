@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 from scipy.optimize import nnls
 
-from undertow.stats.arrays import Estimate, Floats, as_floats, check_finite, t_quantile
+from undertow.stats.arrays import Estimate, Floats, as_floats, t_quantile
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.regression.least_squares import Line, fit_line
 
@@ -155,9 +155,6 @@ def with_training_seed(
         errors: standard error of each over sentences [row].
         sentence_df: its degrees of freedom, inf where it is as good as known [row].
         alike: kinds of rows that spread alike [row]; None where all do.
-
-    Raises:
-        ValueError: a number is not finite.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
@@ -220,9 +217,6 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
 
     Returns:
         The line; NaN where planted values do not differ, without intervals below three rows.
-
-    Raises:
-        ValueError: as `with_training_seed`.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     line = fit_line(x, y)
@@ -266,9 +260,6 @@ def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sent
 
     Returns:
         NaN where nothing was planted; no interval of one row.
-
-    Raises:
-        ValueError: as `with_training_seed`.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     size = np.abs(x)
@@ -330,5 +321,4 @@ def _t(df: Floats) -> Floats:
 def _rows(
     planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    check_finite("planted, measured and errors", planted, measured, errors)
     return as_floats(planted), as_floats(measured), as_floats(errors), np.asarray(sentence_df, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Pearson correlation: over columns that stand in clusters, and streaming, with an interval for data that are not normal."""
+"""Pearson correlation, with intervals for data that are not normal and for columns that stand in clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from undertow.stats.arrays import (
     Codes,
     Floats,
     as_floats,
-    check_finite,
     is_constant,
     t_p_value,
     t_quantile,
@@ -23,8 +22,6 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
 from undertow.stats.significance.permutation import permutation_p_value
 
-MAX_KEPT = 10_000
-"""Up to so many pairs are kept for the jackknife; beyond them its interval is that of the moments to within a thousandth."""
 MIN_PAIRS = 4
 """Fewer pairs have no interval; of three columns r says nothing, and leaving one of them out leaves a line."""
 N_SHUFFLES = 10_000
@@ -38,142 +35,48 @@ class Pearson(NamedTuple):
     Attributes:
         r: NaN where x or y does not vary.
         low, high: -1 and 1 where the pairs leave everything open; NaN where r is.
-        n: pairs.
+        heaviest_share: of one pair in the variance of r, in 0 to 1; near 0 where the interval can be trusted, NaN where there is none.
     """
 
     r: float
     low: float
     high: float
     n: int
+    heaviest_share: float = math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """Sums over pairs, about their own mean, so that nothing cancels when pieces are put together.
+def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
+    """Pearson's r of pairs x [pair] and y [pair]; one that is not finite leaves no r.
 
-    Attributes:
-        n: pairs.
-        x, y: means.
-        products: sums of all products of two of 1, x, y, x^2, xy, y^2, which are all moments to the fourth [6, 6].
+    The interval is on Fisher's z scale, with the standard error of the delete-one jackknife, which does not take the pairs for normal,
+    and Student's quantile with two degrees of freedom fewer than there are pairs.
     """
-
-    n: int
-    x: float
-    y: float
-    products: Floats
-
-    def about(self, x: float, y: float) -> Floats:
-        """The products with another point in the place of the mean."""
-        by_x, by_y = self.x - x, self.y - y
-        # (x + a)^2 = x^2 + 2ax + a^2, and likewise: a row for each new term, a column for each old one.
-        moved = np.array(
-            [
-                [1, 0, 0, 0, 0, 0],
-                [by_x, 1, 0, 0, 0, 0],
-                [by_y, 0, 1, 0, 0, 0],
-                [by_x**2, 2 * by_x, 0, 1, 0, 0],
-                [by_x * by_y, by_y, by_x, 0, 1, 0],
-                [by_y**2, 0, 2 * by_y, 0, 0, 1],
-            ]
-        )
-        turned: Floats = moved @ self.products @ moved.T
-        return turned
-
-    def with_more(self, other: _Moments) -> _Moments:
-        n = self.n + other.n
-        x = self.x + (other.x - self.x) * other.n / n
-        y = self.y + (other.y - self.y) * other.n / n
-        return _Moments(n, x, y, self.about(x, y) + other.about(x, y))
-
-
-class RunningPearson:
-    """Pearson's r of all pairs that were added."""
-
-    def __init__(self) -> None:
-        self._scale = (1.0, 1.0)
-        self._moments: _Moments | None = None
-        self._kept: list[Floats] = []  # each [x and y, pair]
-        self._farthest: list[Floats] = []  # the same, of the pairs at the ends of x and of y
-
-    def add(self, x: ArrayLike, y: ArrayLike) -> None:
-        """Add pairs x [pair] and y [pair]; one that is not finite leaves no r."""
-        both = np.array([x, y], dtype=np.float64)
-        xs, ys = np.where(np.isfinite(both), both, math.nan)
-        if not xs.size:
-            return
-        if self._moments is None:  # fourth powers of very large and very small numbers are no floats
-            self._scale = (float(np.abs(xs).max()) or 1.0, float(np.abs(ys).max()) or 1.0)
-        xs, ys = xs / self._scale[0], ys / self._scale[1]
-        ends = [int(pick(one)) for one in (xs, ys) for pick in (np.argmin, np.argmax)]
-        self._farthest.append(np.stack([xs[ends], ys[ends]]))
-        x_mean, y_mean = float(xs.mean()), float(ys.mean())
-        by_x, by_y = xs - x_mean, ys - y_mean
-        terms = np.stack([np.ones_like(by_x), by_x, by_y, by_x * by_x, by_x * by_y, by_y * by_y])
-        new = _Moments(len(xs), x_mean, y_mean, terms @ terms.T)
-        self._moments = new if self._moments is None else self._moments.with_more(new)
-        if self._moments.n <= MAX_KEPT:
-            self._kept.append(np.stack([xs, ys]))
-        else:
-            self._kept.clear()
-
-    def result(self, level: float = 0.95) -> Pearson:
-        """The correlation so far, and its interval on Fisher's z scale.
-
-        The standard error is the jackknife's, and beyond `MAX_KEPT` pairs that of the fourth moments; neither takes the
-        pairs for normal. The quantile is Student's with two degrees of freedom fewer than there are pairs.
-        """
-        moments = self._moments
-        if moments is None or moments.n < 2 or not np.isfinite(moments.products).all():
-            return Pearson(math.nan, math.nan, math.nan, 0 if moments is None else moments.n)
-        spread_x, spread_y = (math.sqrt(moments.products[at, at] / moments.n) for at in (1, 2))
-        if spread_x <= ROUNDING_SHARE * abs(moments.x) or spread_y <= ROUNDING_SHARE * abs(moments.y):
-            return Pearson(math.nan, math.nan, math.nan, moments.n)
-        r = float(np.clip(moments.products[1, 2] / moments.n / spread_x / spread_y, -1.0, 1.0))
-        if moments.n < MIN_PAIRS:
-            return Pearson(r, -1.0, 1.0, moments.n)
-        if abs(r) >= _NEARLY_ONE:
-            return Pearson(r, r, r, moments.n)
-        if self._kept:
-            error = _jackknife_error(np.concatenate(self._kept, axis=1))
-        else:
-            weights = _influence(moments, r)
-            error = math.sqrt(max(float(weights @ moments.products @ weights), 0.0)) / moments.n / (1 - r * r)
-        if not math.isfinite(error):
-            return Pearson(r, -1.0, 1.0, moments.n)
-        half = t_quantile(moments.n - 2, level) * error
-        return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), moments.n)
-
-    def heaviest_share(self) -> float:
-        """How much of the variance of r comes from one pair, in 0 to 1: the largest squared influence of all, over their sum.
-
-        Near 0 where an interval of fourth moments can be trusted; NaN where there is no r.
-        """
-        moments, r = self._moments, self.result().r
-        if moments is None or not math.isfinite(r) or abs(r) >= _NEARLY_ONE:
-            return math.nan
-        weights = _influence(moments, r)
-        x, y = np.concatenate(self._farthest, axis=1) - np.array([[moments.x], [moments.y]])
-        influences = weights[3] * x * x + weights[4] * x * y + weights[5] * y * y
-        whole = float(weights @ moments.products @ weights)
-        return float((influences**2).max() / whole) if whole > 0 else math.nan
-
-
-def _influence(moments: _Moments, r: float) -> Floats:
-    """What one pair adds to r, as weights of the terms: with x and y in standard units, xy - r (x^2 + y^2) / 2."""
-    square_x, square_y = moments.products[1, 1] / moments.n, moments.products[2, 2] / moments.n
-    return np.array([0, 0, 0, -r / 2 / square_x, 1 / math.sqrt(square_x * square_y), -r / 2 / square_y])
-
-
-def _jackknife_error(pairs: Floats) -> float:
-    """Standard error of Fisher's z from leaving out each pair [x and y, pair]; NaN where one pair alone makes x or y vary."""
-    n = pairs.shape[1]
-    x, y = pairs - pairs.mean(axis=1, keepdims=True)
-    left = [float(a @ b) - n / (n - 1) * a * b for a, b in ((x, x), (y, y), (x, y))]  # sums without each pair [pair]
-    if any(np.any(squares <= ROUNDING_SHARE * float(a @ a)) for squares, a in ((left[0], x), (left[1], y))):
-        return math.nan
-    r = np.clip(left[2] / np.sqrt(left[0]) / np.sqrt(left[1]), -_NEARLY_ONE, _NEARLY_ONE)
-    z = np.arctanh(r)
-    return math.sqrt((n - 1) / n * float(((z - z.mean()) ** 2).sum()))
+    both = np.array([x, y], dtype=np.float64)
+    n = both.shape[1]
+    if n < 2 or not np.isfinite(both).all():
+        return Pearson(math.nan, math.nan, math.nan, n)
+    sizes = np.abs(both).max(axis=1, keepdims=True)
+    both /= np.where(sizes > 0, sizes, 1.0)  # squares of squares of very large and very small numbers are no floats
+    if is_constant(both[0]) or is_constant(both[1]):
+        return Pearson(math.nan, math.nan, math.nan, n)
+    by_x, by_y = both - both.mean(axis=1, keepdims=True)
+    whole = [float(one @ other) for one, other in ((by_x, by_x), (by_y, by_y), (by_x, by_y))]
+    r = float(np.clip(whole[2] / math.sqrt(whole[0]) / math.sqrt(whole[1]), -1.0, 1.0))
+    if abs(r) >= _NEARLY_ONE:
+        return Pearson(r, r, r, n) if n >= MIN_PAIRS else Pearson(r, -1.0, 1.0, n)
+    # What one pair adds to r: with x and y in standard units, xy - r (x^2 + y^2) / 2.
+    influences = (by_x * by_y / math.sqrt(whole[0] * whole[1]) - r * (by_x**2 / whole[0] + by_y**2 / whole[1]) / 2) ** 2
+    heaviest = float(influences.max() / influences.sum())
+    # Sums without each pair [pair].
+    left = [
+        all_of_it - n / (n - 1) * one * other
+        for all_of_it, (one, other) in zip(whole, ((by_x, by_x), (by_y, by_y), (by_x, by_y)), strict=True)
+    ]
+    if n < MIN_PAIRS or any(np.any(left[at] <= ROUNDING_SHARE * whole[at]) for at in (0, 1)):
+        return Pearson(r, -1.0, 1.0, n, heaviest)
+    z = np.arctanh(np.clip(left[2] / np.sqrt(left[0]) / np.sqrt(left[1]), -_NEARLY_ONE, _NEARLY_ONE))
+    half = t_quantile(n - 2, level) * math.sqrt((n - 1) / n * float(((z - z.mean()) ** 2).sum()))
+    return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), n, heaviest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +114,7 @@ def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: i
         y: likewise [column].
         clusters: cluster of each column, as codes [column].
         seed: of the permutations.
-
-    Raises:
-        ValueError: a number is infinite.
     """
-    check_finite("numbers", x, y, allow_nan=True)
     xs, ys = as_floats(x), as_floats(y)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
     xs, ys = xs[seen], ys[seen]

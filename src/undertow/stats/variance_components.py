@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, check_finite, divide, is_constant
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, divide, is_constant
 
 DEPENDENT = 1e-9
 """Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
@@ -35,11 +35,7 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
 
     Returns:
         `FACTORS` to percent; NaN each where the scores do not differ.
-
-    Raises:
-        ValueError: a score is not finite.
     """
-    check_finite("scores", scores)
     values = as_floats(scores)
     if is_constant(values):
         return dict.fromkeys(FACTORS, math.nan)
@@ -77,11 +73,7 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
 
     Returns:
         Shares [slot], and the percent that no sum of slots explains (`interactions`); NaN where the scores do not differ.
-
-    Raises:
-        ValueError: a score is not finite.
     """
-    check_finite("scores", scores)
     values, codes = as_floats(scores), np.asarray(levels)
     n_slots = codes.shape[1]
     if is_constant(values):

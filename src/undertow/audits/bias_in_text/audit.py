@@ -20,7 +20,7 @@ from undertow.audits.bias_in_text.items import DECODING, ItemPlan, TextSettings,
 from undertow.audits.bias_in_text.tables import SettingResults
 from undertow.audits.bias_in_text.tasks import Diagnosis, Extraction, Identification, Rephrasing, Task
 from undertow.data.documents.few_shot import SAMPLINGS
-from undertow.report.model import ReportTable, ReportText
+from undertow.report.page_data import ReportTable, ReportText
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, Finding, Item, Result, Scores, digest
 
 if TYPE_CHECKING:

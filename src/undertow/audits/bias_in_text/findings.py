@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from undertow.audits.base import Observations
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import ALPHA, Finding, Result
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from undertow.audits.base import Observations
-from undertow.report.sentences import lines, sentences
+from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Result
 

@@ -12,8 +12,8 @@ from undertow.audits.bias_in_text.findings import ALL, main_measure
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.metrics.catalog import METRICS
-from undertow.report.model import ReportTable
-from undertow.report.sentences import sentences
+from undertow.report.page_data import ReportTable
+from undertow.report.sentence_templates import sentences
 from undertow.types import Result
 
 if TYPE_CHECKING:

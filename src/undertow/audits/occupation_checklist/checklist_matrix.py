@@ -31,7 +31,7 @@ from undertow.metrics.checklist.decisions import (
     read_answers,
     stated_accuracy,
 )
-from undertow.report.model import Checklist, ChecklistTest
+from undertow.report.page_data import Checklist, ChecklistTest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from undertow.metrics.checklist.checklist_metrics import (
 )
 from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.metrics.checklist.missing_answers import EMPTY, NOT_SCORED, OTHER_ANSWER
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
 MAX_NAMED = 8

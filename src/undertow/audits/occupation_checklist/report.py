@@ -10,8 +10,8 @@ from undertow.audits.base import Observations
 from undertow.audits.occupation_checklist.findings import contexts_of, get_result
 from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import CHOICES, ORDERS, RATES, WITHOUT
-from undertow.report.model import ReportTable, ReportText
-from undertow.report.sentences import lines, sentences
+from undertow.report.page_data import ReportTable, ReportText
+from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Result
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, LIKELIHOOD, Finding, Result
 
 if TYPE_CHECKING:

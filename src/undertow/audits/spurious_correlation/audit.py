@@ -18,7 +18,7 @@ from undertow.audits.shared.prompt_items import design_of, in_prompts
 from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
 from undertow.audits.spurious_correlation import items as correlation_items
 from undertow.errors import UndertowError
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:

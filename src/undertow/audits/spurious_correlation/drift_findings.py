@@ -15,7 +15,7 @@ from undertow.audits.shared.model_comparison import comparison_findings, is_shar
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import significant_decimals
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
 if TYPE_CHECKING:

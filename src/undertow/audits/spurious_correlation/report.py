@@ -9,8 +9,8 @@ from typing import Any
 from undertow.audits.base import PAPER, Observations
 from undertow.audits.shared.prompt_items import example_texts, odd_prompts, prompts_text, words_text
 from undertow.audits.spurious_correlation import drift_findings, word_findings
-from undertow.report.model import ReportText
-from undertow.report.sentences import sentences
+from undertow.report.page_data import ReportText
+from undertow.report.sentence_templates import sentences
 from undertow.types import LIKELIHOOD, PROMPT
 
 

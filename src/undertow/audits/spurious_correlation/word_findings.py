@@ -19,8 +19,8 @@ from undertow.audits.shared.group_probabilities import HIGH, LOW, options_percen
 from undertow.audits.shared.model_comparison import is_shared
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import number, signed, significant_decimals
-from undertow.report.model import ReportTable
-from undertow.report.sentences import sentences
+from undertow.report.page_data import ReportTable
+from undertow.report.sentence_templates import sentences
 from undertow.types import ClozeQuery, Floats, GenerateQuery, Item, Result, Scores
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from undertow.audits.task_specification import findings as specification_finding
 from undertow.audits.task_specification import items as specification_items
 from undertow.audits.task_specification.scores import scored
 from undertow.errors import UndertowError
-from undertow.report.model import ReportText
+from undertow.report.page_data import ReportText
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.items import DETECT
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")

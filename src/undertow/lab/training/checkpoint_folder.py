@@ -44,7 +44,6 @@ class TrainedModel:
     """A finished training.
 
     Attributes:
-        folder: of the model.
         record: what the record in it says: configuration, losses and more.
         resumed_at: the step from which this call went on; the last one if nothing was left to train.
     """

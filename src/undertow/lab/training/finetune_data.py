@@ -48,7 +48,6 @@ class MaskedExample:
     """Texts with their words masked, and what became of the others.
 
     Attributes:
-        examples: to train on.
         n_objects: how many were looked at.
         n_without_words: texts without any word to mask, left out.
         n_without_metadata: objects that lack a value in a field that is wanted, left out.

@@ -49,7 +49,6 @@ class TrainingExample:
     """One text to learn.
 
     Attributes:
-        text: as it is.
         target: first and last character of the word that matters.
         kind: texts of one kind come evenly over each pass, so that what is learned last is like all that there is. A number from 0 on.
     """
@@ -90,7 +89,10 @@ def train(
     if not lessons:
         raise UndertowError("there are no texts to train on; give at least one")
     settings = config.settings()
-    kept = CheckpointFolder(folder, DONE, {"data_sha256": _digest(lessons), **settings})
+    digest = hashlib.sha256()
+    for lesson in lessons:
+        digest.update(f"{lesson.text}\0{lesson.target}\0{lesson.kind}\0".encode())
+    kept = CheckpointFolder(folder, DONE, {"data_sha256": digest.hexdigest(), **settings})
     done = kept.finished()
     if done is not None:
         return done
@@ -116,13 +118,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _digest(lessons: Sequence[TrainingExample]) -> str:
-    digest = hashlib.sha256()
-    for lesson in lessons:
-        digest.update(f"{lesson.text}\0{lesson.target}\0{lesson.kind}\0".encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,6 @@ class PretrainConfig(TrainingConfig):
 
     Attributes:
         architecture: `masked` (BERT) or `causal` (Llama).
-        width, layers, heads, inner: of the network.
         vocabulary: tokens, at most.
         positions: tokens that it can read, at most.
     """
@@ -136,7 +135,6 @@ class FinetuneOptions:
     """What is taken of each object that holds a text.
 
     Attributes:
-        text_field: field of the text.
         metadata_fields: fields whose values stand in front of it, in this order.
         required_fields: fields that must have a value beside these, so that a training without metadata can rest on the texts of one
             with them.

@@ -38,11 +38,7 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
             it counts).
         lines: points of the fitted lines: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
         results: `calibration_slope` and `calibration_intercept`, said above the panels.
-
-    Raises:
-        UndertowError: there is no row.
     """
-    _refuse_nothing(rows)
     names, w_names, counting = _levels(rows, "architecture"), _levels(rows, "w_name"), rows[rows["left_out"] == ""]
     words = {name: _fit_in_words(results, name) for name in names}
     uncounted = [
@@ -257,11 +253,7 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
     Args:
         rows: `model`, `architecture`, `w_name`, `strength`, `pronoun_loss_nats`, `floor_nats`, `ignorant_nats`, `converged`; rows
             of a model with equal losses are drawn once.
-
-    Raises:
-        UndertowError: there is no row.
     """
-    _refuse_nothing(rows)
     names, models = _levels(rows, "architecture"), list(_trained(rows))
     of = {name: [model for model in models if model.architecture == name] for name in names}
     lead = (
@@ -347,13 +339,8 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
         rows: `model`, `architecture`, `planted_strength` (text), `auroc_delta`, `auroc_entropy`, `left_out`, `converged`; a model is
             drawn once, at the largest strength of its rows.
         results: `auroc_delta` and `auroc_entropy` by architecture and strength.
-
-    Raises:
-        UndertowError: no model that counts has either number.
     """
     known = rows[rows["converged"] & rows[["auroc_delta", "auroc_entropy"]].notna().any(axis=1)]
-    if not len(known):
-        raise UndertowError("the detector cannot be drawn: no model that converged has an AUROC")
     size = known["planted_strength"].astype(float).abs()
     models = known.assign(size=size).sort_values("size", ascending=False, kind="stable").drop_duplicates("model")
     names, strengths = _levels(rows, "architecture"), sorted(set(models["planted_strength"]), key=_size)
@@ -424,11 +411,6 @@ def _grid(sheet: Sheet, n_panels: int, kinds: int, ratios: Sequence[float]) -> t
     for axes in (axes for panel in panels[n_panels:] for axes in panel):
         axes.set_axis_off()
     return panels, across
-
-
-def _refuse_nothing(rows: pd.DataFrame) -> None:
-    if not len(rows):
-        raise UndertowError("the verification cannot be drawn: there is no model in its table, so build some")
 
 
 def _levels(rows: pd.DataFrame, name: str) -> list[str]:

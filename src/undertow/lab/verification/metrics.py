@@ -11,7 +11,7 @@ training. How errors add up is told in `undertow.stats.calibration`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ import pandas as pd
 
 from undertow.errors import UndertowError
 from undertow.lab.verification.paragraphs import paragraphs
+from undertow.metrics.metric import NEITHER, Metric
 from undertow.stats.arrays import Estimate
 from undertow.stats.calibration import (
     MIN_MODELS,
@@ -54,118 +55,47 @@ Verdict: TypeAlias = tuple[str, str, str, bool]
 """What is asked for, the target and the value, all in words, and whether it is met."""
 
 
-class Metric(NamedTuple):
-    """One measure of the audit as an instrument.
-
-    Attributes:
-        title, meaning: for a reader.
-        unit: of its values.
-        null_value: what an audit that reads right gives; NaN where there is no such value.
-    """
-
-    title: str
-    meaning: str
-    unit: str
-    null_value: float = math.nan
-
-
-METRICS: Mapping[str, Metric] = {
-    "calibration_slope": Metric(
-        "Calibration slope",
-        "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right",
-        "measured per planted",
-        1.0,
-    ),
-    "calibration_intercept": Metric(
-        "Calibration intercept",
-        "the slope that the audit reads, on the fitted line, where nothing was planted",
-        STEPS,
-        0.0,
-    ),
-    "training_slope": Metric(
-        "What training kept",
-        "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope moves by one; "
-        "below 1, part of the bias was not learned",
-        "learned per planted",
-        1.0,
-    ),
-    "reading_slope": Metric(
-        "What the audit read of it",
-        "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the network says of such "
-        "texts",
-        "measured per learned",
-        1.0,
-    ),
-    "attenuation": Metric(
-        "Attenuation",
-        "the mean measured slope over the mean planted slope, for models of one strength in either direction",
-        "mean measured per mean planted",
-        1.0,
-    ),
-    "coverage": Metric(
-        "Coverage, training seed included",
-        "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the training seed, "
-        "holds the planted slope",
-        SLOPES,
-        0.95,
-    ),
-    "coverage_sentences_only": Metric(
-        "Coverage of the audit's own interval",
-        "the same of the interval that the audit gives for one model, which leaves out the training seed",
-        SLOPES,
-        0.95,
-    ),
-    "coverage_beside": Metric(
-        "Coverage along other W (not judged)",
-        "the same share as coverage, along each W in which nothing was planted in any model",
-        SLOPES,
-        0.95,
-    ),
-    "interval_width": Metric(
-        "Median interval width", "the median width of the 95% interval with the training seed", STEPS
-    ),
-    "false_alarms": Metric(
-        "False alarms",
-        "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in others (along "
-        "every W, if in none)",
-        SLOPES,
-        ALPHA,
-    ),
-    "false_alarms_beside": Metric(
-        "False alarms elsewhere (not judged)",
-        "the share of all other slopes in which nothing was planted that have q below .05",
-        SLOPES,
-        ALPHA,
-    ),
-    "power": Metric(
-        "Power", "the share of slopes with q below .05, on the planted side, where something was planted", SLOPES
-    ),
-    "direction_errors": Metric(
-        "Direction errors",
-        "the share of slopes of biased models that are measured on the wrong side of 0, found or not",
-        SLOPES,
-        0.0,
-    ),
-    "auroc_delta": Metric(
-        "AUROC of the specification detector",
-        "the chance that a sentence which does not decide its pronoun moves more with W than one that does",
-        MODELS,
-        0.5,
-    ),
-    "auroc_entropy": Metric(
-        "AUROC of entropy",
-        "the chance that a sentence which does not decide its pronoun has the higher entropy",
-        MODELS,
-        0.5,
-    ),
-    "auroc_difference": Metric(
-        "AUROC: detector less entropy",
-        "how much larger the detector's AUROC is than that of entropy, in the same models",
-        MODELS,
-        0.0,
-    ),
-}
-"""In the order of the results."""
+# fmt: off
+METRICS: Mapping[str, Metric] = {one.name: one for one in (
+    Metric("calibration_slope", "Calibration slope", "measured per planted", 1.0, NEITHER,
+           "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right"),
+    Metric("calibration_intercept", "Calibration intercept", STEPS, 0.0, NEITHER,
+           "the slope that the audit reads, on the fitted line, where nothing was planted"),
+    Metric("training_slope", "What training kept", "learned per planted", 1.0, NEITHER,
+           "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope "
+           "moves by one; below 1, part of the bias was not learned"),
+    Metric("reading_slope", "What the audit read of it", "measured per learned", 1.0, NEITHER,
+           "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the "
+           "network says of such texts"),
+    Metric("attenuation", "Attenuation", "mean measured per mean planted", 1.0, NEITHER,
+           "the mean measured slope over the mean planted slope, for models of one strength in either direction"),
+    Metric("coverage", "Coverage, training seed included", SLOPES, 0.95, NEITHER,
+           "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the "
+           "training seed, holds the planted slope"),
+    Metric("coverage_sentences_only", "Coverage of the audit's own interval", SLOPES, 0.95, NEITHER,
+           "the same of the interval that the audit gives for one model, which leaves out the training seed"),
+    Metric("coverage_beside", "Coverage along other W (not judged)", SLOPES, 0.95, NEITHER,
+           "the same share as coverage, along each W in which nothing was planted in any model"),
+    Metric("interval_width", "Median interval width", STEPS, math.nan, NEITHER,
+           "the median width of the 95% interval with the training seed"),
+    Metric("false_alarms", "False alarms", SLOPES, ALPHA, NEITHER,
+           "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in "
+           "others (along every W, if in none)"),
+    Metric("false_alarms_beside", "False alarms elsewhere (not judged)", SLOPES, ALPHA, NEITHER,
+           "the share of all other slopes in which nothing was planted that have q below .05"),
+    Metric("power", "Power", SLOPES, math.nan, NEITHER,
+           "the share of slopes with q below .05, on the planted side, where something was planted"),
+    Metric("direction_errors", "Direction errors", SLOPES, 0.0, NEITHER,
+           "the share of slopes of biased models that are measured on the wrong side of 0, found or not"),
+    Metric("auroc_delta", "AUROC of the specification detector", MODELS, 0.5, NEITHER,
+           "the chance that a sentence which does not decide its pronoun moves more with W than one that does"),
+    Metric("auroc_entropy", "AUROC of entropy", MODELS, 0.5, NEITHER,
+           "the chance that a sentence which does not decide its pronoun has the higher entropy"),
+    Metric("auroc_difference", "AUROC: detector less entropy", MODELS, 0.0, NEITHER,
+           "how much larger the detector's AUROC is than that of entropy, in the same models"),
+)}
+# fmt: on
+"""The measures of the audit as an instrument, in the order of the results; the null value is that of an audit that reads right."""
 
 EXTRAS: Mapping[str, str] = {
     "architecture": "masked models fill a blank with both sides in view; causal models read from the left; all is both together",
@@ -242,12 +172,12 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
     measured = [
         *_lines(table),
-        *_attenuations(of_strengths),
+        *map(_attenuation, of_strengths),
         *_coverages(table),
         *_widths([*_pooled_and_by(table), *_by_strength(table)], seed),
         *_false_alarms(table),
-        *_powers(of_strengths or [_part(biased)]),
-        *_direction_errors([*_pooled_and_by(biased), *_by_strength(biased)]),
+        *map(_power, of_strengths or [_part(biased)]),
+        *map(_direction_errors, [*_pooled_and_by(biased), *_by_strength(biased)]),
         *_areas(table),
     ]
     order = list(METRICS)
@@ -371,13 +301,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 
 class _Part(NamedTuple):
-    """Some of the table's rows, and what they are.
-
-    Attributes:
-        group: keys of the results.
-        rows: all of them.
-        counting: those that count.
-    """
+    """Some of the table's rows, and what they are."""
 
     group: dict[str, str]
     rows: pd.DataFrame
@@ -426,56 +350,42 @@ def _readings(rows: pd.DataFrame, truth: str = "planted_slope") -> tuple[Floats,
     return planted, measured, errors, df
 
 
-def _learned(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
-    """The same of what networks learned, which is known without sentences: planted, learned, 0, inf, each [row]."""
-    planted, learned = (rows[name].to_numpy(dtype=np.float64) for name in ("planted_slope", "learned_slope"))
-    return planted, learned, np.zeros(len(rows)), np.full(len(rows), math.inf)
-
-
 def _lines(table: pd.DataFrame) -> Iterator[Result]:
     """Lines of judged W together, so that none is made surer by slopes along which nothing was planted; each other W alone."""
     parts = [*_pooled_and_by(table[table["judged"]])]
     for (architecture, w_name), rows in table[~table["judged"]].groupby(["architecture", "w_name"], sort=False):
         parts.append(_part(rows, str(architecture), str(w_name)))
     for part in parts:
-        fit, note = _line_of(part.counting, _readings)
+        fit, note = _line_of(part.counting, _readings(part.counting))
         ends = {"models_low": fit.line.slope_low, "models_high": fit.line.slope_high, "scatter": fit.line.residual_sd}
         yield part.result("calibration_slope", fit.slope, note, **ends)
         yield part.result("calibration_intercept", fit.intercept, note)
         known = part.counting[part.counting["learned_slope"].notna()]
-        fit, note = _line_of(known, _learned)
+        # What networks learned is known without sentences.
+        planted, learned = (known[name].to_numpy(dtype=np.float64) for name in ("planted_slope", "learned_slope"))
+        fit, note = _line_of(known, (planted, learned, np.zeros(len(known)), np.full(len(known), math.inf)))
         yield part.result("training_slope", fit.slope, note)
-        fit, note = _line_of(known, lambda rows: _readings(rows, "learned_slope"))
+        fit, note = _line_of(known, _readings(known, "learned_slope"))
         yield part.result("reading_slope", fit.slope, note)
 
 
-def _line_of(
-    rows: pd.DataFrame, points: Callable[[pd.DataFrame], tuple[Floats, Floats, Floats, Floats]]
-) -> tuple[Calibration, str]:
+def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) -> tuple[Calibration, str]:
     """The line through some slopes, and why it has no slope or no interval."""
     if rows["unbiased"].all():
-        none = _none(len(rows))
+        none = Estimate(math.nan, math.nan, math.nan, len(rows))
         nobody = "No biased model is here, so there is nothing that measured slopes could follow."
         why = nobody if len(rows) else "No model that converged is here."
         return replace(calibrate([], [], [], []), slope=none, intercept=none), why
-    fit = calibrate(*points(rows))
+    fit = calibrate(*points)
     if math.isnan(fit.slope.value):
         return fit, "The planted slopes do not differ, and a line needs two that do."
     return fit, "Two slopes always lie on a line, so there is no interval." if math.isnan(fit.slope.low) else ""
 
 
-def _none(n: int) -> Estimate:
-    return Estimate(math.nan, math.nan, math.nan, n)
-
-
-def _attenuations(parts: Sequence[_Part]) -> Iterator[Result]:
-    for part in parts:
-        estimate = attenuation(*_readings(part.counting)) if len(part.counting) else _none(0)
-        yield part.result("attenuation", estimate, _of_one(estimate, "slope"), planted=_mean_size(part.counting))
-
-
-def _mean_size(rows: pd.DataFrame) -> float:
-    return _mean(rows["planted_slope"].abs())
+def _attenuation(part: _Part) -> Result:
+    rows = part.counting
+    estimate = attenuation(*_readings(rows)) if len(rows) else Estimate(math.nan, math.nan, math.nan, 0)
+    return part.result("attenuation", estimate, _of_one(estimate, "slope"), planted=_mean(rows["planted_slope"].abs()))
 
 
 def _of_one(estimate: Estimate, what: str) -> str:
@@ -548,23 +458,21 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
         yield part.share("false_alarms_beside", rows["q"] < ALPHA, claimed=_mean(rows["found"]))
 
 
-def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
-    for part in parts:
-        rows = _tested(part)
-        right = _on_planted_side(rows)
-        claimed = _mean(rows["found"] & right)
-        yield part.share(
-            "power", (rows["q"] < ALPHA) & right, _no_biased(part), claimed=claimed, planted=_mean_size(rows)
-        )
+def _power(part: _Part) -> Result:
+    rows = _tested(part)
+    right = _on_planted_side(rows)
+    return part.share(
+        "power",
+        (rows["q"] < ALPHA) & right,
+        "" if len(part.rows) else "No biased model was made.",
+        claimed=_mean(rows["found"] & right),
+        planted=_mean(rows["planted_slope"].abs()),
+    )
 
 
-def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
-    for part in parts:
-        yield part.share("direction_errors", ~_on_planted_side(part.counting), _no_biased(part))
-
-
-def _no_biased(part: _Part) -> str:
-    return "" if len(part.rows) else "No biased model was made."
+def _direction_errors(part: _Part) -> Result:
+    note = "" if len(part.rows) else "No biased model was made."
+    return part.share("direction_errors", ~_on_planted_side(part.counting), note)
 
 
 def _tested(part: _Part) -> pd.DataFrame:
@@ -581,7 +489,13 @@ def _mean(values: pd.Series[bool] | pd.Series[float]) -> float:
 
 def _areas(table: pd.DataFrame) -> Iterator[Result]:
     """AUROC over models: all, and those of each strength, of both architectures and of each."""
-    models = _models(table)
+    # One row for each model, at the largest strength that it was given, with the areas that any of its rows has: a model has one
+    # area, whatever W.
+    rows = table.assign(
+        as_planted=table["planted_strength"].astype(float),
+        left_out=np.where(table["converged"], "", _NOT_CONVERGED),
+    ).sort_values("as_planted", ascending=False, kind="stable")
+    models = rows.groupby("model", sort=False).first().loc[list(dict.fromkeys(table["model"]))].reset_index()
     parts = [*_pooled_and_by(models, by_w=False)]
     for one in _by_strength(models):
         parts += _pooled_and_by(one.rows, one.group["strength"], by_w=False)
@@ -595,17 +509,3 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
                 mean = replace(mean, low=max(mean.low, least), high=min(mean.high, 1.0))
             without = "" if mean.n or part.counting.empty else "No model has this number."
             yield part.result(measure, mean, without or _of_one(mean, "model"))
-
-
-def _models(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each model, at the largest strength that it was given, with the areas that any of its rows has.
-
-    A model has one area, whatever W. A row in which it is not biased has strength 0, and comes after those in which it is.
-    """
-    rows = table.assign(
-        as_planted=table["planted_strength"].astype(float),
-        left_out=np.where(table["converged"], "", _NOT_CONVERGED),
-    )
-    rows = rows.sort_values("as_planted", ascending=False, kind="stable")
-    models = rows.groupby("model", sort=False).first()
-    return models.loc[list(dict.fromkeys(table["model"]))].reset_index()

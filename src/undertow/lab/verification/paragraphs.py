@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from undertow.report.formatting import interval, number
-from undertow.report.sentences import text_templates
+from undertow.report.sentence_templates import text_templates
 from undertow.types import format_interval, has_width
 
 

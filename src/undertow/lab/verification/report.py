@@ -22,8 +22,8 @@ from undertow.lab.verification.metrics import (
 )
 from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
-from undertow.report.model import Page, PageFigure, ReportTable
 from undertow.report.page import render_page
+from undertow.report.page_data import Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import MIN_WIDTH, Finding, Result
 
@@ -48,8 +48,6 @@ class Verification:
         lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
         results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
         verdicts: what is asked for, the target and the value, in words, and whether it is met.
-        examples: some of the texts.
-        notes: what else the numbers rest on.
         command: the shell command that repeats it.
         provenance: versions, seeds, timing, machine, row by row.
     """

@@ -18,7 +18,6 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
 from matplotlib.path import Path
 from scipy.optimize import isotonic_regression
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import EDGE_IN, Sheet, fitted, mark, text_width
 from undertow.report.formatting import plain
 from undertow.report.style import COLOURS, TEXT_SIZE, Drawing, current_width, lettering
@@ -60,13 +59,11 @@ class GraphShape:
     """A causal graph to draw.
 
     Attributes:
-        nodes: their names.
         arrows: (cause, effect); no cycles.
         shared: pairs with a latent common cause.
         selection: nodes that are conditioned on: boxes.
         latent: nodes that nobody recorded: broken lines.
         features, label: what a model is given, and what it predicts: shaded.
-        meanings: what nodes mean, in words.
         causal_arrows: arrows from the features to the label.
         opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from there to selection.
     """
@@ -89,7 +86,6 @@ class Layout:
     """Positions of nodes and arrows in inches; y points up and the lowest layer is at 0.
 
     Attributes:
-        centres: of the nodes.
         ways: of each arrow, from cause to effect, and of each shared pair, from one effect to the other.
         width_in, height_in: of all of it, nodes included; the left edge is at 0.
     """
@@ -101,29 +97,22 @@ class Layout:
 
 
 def draw_graph(shape: GraphShape, title: str) -> Drawing:
-    """Draw a graph.
+    """Draw a graph; the sheet is wider than others where the layers need more.
 
     Args:
         shape: the graph.
         title: of the figure, and its file's name.
-
-    Returns:
-        A drawing, wider than others where the layers need more.
-
-    Raises:
-        UndertowError: the graph has no node, an arrow leads to none, or arrows close a cycle.
     """
-    known = set(shape.nodes)
-    strange = {end for pair in (*shape.arrows, *shape.shared) for end in pair} - known
-    if not known or strange or not nx.is_directed_acyclic_graph(nx.DiGraph(shape.arrows)):
-        what = f"an arrow leads to {min(strange)!r}, which is no node" if strange else "its arrows close a cycle"
-        raise UndertowError(f"the graph cannot be drawn: {what if known else 'it has no nodes'}; fix the graph")
     with lettering("".join([title, *shape.nodes, *shape.meanings.values()])):
-        figure = _drawn(shape, title)
+        sheet = _draw_sheet(shape, title)
     said = " ".join(f"{look}: {words}." for there, look, words, _ in _marks(shape) if there)
-    return Drawing(
-        title, figure, f"{plain(title)}. Arrows lead from causes to effects. {said}".strip(), _describe(shape)
-    )
+    alt = ["A causal graph."]
+    for cause in dict.fromkeys(cause for cause, _ in shape.arrows):
+        alt.append(f"{cause} causes {_and([effect for one, effect in shape.arrows if one == cause])}.")
+    alt += [f"{one} and {other} have a latent common cause." for one, other in shape.shared]
+    alt += [f"Only those with {_and(shape.selection)} = 1 are in the data."] if shape.selection else []
+    caption = f"{plain(title)}. Arrows lead from causes to effects. {said}".strip()
+    return Drawing(title, sheet, caption, plain(" ".join(alt)))
 
 
 def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
@@ -269,7 +258,7 @@ def _way(chain: Sequence[Slot], places: Mapping[Slot, Point], ends: tuple[Point,
     return Path(points, codes)
 
 
-def _drawn(shape: GraphShape, title: str) -> Sheet:
+def _draw_sheet(shape: GraphShape, title: str) -> Sheet:
     name_in = 1.3 if current_width() > 5 else 0.65
     names = {node: fitted(node, name_in, TEXT_SIZE, "bold") for node in shape.nodes}
     widths = {node: max(text_width(name, TEXT_SIZE, "bold") + 0.16, NODE_IN) for node, name in names.items()}
@@ -334,16 +323,6 @@ def _marks(shape: GraphShape) -> list[tuple[Any, str, str, Any]]:
         (shape.selection, "Double box", "selection: only those with 1 are in the data", selection),
         (shape.latent, "Broken outline", "latent: nobody recorded it", outline),
     ]
-
-
-def _describe(shape: GraphShape) -> str:
-    said = ["A causal graph."]
-    for cause in dict.fromkeys(cause for cause, _ in shape.arrows):
-        said.append(f"{cause} causes {_and([effect for one, effect in shape.arrows if one == cause])}.")
-    said += [f"{one} and {other} have a latent common cause." for one, other in shape.shared]
-    if shape.selection:
-        said.append(f"Only those with {_and(shape.selection)} = 1 are in the data.")
-    return plain(" ".join(said))
 
 
 def _and(names: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, even_ticks, fitted, line_in, name_points, named, padded, text_width
 from undertow.report.formatting import number, plain, shortened, signed
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
@@ -80,21 +79,12 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
 
     Returns:
         A drawing; None where no aspect has a number.
-
-    Raises:
-        UndertowError: a model has two numbers of one measure.
     """
-    estimates: dict[tuple[str, str], Result] = {}
-    for result in results:
-        group = result.group
-        if result.measure not in _ASPECTS or group.get("occupation") != ALL or group.get("context") != context:
-            continue
-        key = group.get("model", ""), result.measure
-        if key in estimates:
-            raise UndertowError(
-                f"the figure of aspects cannot be drawn: model {key[0]!r} has two numbers of {key[1]!r}; give one for each context"
-            )
-        estimates[key] = result
+    estimates = {
+        (one.group.get("model", ""), one.measure): one
+        for one in results
+        if one.measure in _ASPECTS and one.group.get("occupation") == ALL and one.group.get("context") == context
+    }
     every = estimates.values()
     if not any(math.isfinite(result.value) for result in every):
         return None
@@ -257,21 +247,13 @@ def draw_ranking(
     Returns:
         A drawing; None where fewer than two occupations have a number. Without a second panel where fewer than two occupations
         have both.
-
-    Raises:
-        UndertowError: an occupation has two numbers.
     """
-    chosen: dict[str, Result] = {}
-    for result in results:
-        name = result.group.get("occupation", ALL)
-        of_it = result.group.get("model") == model and result.group.get("context") == context
-        if result.measure != RANKED or name == ALL or not of_it:
-            continue
-        if name in chosen:
-            raise UndertowError(
-                f"the ranking cannot be drawn: occupation {name!r} has two numbers of {RANKED!r}; give one for each model and context"
-            )
-        chosen[name] = result
+    chosen = {
+        one.group["occupation"]: one
+        for one in results
+        if one.measure == RANKED and one.group.get("occupation", ALL) != ALL
+        if (one.group.get("model"), one.group.get("context")) == (model, context)
+    }
     places = [
         _Place(name, one.value, one.low, one.high, one.q < ALPHA, float(female_percent.get(name, math.nan)))
         for name, one in chosen.items()

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, amount, even_ticks, fitted, padded
 from undertow.report.formatting import plain, shortened, significant
 from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 8
 NO_GROUP = "all"
-_COLUMNS = ("step", "measure", "group", "value", "low", "high", "unit", "null_value")
 _ONE_IN, _MIN_IN, _ALL_IN = 3.2, 1.25, 7.0
 _FACTOR = 100
 """Steps that span this factor, most of them early, are drawn by factors of ten."""
@@ -56,12 +54,6 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
         points: a row for each step, measure and group, with `step`, `measure`, `group`, `value`, `low`, `high`, `unit`
             and `null_value` (what no bias would give; NaN where nothing is neutral).
         title: broken into lines where it is too long.
-
-    Returns:
-        A figure as high as its panels need.
-
-    Raises:
-        UndertowError: a column is missing, there is no row, or a group has two values of a measure at one step.
     """
     measures = _measures(points)
     drawn, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
@@ -118,18 +110,6 @@ def _describe(group: str, course: _Trajectory) -> str:
 
 
 def _measures(points: pd.DataFrame) -> list[_Measure]:
-    missing = [name for name in _COLUMNS if name not in points.columns]
-    if missing:
-        raise UndertowError(f"the trajectory cannot be drawn: its table lacks the column {missing[0]!r}")
-    if points.empty:
-        raise UndertowError("the trajectory cannot be drawn: no checkpoint has a value, so audit at least one")
-    twice = points.duplicated(["step", "measure", "group"])
-    if twice.any():
-        step, measure, group = points.loc[twice, ["step", "measure", "group"]].iloc[0]
-        raise UndertowError(
-            f"the trajectory cannot be drawn: {group!r} has two values of {measure!r} at step {step}: "
-            "choose the rows of one model, challenge and prompt before drawing them"
-        )
     trajectories = []
     for title, rows in points.groupby("measure", sort=False):
         null_value = rows["null_value"].to_numpy(dtype=np.float64)

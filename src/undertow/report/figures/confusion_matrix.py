@@ -14,7 +14,6 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, fitted, line_in, named, text_width
 from undertow.report.formatting import number, plain
 from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, Drawing, current_width, lettering
@@ -40,21 +39,8 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
         gold_names: the right labels, from the top [gold].
         predicted_names: the labels given, from the left; may hold more than the right ones, as for no answer [predicted].
         title: of the figure, and its file's name.
-
-    Returns:
-        A drawing, wider than others where the labels given need more.
-
-    Raises:
-        UndertowError: the counts have another shape than the names, or are none.
     """
     table = np.asarray(counts, dtype=np.float64)
-    if table.shape != (len(gold_names), len(predicted_names)):
-        raise UndertowError(
-            f"the confusion of labels cannot be drawn: its counts have the shape {table.shape}, and its names "
-            f"{(len(gold_names), len(predicted_names))}; give one name for each row and each column"
-        )
-    if not table.size or not np.isfinite(table).all() or (table < 0).any():
-        raise UndertowError("the confusion of labels cannot be drawn: it needs a count, of 0 or more, in every cell")
     gold, predicted = [named(name) for name in gold_names], [named(name) for name in predicted_names]
     framed = " Framed: the right label was given." if set(gold) & set(predicted) else ""
     with lettering("".join([title, *gold, *predicted])):

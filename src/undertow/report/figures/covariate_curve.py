@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, apart, even_ticks, fitted, line_in, text_width
 from undertow.report.formatting import correlation, number, plain, slope
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering, style_of
@@ -78,19 +77,7 @@ class Means(NamedTuple):
 
 
 def means_of(observations: pd.DataFrame, groups: Sequence[str], lines: Iterable[FittedLine]) -> Means:
-    """The mean of each group at each value of W.
-
-    Raises:
-        UndertowError: a column is missing, there is no row, or the rows mix models, challenges, prompts or Ws.
-    """
-    missing = [name for name in ("w", "w_index", *groups) if name not in observations.columns]
-    if missing:
-        raise UndertowError(f"the figure cannot be drawn: its observations lack the column {missing[0]!r}")
-    if observations.empty or not groups:
-        raise UndertowError("the figure cannot be drawn: there are no observations, or no word groups, to draw")
-    for factor in ("model", "challenge", "prompt", "w_name"):
-        if factor in observations.columns and observations[factor].nunique(dropna=False) > 1:
-            raise UndertowError(f"one figure shows one {factor}: choose the rows of one before drawing them")
+    """The mean of each group at each value of W."""
     scale = "w_value" if "w_value" in observations else "w_index"
     by_value = observations.astype(dict.fromkeys(groups, np.float64)).groupby(scale, sort=True)
     percent = by_value[list(groups)].mean()
@@ -123,12 +110,6 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         x_label: what the values of W are called in the figure; their `w_name` if not given.
         measured: what the y axis shows.
         step: what a slope is per.
-
-    Returns:
-        A figure as high as its labels need.
-
-    Raises:
-        UndertowError: a column is missing, there is no row, or the rows mix models, challenges, prompts or Ws.
     """
     means = means_of(observations, groups, [replace(line, step=step) for line in lines])
     with lettering("".join([title, x_label, *groups, *means.labels, *observations.get("w_name", ())])):

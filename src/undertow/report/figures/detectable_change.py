@@ -26,7 +26,6 @@ class Curve:
     """Detectable changes along one W list.
 
     Attributes:
-        title: the list.
         changes: in percentage points, by numbers of sentences and of values; NaN where nothing is claimed.
         own: the numbers of the design as it stands.
     """

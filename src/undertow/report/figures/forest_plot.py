@@ -9,7 +9,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, even_ticks, fitted, mark, padded
 from undertow.report.formatting import number, plain, significant_decimals
 from undertow.report.style import COLOURS, GREY, INK, lettering
@@ -30,8 +29,6 @@ class DrawnDifference:
     """One row.
 
     Attributes:
-        label: what differs.
-        value: by how much.
         low, high: 95% interval; NaN where there is none.
         significant: whether it is claimed to be more than its margin.
         equivalent: whether the test shows that it is within its margin.
@@ -72,15 +69,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         title: broken into lines where it is too long.
         unit: of the values.
         n_all: how many there are, where these are some of them.
-
-    Returns:
-        A figure as high as its rows need.
-
-    Raises:
-        UndertowError: there is no row, or one has no value.
     """
-    if not rows or not all(math.isfinite(row.value) for row in rows):
-        raise UndertowError("the figure cannot be drawn: every row needs a difference, and there must be one at least")
     lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
     if any(row.margin for row in rows):
         lead += " The band behind a row is its margin, the smallest difference of interest."

@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from undertow.errors import UndertowError
 from undertow.report.figures.covariate_curve import FittedLine, Means, draw_means, means_of, top_percent, w_name_of
 from undertow.report.figures.sheet import NO_PROMPT, Sheet, even_ticks, fitted, line_in, named, say
 from undertow.report.formatting import number, plain
@@ -56,12 +55,6 @@ def model_grid(
         lines: the fitted lines by (model, prompt).
         title: broken into lines where it is too long.
         measured: what the y axes show.
-
-    Returns:
-        A figure that grows with its rows, and is wider beyond four prompts.
-
-    Raises:
-        UndertowError: there is nothing to draw, a column is missing, or the panels do not share one list of W values.
     """
     grid = _grid(panels, groups, lines)
     with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
@@ -125,22 +118,12 @@ def _describe_group(panel: Means, group: str) -> str:
 def _grid(
     tables: Mapping[PanelKey, pd.DataFrame], groups: Sequence[str], lines: Mapping[PanelKey, Sequence[FittedLine]]
 ) -> _Grid:
-    if not tables or not groups:
-        raise UndertowError("the grid cannot be drawn: there are no observations, or no word groups, to draw")
     panels = {key: means_of(table, groups, lines.get(key, ())) for key, table in tables.items()}
-    labels: dict[float, str] = {}
-    for panel in panels.values():
-        for place, label in zip(panel.at.tolist(), panel.labels, strict=True):
-            if labels.setdefault(place, label) != label:
-                raise UndertowError(
-                    f"one grid shows one list of W values, but value {place:g} is both {labels[place]!r} and {label!r}: "
-                    "choose the rows of one list before drawing them"
-                )
-    w_names = list(dict.fromkeys(map(w_name_of, tables.values())))
-    if len(w_names) > 1:
-        raise UndertowError("one grid shows one w_name: choose the rows of one before drawing them")
+    labels = {
+        place: label for panel in panels.values() for place, label in zip(panel.at.tolist(), panel.labels, strict=True)
+    }
     models, prompts = (list(dict.fromkeys(key[part] for key in panels)) for part in (0, 1))
-    return _Grid(panels, models, prompts, labels, w_names[0])
+    return _Grid(panels, models, prompts, labels, w_name_of(next(iter(tables.values()))))
 
 
 def _name_ends(lowest: Sequence[Axes], labels: Mapping[float, str], column_in: float) -> None:

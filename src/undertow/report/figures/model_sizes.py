@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.errors import UndertowError, counted
+from undertow.errors import counted
 from undertow.report.figures.sheet import (
     Handle,
     Sheet,
@@ -39,7 +39,6 @@ class ModelPoint:
     """One model in `slope_against_size`.
 
     Attributes:
-        name: of the model.
         parameters: how many it has; NaN where nobody said.
         objective: what it was trained to do; "" where nobody said.
         post_training: what was done to it afterwards, as its last stage; "" where none is known of.
@@ -104,15 +103,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         points: at least one model.
         title: broken into lines where it is too long.
         gap: whose slopes are compared, for example "female less male".
-
-    Returns:
-        A figure as high as names and key need.
-
-    Raises:
-        UndertowError: no model was given.
     """
-    if not points:
-        raise UndertowError("the figure cannot be drawn: there are no models to compare, so name at least one")
     drawn = [point for point in points if math.isfinite(point.gap)]
     prompts = sorted({point.n_prompts for point in drawn if point.n_prompts})
     over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import NUMBERS, Sheet, even_ticks, fitted, named, padded, write_above
 from undertow.report.formatting import correlation, plain
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_SIZE, TEXT_SIZE, Drawing, lettering
@@ -36,7 +35,6 @@ class Cloud:
         x, y: some of the people [person].
         r: of all of them; NaN where it is undefined.
         low, high: its 95% interval.
-        n: all of them.
     """
 
     x: Floats
@@ -58,8 +56,6 @@ class Panel:
     """One pair of variables.
 
     Attributes:
-        x_name, y_name: the variables.
-        everyone: before selection.
         selected: after it; None for a panel of everyone.
     """
 
@@ -81,14 +77,7 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
         title: of the figure.
         columns: what each column shows.
         rows: what each row shows, and its panels, one for each column.
-
-    Raises:
-        UndertowError: there is no panel, or a row has not one for each column.
     """
-    if not columns or not rows or any(len(panels) != len(columns) for _, panels in rows):
-        raise UndertowError(
-            "the simulation cannot be drawn: every row needs one panel for each column, and there must be some"
-        )
     names = [name for _, panels in rows for panel in panels for name in (panel.x_name, panel.y_name)]
     with lettering("".join([title, *columns, *(text for text, _ in rows), *names])):
         sheet = Sheet(title, _lead(rows))

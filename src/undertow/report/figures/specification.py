@@ -36,7 +36,6 @@ class Curve:
     """One ROC curve.
 
     Attributes:
-        name: of the score.
         false_positive, true_positive: the corners, from (0, 0) to (1, 1) [corner].
         area: under the curve, in 0 to 1.
         low, high: its 95% interval; NaN where there is none.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.errors import UndertowError
 from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, named, padded, write_above
 from undertow.report.formatting import number, plain, signed, spaced
 from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 MAX_PANELS = 6
 CLASSES = ("statement", "question", "completion", "null")
 """Classes of task descriptions in the order of the paper's tables, but for the last: a user's own come before it."""
-_POINTS = ("model", "shots", "description_class", "wording", "score", "level", "slot", "baseline")
-_EFFECTS = ("description_class", "slot", "level", "mean", "low", "high")
 _MIN_SPAN = 5.0
 """The x axis spans this much at the least, so that a hair's breadth does not look like a gulf."""
 _LANE_IN, _ROW_IN = 0.16, 0.17
@@ -70,11 +67,11 @@ def draw_sensitivity(
         unit: of the scores.
         about: what else the title says, for example the challenge set.
         baseline_title: what the dashed line is, for example "always the same label".
-
-    Raises:
-        UndertowError: a column is missing, no wording has a score, or one has two in the same panel.
     """
-    table = _checked_points(points)
+    texts = {
+        name: points[name].fillna("").astype(str) for name in ("model", "description_class", "wording", "slot", "level")
+    }
+    table = points.assign(**texts, **{name: points[name].astype(np.float64) for name in ("score", "baseline")})
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
     levels = [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
     looks = {level: style_of(place) for place, level in enumerate(levels)}
@@ -95,29 +92,6 @@ def draw_sensitivity(
             "Where the dots of two levels lie apart, a choice of words alone changes the score.",
             alt=_describe_panels(rows, unit),
         )
-
-
-def _checked_points(points: pd.DataFrame) -> pd.DataFrame:
-    _need(points, _POINTS)
-    twice = points.duplicated(["model", "shots", "description_class", "wording"])
-    if twice.any():
-        raise UndertowError(
-            f"the figure of wordings cannot be drawn: {points.loc[twice, 'wording'].iloc[0]!r} has two scores in one panel; "
-            "average over draws of examples, and choose one measure, before drawing them"
-        )
-    texts = {
-        name: points[name].fillna("").astype(str) for name in ("model", "description_class", "wording", "slot", "level")
-    }
-    table = points.assign(**texts, **{name: points[name].astype(np.float64) for name in ("score", "baseline")})
-    if not np.isfinite(table["score"]).any():
-        raise UndertowError("the figure of wordings cannot be drawn: no wording has a score, so score at least one")
-    return table
-
-
-def _need(table: pd.DataFrame, columns: Sequence[str]) -> None:
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        raise UndertowError(f"the figure of wordings cannot be drawn: its table lacks the column {missing[0]!r}")
 
 
 def _classes(table: pd.DataFrame) -> list[str]:
@@ -283,22 +257,8 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         measure_title: what the scores are.
         unit: of the scores.
         about: what else the title says, for example the challenge set.
-
-    Raises:
-        UndertowError: a column is missing, no level has a mean, or one has two.
     """
-    _need(effects, _EFFECTS)
     keys = [name for name in ("model", "shots") if name in effects.columns]
-    if not np.isfinite(effects["mean"].to_numpy(dtype=np.float64)).any():
-        raise UndertowError(
-            "the figure of slots cannot be drawn: no level has a mean score, so score at least one wording"
-        )
-    twice = effects.duplicated([*keys, "description_class", "slot", "level"])
-    if twice.any():
-        raise UndertowError(
-            f"the figure of slots cannot be drawn: the level {effects.loc[twice, 'level'].iloc[0]!r} has two means; "
-            "choose the rows of one measure before drawing them"
-        )
     for key, rows in effects.groupby(keys, sort=False) if keys else [((), effects)]:
         labels = [_shots(one) if name == "shots" else named(str(one)) for name, one in zip(keys, key, strict=True)]
         title = " · ".join(filter(None, [f"{plain(measure_title)} by slot", plain(about), *labels]))

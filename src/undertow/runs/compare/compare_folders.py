@@ -41,13 +41,7 @@ MAX_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
-    """Comparisons of runs, or of the models of a run.
-
-    Attributes:
-        comparisons: one per pair.
-        of: the runs.
-        options: the options of the comparison.
-    """
+    """Comparisons of runs, or of the models of a run."""
 
     comparisons: Sequence[Comparison]
     of: Runs
@@ -151,7 +145,6 @@ class Pair(NamedTuple):
     Attributes:
         at: indices of the baseline's run and of the candidate's.
         models: pairs of models, the baseline's first.
-        names: names of both sides.
     """
 
     at: tuple[int, int]
@@ -165,7 +158,6 @@ class Runs:
 
     Attributes:
         folders: paths that the user named, the baseline first.
-        records: their contents.
     """
 
     folders: Sequence[Path]
@@ -395,8 +387,8 @@ def _writable(text: str) -> str:
 
 
 def _page(compared: ComparedRuns) -> str:
-    from undertow.report.model import PageFigure
     from undertow.report.page import render_page
+    from undertow.report.page_data import PageFigure
     from undertow.report.style import svg_text
     from undertow.runs.folder.provenance import circumstances
 

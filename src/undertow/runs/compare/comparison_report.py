@@ -21,8 +21,8 @@ from undertow.report.formatting import (
     significant,
     significant_decimals,
 )
-from undertow.report.model import Page, PageFigure, ReportTable, ReportText
-from undertow.report.sentences import sentences
+from undertow.report.page_data import Page, PageFigure, ReportTable, ReportText
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
     EQUIVALENT,
@@ -226,7 +226,10 @@ def page_of(
         tables=[*([_pairs(comparisons)] if several else []), _compared(sides)],
         questions=text.questions,
         examples=text.examples,
-        identity={_place(at, several=several): _who(name, run) for at, (name, run) in enumerate(sides.items(), 1)},
+        identity={
+            f"run {at}" if several else ("baseline", "candidate")[at - 1]: _who(name, run)
+            for at, (name, run) in enumerate(sides.items(), 1)
+        },
         notes=[*notes_of(comparisons), *said.notes],
         command=command,
         python=python,
@@ -286,10 +289,6 @@ def _who(name: str, run: Record) -> str:
     model = str(run.manifest["model"])
     models = {model, *(str(part["name"]) for part in run.manifest.get("models", ()))}
     return name if name in models else f"{name}: a run of {model}"
-
-
-def _place(at: int, *, several: bool) -> str:
-    return f"run {at}" if several else ("baseline", "candidate")[at - 1]
 
 
 def notes_of(comparisons: Sequence[Comparison]) -> list[str]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from undertow import audits
-from undertow.audits.base import Audit, Observations
+from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
@@ -78,18 +79,13 @@ class Comparison:
 
     Attributes:
         baseline: name of the baseline run: its model, or more where both have the same model.
-        candidate: name of the other run.
         differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
             and Benjamini-Hochberg q over all tests of the same `statement`, over all comparisons of one report; `extras` has both values,
             `margin`, `inner_low` and `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
-        notes: exclusions and caveats.
-        audit: name of the audit.
         seed: of groups and of flipped signs.
-        n_items: items of both runs.
         n_answered: of these, items with an answer in both.
         n_alone: items of the baseline only, and of the candidate only.
         identical: whether all answers are the same, to nine digits.
-        runs: both records.
         shared: observations of both on their shared items; a row without an answer in one is missing in both.
     """
 
@@ -166,7 +162,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         baseline=called.baseline,
         candidate=called.candidate,
         differences=rows.all(chosen=bool(models)),
-        notes=[*_notes(paired, called), *_of_precision((baseline, candidate), called)],
+        notes=_notes(paired, called, (baseline, candidate)),
         audit=str(baseline.manifest["audit"]),
         seed=seed,
         n_items=paired.n_items,
@@ -192,7 +188,12 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     from undertow.metrics.multiple_testing import q_values
 
     every = [(of, one) for of in comparisons for one in of.differences]
-    families = [None if _is_by_prompt(one, of) else statement(one) for of, one in every]
+    families = [
+        None
+        if BY_PROMPT in one.note and any(other.measure.endswith(OVER_PROMPTS) for other in of.differences)
+        else statement(one)
+        for of, one in every
+    ]
     q = iter(q_values([one.p for _, one in every], families))
     return [replace(of, differences=[replace(one, q=next(q)) for one in of.differences]) for of in comparisons]
 
@@ -204,22 +205,16 @@ def statement(difference: Result) -> str:
     return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == EFFECT_OF_W else "all others"
 
 
-def _is_by_prompt(difference: Result, of: Comparison) -> bool:
-    return BY_PROMPT in difference.note and any(one.measure.endswith(OVER_PROMPTS) for one in of.differences)
-
-
 def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
     """Names by model, with the dtype if models are equal, else `baseline` and `candidate`."""
-    models = [str(record.manifest["model"]) for record in (baseline, candidate)]
+    models, dtypes = (
+        [str(record.manifest["model"]) for record in (baseline, candidate)],
+        [str(record.manifest.get("model_identity", {}).get("dtype", "")) for record in (baseline, candidate)],
+    )
     if models[0] != models[1]:
         return models[0], models[1]
-    identities: list[Mapping[str, Any]] = [
-        record.manifest.get("model_identity", {}) for record in (baseline, candidate)
-    ]
-    dtypes = [str(identity.get("dtype", "")) for identity in identities]
-    if dtypes[0] != dtypes[1]:
-        return f"{models[0]} ({dtypes[0]})", f"{models[1]} ({dtypes[1]})"
-    return f"{models[0]} (baseline)", f"{models[1]} (candidate)"
+    details = dtypes if dtypes[0] != dtypes[1] else ["baseline", "candidate"]
+    return f"{models[0]} ({details[0]})", f"{models[1]} ({details[1]})"
 
 
 # Measuring.
@@ -230,11 +225,8 @@ class _Measured:
     """Both runs, measured on the items that both answered.
 
     Attributes:
-        audit: the audit.
-        paired: the items.
         seed: of groups and of flipped signs.
         baseline, candidate: results by key.
-        keys: keys of either run, in order.
     """
 
     audit: Audit
@@ -262,21 +254,16 @@ class _Measured:
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
         """Values and numbers of items of both runs on a part of their rows, each [result]; NaN and 0 if missing."""
-        tables = (self.paired.baseline, self.paired.candidate)
-        sides = [
-            by_key(_shared_names(self._results(replace(observations, frame=frame)), self.paired, at))
-            for at, (observations, frame) in enumerate(zip(tables, frames, strict=True))
-        ]
+        sides: list[Mapping[Key, Result]] = []
+        for at, (observations, frame) in enumerate(
+            zip((self.paired.baseline, self.paired.candidate), frames, strict=True)
+        ):
+            results: list[Result] = []
+            if not frame.empty:
+                with suppress(UndertowError):  # too little is left to measure
+                    results = point_results(self.audit, replace(observations, frame=frame), self.seed)
+            sides.append(by_key(_shared_names(results, self.paired, at)))
         return self.as_arrays(sides)
-
-    def _results(self, observations: Observations) -> list[Result]:
-        """Results; [] if too little is left to measure."""
-        if observations.frame.empty:
-            return []
-        try:
-            return point_results(self.audit, observations, self.seed)
-        except UndertowError:
-            return []
 
     def as_arrays(self, sides: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
         """Values and numbers of items of both runs, each [result]."""
@@ -299,13 +286,12 @@ def _shared_names(results: Sequence[Result], paired: PairedRuns, at: int) -> lis
     if len(paired.models) > 1:
         return list(results)
     own = paired.models[0][at]
-    return [_without_model(result, own) for result in results]
-
-
-def _without_model(result: Result, own: str) -> Result:
-    if result.group.get("model") != own:
-        return result
-    return replace(result, group={name: level for name, level in result.group.items() if name != "model"})
+    return [
+        replace(one, group={name: level for name, level in one.group.items() if name != "model"})
+        if one.group.get("model") == own
+        else one
+        for one in results
+    ]
 
 
 def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
@@ -354,15 +340,13 @@ def _errors(
         [left(one) for one in groups],
         left(cells) if cells else None,
         seed=measured.seed,
-        margins=[_margin(measured, margins, key) + measured.open_by(key) for key in measured.keys],
+        margins=[
+            margins.margin(replace(one, unit=unit_of_difference(one.unit))) + measured.open_by(key)
+            for key in measured.keys
+            for one in [measured.baseline.get(key) or measured.candidate[key]]
+        ],
         sizes=np.nan_to_num(np.abs(whole[0]).max(axis=0)),
     )
-
-
-def _margin(measured: _Measured, margins: Margins, key: Key) -> float:
-    """The margin of a difference that the audit does not compute itself."""
-    one = measured.baseline.get(key) or measured.candidate[key]
-    return margins.margin(replace(one, unit=unit_of_difference(one.unit)))
 
 
 def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats], list[Floats]]) -> NDArray[np.bool_]:
@@ -401,8 +385,6 @@ class _Rows:
         errors: jackknife errors; None if all answers are equal.
         judged: differences that the audit computes itself.
         margins: smallest differences of interest.
-        runs: both records.
-        names: names of both.
     """
 
     measured: _Measured
@@ -415,21 +397,29 @@ class _Rows:
     def all(self, *, chosen: bool) -> list[Result]:
         """A difference for each result of either run; also for other models, unless the caller chose pairs of models."""
         paired = self.measured.paired
-        own = [by_key(_shared_names(self._recorded(at, chosen), paired, at)) for at in (0, 1)]
-        measured = [self._difference(at, key, own) for at, key in enumerate(self.measured.keys)]
-        seen = {*self.measured.keys, *self.judged}
-        added = [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
-        others = [key for key in dict.fromkeys([*own[0], *own[1]]) if key not in seen]
-        missing = [self._missing(key, own) for key in others if not _of_no_model(own, key)]
-        listed = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
-        return _with_notes_by_prompt(listed)
-
-    def _recorded(self, at: int, chosen: bool) -> list[Result]:
-        compared = {one[at] for one in self.measured.paired.models}
+        own = []
+        for at, run in enumerate(self.runs):
+            models = ("", "all", *(one[at] for one in paired.models))
+            recorded = [one for one in run.results if not chosen or one.group.get("model", "") in models]
+            own.append(by_key(_shared_names(recorded, paired, at)))
+        rows = [self._difference(at, key, own) for at, key in enumerate(self.measured.keys)]
+        rows += [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
+        rows += [
+            self._missing(key, own)
+            for key in dict.fromkeys([*own[0], *own[1]])
+            # A result that uses no model's answers, such as a baseline, does not differ.
+            if key not in {*self.measured.keys, *self.judged}
+            and not any(one[key].group.get("model") == "" for one in own if key in one)
+        ]
+        # Metrics that the audit replaces by one of the difference, and results by prompt where results over prompts decide.
+        replaced = {measure.replace("_of_difference", "") for measure, _ in self.judged if "_of_difference" in measure}
+        averaged = {_facet(one) for one in rows if one.measure.endswith(OVER_PROMPTS)}
         return [
-            result
-            for result in self.runs[at].results
-            if not chosen or result.group.get("model", "") in ("", "all", *compared)
+            replace(one, note=" ".join(filter(None, [one.note, BY_PROMPT])))
+            if not one.measure.endswith(OVER_PROMPTS) and _facet(one) in averaged
+            else one
+            for one in rows
+            if one.measure not in replaced
         ]
 
     def _difference(self, at: int, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
@@ -442,13 +432,15 @@ class _Rows:
             value = judged.value if math.isfinite(value) else value
         if abs(value) <= TIE_SHARE * max(map(abs, values)):
             value = 0.0
-        n = min(0 if result is None else result.n for result in sides)
+        n, n_shared = min(0 if result is None else result.n for result in sides), one.n + one.n_missing
+        recorded = [of[key] for of in own if key in of]
         result = Result(
             measure=one.measure,
             group=_displayed_group(one.group, self.measured.paired),
             value=value,
             n=n,
-            n_missing=max(0, (one.n + one.n_missing - n) + self._alone(key, one.n + one.n_missing, own)),
+            # And items of this result that only one run has.
+            n_missing=max(0, n_shared - n) + sum(max(0, of.n + of.n_missing - n_shared) for of in recorded),
             unit=unit_of_difference(one.unit),
             null_value=0.0,
             extras={"baseline": values[0], "candidate": values[1]},
@@ -456,7 +448,7 @@ class _Rows:
         if not math.isfinite(value):
             return replace(result, value=math.nan, note=self._why_not(sides))
         if judged is not None:
-            errors = self._own_errors(judged)
+            errors = _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
         else:
             errors = _Errors(note=UNJUDGED) if self.judged and PER in one.unit else self._clustered(at, result)
         margin = self.margins.margin(replace(result, extras=errors.detail))
@@ -472,14 +464,6 @@ class _Rows:
         """Number of shared clusters; for two clusterings, the smaller number."""
         counts = [len(set(labels)) for labels in _ways(self.measured.paired.baseline.frame)[0]]
         return min((count for count in counts if count > 1), default=1)
-
-    def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
-        """Number of items of a result that only one run has."""
-        numbers = [one[key].n + one[key].n_missing for one in own if key in one]
-        return sum(max(0, number - n_shared) for number in numbers)
-
-    def _own_errors(self, judged: Result) -> _Errors:
-        return _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
 
     def _clustered(self, at: int, result: Result) -> _Errors:
         """Errors from leaving out clusters."""
@@ -509,7 +493,7 @@ class _Rows:
         """A difference that the audit adds."""
         result = replace(judged, group=_displayed_group(judged.group, self.measured.paired))
         margin = self.margins.margin(result)
-        errors = self._own_errors(judged)
+        errors = _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
         if self.errors is None:
             result = replace(result, value=0.0 if result.value == 0 else math.nan)
             errors = _of_identical(result, errors, self._n_clusters)
@@ -551,7 +535,6 @@ class _Errors:
         low, high: 95% interval; NaN where there is none.
         p: of a difference no larger than the margin; NaN where it is not tested.
         detail: `inner_low`, `inner_high` and further numbers.
-        note: why there is no interval.
     """
 
     low: float = math.nan
@@ -590,25 +573,10 @@ def _widened(errors: _Errors, by: float) -> _Errors:
     )
 
 
-def _is_replaced(one: Result, judged: Mapping[Key, Result]) -> bool:
-    """Whether the audit replaces this metric by one with the suffix `_of_difference`."""
-    measure, ending = one.measure.removesuffix(OVER_PROMPTS), OVER_PROMPTS if one.measure.endswith(OVER_PROMPTS) else ""
-    return any(of == f"{measure}_of_difference{ending}" for of, _ in judged)
-
-
-def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
-    """Note on results by prompt that results over prompts decide, where there are such."""
-
-    def facet(one: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
-        return one.measure, tuple(sorted((name, level) for name, level in one.group.items() if name != "prompt"))
-
-    averaged = {facet(one) for one in differences if one.measure.endswith(OVER_PROMPTS)}
-    return [
-        replace(one, note=" ".join(filter(None, [one.note, BY_PROMPT])))
-        if (f"{one.measure}{OVER_PROMPTS}", facet(one)[1]) in averaged
-        else one
-        for one in differences
-    ]
+def _facet(one: Result) -> tuple[object, ...]:
+    """The metric and group of a result, whatever its prompt."""
+    levels = sorted((name, level) for name, level in one.group.items() if name != "prompt")
+    return (one.measure.removesuffix(OVER_PROMPTS), *levels)
 
 
 def _displayed_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
@@ -619,13 +587,8 @@ def _displayed_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, 
     return {name: one for name, one in group.items() if name != "model" or of_others}
 
 
-def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
-    """Whether a result uses no model's answers, such as a baseline without a model."""
-    return any(one[key].group.get("model") == "" for one in own if key in one)
-
-
-def _notes(paired: PairedRuns, names: Names) -> list[str]:
-    """Notes on what was compared, what was left out, and clusters that are grouped where there are many."""
+def _notes(paired: PairedRuns, names: Names, runs: tuple[Record, Record]) -> list[str]:
+    """Notes on what was compared and left out, on clusters that are grouped, on reduced precision and on other versions."""
     said = sentences("comparison")
     notes = [said.compared(paired.n_answered)]
     if paired.n_items > paired.n_answered:
@@ -634,18 +597,12 @@ def _notes(paired: PairedRuns, names: Names) -> list[str]:
     notes += [said.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
     ways, n_most = _ways(paired.baseline.frame)
     counts = [] if paired.identical else [len(set(labels)) for labels in ways]
-    return notes + [said.dealt(n, n_most) for n in counts if n > n_most]
-
-
-def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
-    """Caveats of runs in reduced precision, or from other versions."""
-    said = []
+    notes += [said.dealt(n, n_most) for n in counts if n > n_most]
     for run, name in zip(runs, names, strict=True):
-        block = run.manifest.get("precision", {})
-        said += [f"{name}: {sentence}" for sentence in block.get("sentences", ())]
+        notes += [f"{name}: {sentence}" for sentence in run.manifest.get("precision", {}).get("sentences", ())]
     versions = [str(run.manifest["versions"].get("undertow", "")) for run in runs]
     if versions[0] != versions[1]:
-        said.append(
+        notes.append(
             f"The runs were made by Undertow {versions[0]} and {versions[1]}; this version measured both again."
         )
-    return said
+    return notes

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.types import ALPHA, Result
 
@@ -111,8 +110,7 @@ class Margins:
         known = dict.fromkeys(measures)
         for name in self.of:
             if name not in known:
-                near = difflib.get_close_matches(name, list(known), n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(list(known)[:8]) or 'none'}"
+                hint = f"use {', '.join(list(known)[:8]) or 'none'}{closest(name, known)}"
                 raise UndertowError(f"margin of {name!r}: nothing of that name is compared; {hint}")
 
     def margin(self, result: Result) -> float:

@@ -79,7 +79,6 @@ class PairedRuns:
     Attributes:
         baseline, candidate: observations; a row without an answer in one is missing in both.
         models: pairs of models, by their names in the runs.
-        n_items: number of rows.
         n_answered: of these, rows with an answer in both.
         n_alone: rows of compared models in the baseline only, and in the candidate only.
         identical: whether all answers are the same, to nine digits.
@@ -205,10 +204,7 @@ class Check(NamedTuple):
     """A condition of a comparison.
 
     Attributes:
-        name: what it is about.
         breach: the facts that break it, for `reason` and `fix`; () if it holds.
-        reason: why the runs are not comparable.
-        fix: how to make them comparable.
     """
 
     name: str

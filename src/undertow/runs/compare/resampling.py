@@ -26,10 +26,8 @@ def point_results(audit: Audit, observations: Observations, seed: int) -> list[R
 
     An audit that ignores `undertow.stats.point_estimates` gives the same values, but takes longer.
     """
-    from undertow.stats.point_estimates import only_points, point_estimates
+    from undertow.stats.point_estimates import point_estimates
 
-    if only_points():
-        return list(audit.measure(observations, seed))
     with point_estimates():
         return list(audit.measure(observations, seed))
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.model import ReportTable
+from undertow.report.page_data import ReportTable
 from undertow.runs.dtype_check.stability import NOT_OF_GROUP, percent
 from undertow.runs.folder.storage import Record
 
 if TYPE_CHECKING:
-    from undertow.report.model import PagePrecision
+    from undertow.report.page_data import PagePrecision
 
 MAX_ROWS = 8
 COLUMNS = (
@@ -32,7 +32,7 @@ def precision_text(record: Record) -> PagePrecision | None:
     block = record.manifest.get("precision")
     if block is None:
         return None
-    from undertow.report.model import PagePrecision
+    from undertow.report.page_data import PagePrecision
 
     return PagePrecision(sentences=block["sentences"], could_change=block["could_change"], table=_table(record))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Audit, Observations
-from undertow.report.sentences import sentences
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.resampling import Key, key_of
 from undertow.runs.dtype_check.rescore_sample import Float32Check
 from undertow.runs.folder.storage import PRECISION_FLAG, PRECISION_NUMBERS

@@ -68,8 +68,6 @@ class RuleResult:
     """The outcome of one rule for one result, or for no result where none matches.
 
     Attributes:
-        rule: the rule.
-        outcome: one of `OUTCOMES`.
         sentence: the number and what the rule allows, or why it could not be judged.
         label: distinguishes the results of this rule; "" without a result.
         group: group of the result; {} without a result.
@@ -116,7 +114,6 @@ class RunReport:
 
     Attributes:
         folder: the run folder, as the user named it.
-        audit, model, run_key: from its manifest.
         judged: outcomes in the order of the rules and results.
         limitations: what the run states that it cannot detect, whatever the answers are.
     """
@@ -134,8 +131,6 @@ class GateReport:
     """The outcomes of all rules for all runs.
 
     Attributes:
-        rules: the rules.
-        runs: at least one.
         baseline: the baseline of changes; None if no rule needs one.
     """
 
@@ -214,26 +209,21 @@ def gate(
         if folders.count(folder) > 1:
             raise UndertowError(f"{folder}: is named twice; name each run once")
     base = Path(baseline) if baseline is not None else None
-    _check_baseline(read, base)
+    needing = [rule for rule in read.rules if rule.against == BASELINE]
+    required = [rule for rule in needing if not rule.optional]
+    if base is None and required:
+        raise UndertowError(
+            f"{read.where(required[0])}: judges the change against a baseline, and none is given; name a run folder with "
+            "--baseline, or make the rule optional"
+        )
+    if base is not None and not needing:
+        raise UndertowError(
+            f"{read.path}: no rule judges a change against the baseline {base}; leave --baseline out, or write "
+            f"against = {BASELINE!r} in a rule"
+        )
     before = (base, read_record(base)) if base is not None else None
     judged = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
     return GateReport(read, tuple(_with_unasked(read, judged)), base)
-
-
-def _check_baseline(rules: Rules, baseline: Path | None) -> None:
-    needing = [rule for rule in rules.rules if rule.against == BASELINE]
-    if baseline is None:
-        for rule in needing:
-            if not rule.optional:
-                raise UndertowError(
-                    f"{rules.where(rule)}: judges the change against a baseline, and none is given; name a run folder with "
-                    "--baseline, or make the rule optional"
-                )
-    elif not needing:
-        raise UndertowError(
-            f"{rules.path}: no rule judges a change against the baseline {baseline}; leave --baseline out, or write "
-            f"against = {BASELINE!r} in a rule"
-        )
 
 
 def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport]:
@@ -245,7 +235,7 @@ def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport
             said = f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {', '.join(audits)}"
             unasked.append(_nothing(rules, rule, said))
     first = runs[0]
-    together = sorted((*first.judged, *unasked), key=lambda one: one.rule.number)
+    together = sorted((*first.judged, *unasked), key=lambda one: rules.rules.index(one.rule))
     yield replace(first, judged=tuple(together))
     yield from runs[1:]
 
@@ -261,8 +251,6 @@ class Check:
 
     Attributes:
         result: the result; for a change, the difference.
-        group: its group, with the model.
-        null_value: its null value.
         n_clusters: number of clusters; NaN if unknown.
         start: its value in the baseline; NaN without a baseline.
         start_null_value: its null value there.
@@ -280,16 +268,12 @@ class Check:
     def number(self, of: str) -> float:
         """The number that a rule judges; NaN where it is missing."""
         result = self.result
-        if of in MAGNITUDES:
-            return self._magnitude(of)
         if of == MISSING_PERCENT:
             n_items = result.n + result.n_missing
             return 100 * result.n_missing / n_items if n_items else math.nan
-        return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
-
-    def _magnitude(self, of: str) -> float:
-        """Distance from the null value; for a change, the growth of that distance."""
-        result = self.result
+        if of not in MAGNITUDES:
+            return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
+        # Distance from the null value; for a change, the growth of that distance.
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
         far = [(self.start if self.since else 0.0) + end - self.null_value for end in ends]
         if not all(map(math.isfinite, far)):

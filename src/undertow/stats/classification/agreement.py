@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, check_finite, divide
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, divide
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.point_estimates import only_points
@@ -53,9 +53,8 @@ def mean_over_cells(
         where a bootstrap has no width, since that says little about others.
 
     Raises:
-        ValueError: values are infinite or beyond their bounds.
+        ValueError: values are beyond their bounds.
     """
-    check_finite("values", values, allow_nan=True)
     numbers = np.asarray(values, dtype=np.float64)
     has_number = ~np.isnan(numbers).all(axis=1)
     codes = _cluster_codes(clusters, len(numbers))[has_number]
@@ -132,11 +131,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
 
     Returns:
         The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. A cell without any number is left out.
-
-    Raises:
-        ValueError: statistics are infinite.
     """
-    check_finite("statistics", statistics, allow_nan=True)
     counts = np.asarray(statistics, dtype=np.float64)
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
     has_number = seen.any(axis=1)
@@ -164,11 +159,7 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
 
     Returns:
         BLEU in percent [...].
-
-    Raises:
-        ValueError: a total is infinite.
     """
-    check_finite("totals", totals, allow_nan=True)
     sums = np.asarray(totals, dtype=np.float64)
     answer_length, reference_length = sums[..., 0], sums[..., 1]
     matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]

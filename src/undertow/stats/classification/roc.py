@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from undertow.stats.arrays import Bools, Codes, Floats, as_floats, check_finite, divide
+from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.point_estimates import only_points
@@ -32,11 +32,7 @@ CHUNK_CELLS = 1_000_000
 
 
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Chance that a positive scores above a negative, ties counting half; NaN if there are none of either.
-
-    Raises:
-        ValueError: a score is not finite.
-    """
+    """Chance that a positive scores above a negative, ties counting half; NaN if there are none of either."""
     values, marks = _check_scores(scores, positive)
     n_positive, n_negative = int(marks.sum()), int((~marks).sum())
     if not n_positive or not n_negative:
@@ -127,9 +123,6 @@ def auroc_p_value(
     tests for non-i.i.d. hypotheses and the generalized Behrens-Fisher problem"); with fewer the rank sum is taken as it is, and p
     speaks of these clusters alone. Where no cluster holds both kinds, whole clusters are shuffled, since their members are not
     independent. The observed order is counted in, so that p is never 0. NaN within `point_estimates`.
-
-    Raises:
-        ValueError: a score is not finite.
     """
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all() or only_points():
@@ -156,9 +149,6 @@ def fitted_auroc_p_value(
         cluster: [observation].
         n_permutations: of the marks.
         rng: of the permutations.
-
-    Raises:
-        ValueError: as `undertow.stats.regression.logistic.held_out_draws`.
     """
     x, marks = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool)
     if not marks.any() or marks.all() or only_points():
@@ -228,11 +218,7 @@ def _rank_statistic(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats
 
 
 def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:
-    """The threshold of highest balanced accuracy, midway between two scores, the lowest of equals; NaN if undefined.
-
-    Raises:
-        ValueError: a score is not finite.
-    """
+    """The threshold of highest balanced accuracy, midway between two scores, the lowest of equals; NaN if undefined."""
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
         return math.nan
@@ -250,9 +236,6 @@ def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -
     """Calls by a threshold that was chosen without the cluster it is applied to: (says positive, threshold).
 
     Both are [observation]; a threshold that could not be chosen is NaN, and says negative.
-
-    Raises:
-        ValueError: a score is not finite.
     """
     values, marks = _check_scores(scores, positive)
     of = np.asarray(cluster)
@@ -277,9 +260,6 @@ def held_out_balanced_draws(
         cluster: number of each observation's cluster, 0 to n - 1 [observation].
         weights: how often each cluster was drawn [draw, cluster].
         fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
-
-    Raises:
-        ValueError: a score is not finite.
     """
     values, marks = _check_scores(scores, positive)
     of, drawn = np.asarray(cluster, dtype=np.int64), np.asarray(weights, dtype=np.float64)
@@ -335,5 +315,7 @@ def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
 
 
 def _check_scores(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
-    check_finite("scores", scores)
-    return np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
+    values = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("scores must be finite")
+    return values, np.asarray(positive, dtype=bool)

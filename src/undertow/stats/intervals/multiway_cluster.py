@@ -20,7 +20,6 @@ from undertow.stats.arrays import (
     Estimate,
     Floats,
     as_floats,
-    check_finite,
     divide,
     is_constant,
     t_p_value,
@@ -91,7 +90,7 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
         `MIN_CLUSTERS` clusters.
 
     Raises:
-        ValueError: a number is infinite, d is negative, or a rate's y is not in 0 to d.
+        ValueError: d is negative, or a rate's y is not in 0 to d.
     """
     numerator, denominator = _numerator(y, d, bounded=bounded), as_floats(d)
     counts = ~np.isnan(numerator) & (denominator > 0)
@@ -396,7 +395,6 @@ def _n_clusters(codes: Codes) -> int:
 
 def _numerator(y: ArrayLike, d: ArrayLike, *, bounded: bool) -> Floats:
     """The numerator of each item [item]: NaN where the item is missing, and 0 where it does not count."""
-    check_finite("numbers", y, d, allow_nan=True)
     numerator, denominator = as_floats(y), as_floats(d)
     if (denominator < 0).any():
         raise ValueError("no denominator may be negative")

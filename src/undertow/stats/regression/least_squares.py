@@ -20,7 +20,6 @@ class Line:
     """A fitted line with its classical intervals, all at `level`.
 
     Attributes:
-        n: points behind the line.
         level: confidence level of every interval, in 0 to 1.
         slope, intercept: least squares estimates; NaN where x is constant.
         r: Pearson correlation; NaN where x or y is constant.

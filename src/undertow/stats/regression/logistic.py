@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.arrays import ROUNDING_SHARE, Bools, Codes, Floats, as_floats, check_finite
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Codes, Floats, as_floats
 
 PENALTY = 1.0
 """Weight of the squared coefficients of standardised features beside the summed log loss; one is scikit-learn's default."""
@@ -60,9 +60,8 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
     """The fit to features [observation, feature], either kind weighing one half, by Newton's method.
 
     Raises:
-        ValueError: a number is not finite, or there are none of either kind.
+        ValueError: there are none of either kind.
     """
-    check_finite("features", features)
     x, y = as_floats(features), np.asarray(positive, dtype=bool)
     if not y.any() or y.all():
         raise ValueError("a fit needs both kinds")
@@ -84,12 +83,7 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
 
 
 def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLike, penalty: float = PENALTY) -> Floats:
-    """Log-odds of each observation by the fit to all other clusters [observation]; NaN where these are of one kind.
-
-    Raises:
-        ValueError: as `fit_logistic`.
-    """
-    check_finite("features", features)
+    """Log-odds of each observation by the fit to all other clusters [observation]; NaN where these are of one kind."""
     x, y, of = as_floats(features), np.asarray(positive, dtype=bool), np.asarray(cluster)
     odds = np.full(len(y), math.nan)
     for left_out in np.unique(of):
@@ -117,11 +111,7 @@ def held_out_draws(
         cluster: number of each observation's cluster, 0 to n - 1 [observation].
         weights: how often each cluster was drawn [draw, cluster]; once if not given.
         fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
-
-    Raises:
-        ValueError: a feature is not finite.
     """
-    check_finite("features", features)
     x, marks, of = as_floats(features), np.atleast_2d(np.asarray(positive, dtype=bool)), np.asarray(cluster, np.int64)
     n_clusters = int(of.max(initial=-1)) + 1 if weights is None else np.shape(weights)[-1]
     drawn = np.ones((1, n_clusters)) if weights is None else np.asarray(weights, dtype=np.float64)

@@ -21,8 +21,6 @@ class Polynomial:
     """A fitted polynomial with its classical band at `level`.
 
     Attributes:
-        degree: of the polynomial.
-        n: points behind it.
         r_squared: share of the spread of y that lies on the curve; NaN where y is constant, or there is no curve.
         residual_sd: residual standard error, in units of y; NaN where the curve goes through every point.
         level: confidence level of the band, in 0 to 1.

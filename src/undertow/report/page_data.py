@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from undertow.report.formatting import NOTES
 from undertow.types import Finding, Result
+
+if TYPE_CHECKING:
+    from undertow.causal.assumptions import Assumption
 
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
@@ -19,8 +23,6 @@ class ReportTable:
     """A table for the page, beside those of the measures: a paper's layout, or examples.
 
     Attributes:
-        title: of the table.
-        columns: heads.
         rows: cells, as text [row][column].
         about: what to keep in mind while reading it; "" for nothing.
         warning: what a reader must know before opening it, which folds the table away; "" for nothing.
@@ -47,10 +49,7 @@ class ChecklistTest:
     """One test of a checklist.
 
     Attributes:
-        name: a few words.
         about: what must hold, in a sentence.
-        n: cases that it was tried in.
-        failed: those in which it did not hold.
         examples: some of the failures, each a text of its own; lines are kept.
 
     Raises:
@@ -73,9 +72,6 @@ class Checklist:
     """A checklist for the page: capabilities by types of test (Ribeiro et al. 2020, "Beyond Accuracy").
 
     Attributes:
-        title: of the matrix.
-        rows: capabilities.
-        columns: types of test.
         cells: the tests of each capability and type; a pair that is not here has none.
         about: what to keep in mind while reading it; "" for nothing.
 
@@ -100,10 +96,7 @@ class ReportText:
     """Text of a report beside findings, figures and tables.
 
     Attributes:
-        title: of the page.
         lead: one sentence: what this audit looks for.
-        questions: sentences that say what was asked.
-        examples: a few of the texts.
         notes: what the numbers rest on and do not show.
         glossary: meanings of its own group keys and further numbers, by name.
         null_prefix: what stands before a measure's neutral value.
@@ -129,9 +122,7 @@ class PageFigure:
     """A figure as the page holds it.
 
     Attributes:
-        name: what it is called.
         svg: an SVG document, which the page shows as an image, so that nothing in it can run.
-        caption: what to see in it.
         alt: what it shows, for those who cannot see it.
     """
 
@@ -148,41 +139,21 @@ class PageFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class PageAssumption:
-    """An assumption of the findings.
-
-    Attributes:
-        claim: what has to be so.
-        holds: whether the graph grants it; None where it is not for a graph to say.
-        said: the same in words.
-        reason: the path or the arrows that it comes of.
-    """
-
-    claim: str
-    holds: bool | None
-    said: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PageAssumptions:
     """What the findings of an audit rest on under the causal graph that it names.
 
     Attributes:
-        kind: what kind of findings they are.
-        graph: the graph's text.
         about: sentences that say which graph it is and what its nodes are.
         summary: how many assumptions there are, and how many of them are granted.
         assumptions: what all findings rest on that are of this kind.
         caveat: what such a finding carries where an assumption is not granted; "" where all are.
-        figure: the graph, drawn.
     """
 
     kind: str
     graph: str
     about: Sequence[str]
     summary: str
-    assumptions: Sequence[PageAssumption]
+    assumptions: Sequence[Assumption]
     caveat: str = ""
     figure: PageFigure | None = None
 
@@ -207,19 +178,14 @@ class Page:
     """Content of a report; all of it is plain text, never markup.
 
     Attributes:
-        title: the name of the audit.
         lead: one sentence that says what was done and what came of it.
         findings: in any order; the page tells the strongest first, and what was not found after what was.
         results: the numbers, one table for each measure.
-        figures: in the order to be shown.
         matrices: checklists, after the figures.
         tables: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
-        questions: sentences that say what was asked.
-        examples: some of the sentences that were asked.
         identity: the identity of the model, row by row.
         notes: what the numbers rest on and what they do not show.
         command: the shell command that repeats the audit.
-        python: the same in Python.
         provenance: versions, hashes, seed, timing, machine, row by row.
         null_prefix: what stands before a measure's neutral value.
         causal_assumptions: what the findings rest on, for an audit that names a graph; None for others.
