@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from undertow._files import decode_text, first_line, parse_toml, read_file
-from undertow.errors import UndertowError, closest
+from undertow._schemas import Schema, check
+from undertow.errors import UndertowError
 
 SCHEMA = 1
 MAX_BYTES = 2**20
@@ -51,11 +51,10 @@ _Text = Annotated[str, Field(min_length=1)]
 _Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Rule(BaseModel):
+class Rule(Schema):
     """A condition on every result that it matches.
 
     Attributes:
-        number: its position in the file, from 1.
         name: its unique name.
         measure: measure of the results that it matches.
         where: levels that a result's group must have, any one of those listed for each key.
@@ -67,14 +66,12 @@ class Rule(BaseModel):
         optional: whether it may match no result.
         allow_missing: whether a missing number passes.
         why: purpose of the rule, shown when it fails.
+        number: its position in the file, from 1.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    number: int
     name: _Name
     measure: _Text
-    where: dict[str, Annotated[tuple[str, ...], BeforeValidator(_levels)]] = {}
+    where: dict[str, Annotated[tuple[str, ...], BeforeValidator(_levels)]] = Field(default_factory=dict)
     of: _Text = VALUE
     at_most: _Threshold = math.inf
     at_least: _Threshold = -math.inf
@@ -83,6 +80,7 @@ class Rule(BaseModel):
     optional: bool = False
     allow_missing: bool = False
     why: str = ""
+    number: int = Field(0, exclude=True)
 
     def accepts(self, number: float) -> bool:
         """Whether a number passes; the thresholds pass, NaN does not."""
@@ -118,14 +116,12 @@ class Rule(BaseModel):
         return self
 
 
-class _File(BaseModel):
+class _File(Schema):
     """A file of rules, whose rules are checked one by one."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     version: int = Field(default=SCHEMA, alias="schema", ge=1)
     description: str = ""
-    rule: list[dict[str, Any]] = []
+    rule: list[dict[str, Any]] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ def read_rules(path: Path) -> Rules:
         table = parse_toml(decode_text(content, path))
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
-    file = _checked(_File, table, str(path))
+    file = check(_File, table, str(path))
     if file.version > SCHEMA:
         raise UndertowError(f"{path}: was written for a newer Undertow (schema {file.version}); update to use it")
     if not file.rule:
@@ -169,30 +165,8 @@ def read_rules(path: Path) -> Rules:
     for number, row in enumerate(file.rule, 1):
         named = f" ({row['name']!r})" if isinstance(row.get("name"), str) and row["name"] else ""
         where = f"{path}, rule {number}{named}"
-        if "number" in row:
-            raise UndertowError(f"{where}: 'number' is not known; leave it out")
-        rule = _checked(Rule, row | {"number": number}, where)
+        rule = check(Rule, row, where).model_copy(update={"number": number})
         if rule.name in rules:
             raise UndertowError(f"{where}: has the name of rule {rules[rule.name].number}; give each its own")
         rules[rule.name] = rule
     return Rules(path, tuple(rules.values()), file.description, hashlib.sha256(content).hexdigest())
-
-
-_Schema = TypeVar("_Schema", bound=BaseModel)
-
-
-def _checked(schema: type[_Schema], table: Mapping[str, Any], where: str) -> _Schema:
-    """The table as this schema; the first wrong key is refused by name."""
-    try:
-        return schema.model_validate(table)
-    except ValidationError as error:
-        first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    key, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if first["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in schema.model_fields.items() if name != "number"]
-        problem = f"{key!r} is not known{closest(key, known)}; use {', '.join(known)}"
-    elif first["type"] == "missing":
-        problem = f"{key} is missing; add it"
-    else:
-        problem = f"{key} is {reprlib.repr(first['input'])}; it {said}" if key else said
-    raise UndertowError(f"{where}: {problem}")
