@@ -44,7 +44,7 @@ from undertow.data.documents.document_set import (
     read_rows,
     seen_in_training,
 )
-from undertow.data.fetch import DownloadError, download
+from undertow.data.fetch import DownloadError, download, keep
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
@@ -65,6 +65,8 @@ FULL_COLUMNS = (
 )  # fmt: skip
 """The columns that are read, of 23."""
 SPLIT_COLUMNS = ("id", "text", "labels")
+ENTRY, MIN_SHARED = "info_id", 0.9
+"""The full file's column with the id of the split files, and the least share of these that it holds."""
 MAX_TRAINING_WORDS = 150
 """Bauer et al., section 4.1, filter iv."""
 
@@ -140,12 +142,8 @@ def published() -> DocumentSet:
                     f"{NAME}: {FULL} from {SOURCE_URL} is not the one that was first fetched here (its SHA-256 is not that in {record});"
                     f" nothing was kept: delete that file to trust the new one, or {_BY_HAND}"
                 )
-            folder.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_bytes(content)
-            part.replace(path)
             known = _sha256(content)
-            record.write_text(f"{known}  {FULL}\n", encoding="utf-8")
+            keep(folder, {FULL: content, RECORD: f"{known}  {FULL}\n".encode()})
     except OSError as error:
         raise UndertowError(
             f"{folder}: {NAME} cannot be kept there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
@@ -185,7 +183,21 @@ def _fetched() -> bytes:
         raise UndertowError(
             f"{NAME}: {changed} from {SOURCE_URL} is not that of version 1.1 (its SHA-256 differs); {again}"
         )
+    entries, of_splits = _column(files[FULL], ENTRY), {one for name in SPLITS for one in _column(files[name], "id")}
+    if entries and len(entries & of_splits) < MIN_SHARED * len(of_splits):
+        raise UndertowError(
+            f"{NAME}: {FULL} from {SOURCE_URL} holds {len(entries & of_splits):,} of the {len(of_splits):,} entries of its split files,"
+            f" so it is another file; {again}"
+        )
     return files[FULL]
+
+
+def _column(content: bytes, name: str) -> set[str]:
+    """Distinct cells of a column of a published file; none where it has no such column."""
+    rows = [line.split("\t") for line in content.decode("utf-8", "replace").split("\n")]
+    names = [_bare(cell.strip()) for cell in rows[0]]
+    at = names.index(name) if name in names else len(names)
+    return {_bare(cells[at].strip()) for cells in rows[1:] if at < len(cells)}
 
 
 def _sha256(content: bytes) -> str:

@@ -10,11 +10,10 @@ import csv
 import hashlib
 import io
 import re
-import tempfile
 from pathlib import Path
 
 from undertow._folders import data_folder
-from undertow.data.fetch import DownloadError, download
+from undertow.data.fetch import DownloadError, download, keep
 from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
 from undertow.data.text_files import read_text
 from undertow.errors import UndertowError
@@ -80,11 +79,7 @@ def _fetch(name: str, folder: Path) -> None:
         raise UndertowError(
             f"winogender: what {url} gave is not the published file (its SHA-256 differs); nothing was kept: try again, or {by_hand}"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as aside:
-        part = Path(aside) / name
-        part.write_bytes(content)
-        part.replace(folder / name)
+    keep(folder, {name: content})
 
 
 def _is_published(path: Path, name: str) -> bool:
