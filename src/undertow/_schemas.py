@@ -7,11 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from undertow.errors import UndertowError, closest
 
 MAX_CHARS = 60
 """Length of a quoted value."""
+REQUIREMENTS: Mapping[str, str] = {
+    "string_type": "be text", "string_too_short": "not be empty", "string_too_long": "have at most {max_length} characters",
+    "int_type": "be a whole number", "int_parsing": "be a whole number", "int_from_float": "be a whole number",
+    "int_parsing_size": "be a smaller number", "float_type": "be a number", "float_parsing": "be a number",
+    "finite_number": "be a finite number", "bool_type": "be true or false", "bool_parsing": "be true or false",
+    "literal_error": "be {expected}", "list_type": "be a list", "tuple_type": "be a list", "dict_type": "be a table",
+    "model_type": "be a table", "model_attributes_type": "be a table", "dataclass_type": "be a table", "none_required": "be null",
+    "too_short": "have {min_length} or more", "too_long": "have {max_length} or fewer", "greater_than": "be more than {gt:g}",
+    "greater_than_equal": "be {ge:g} or more", "less_than": "be less than {lt:g}", "less_than_equal": "be {le:g} or less",
+    "extra_forbidden": "not be there",
+}  # fmt: skip
+"""What a value must do, by pydantic's type of error."""
 T = TypeVar("T")
 
 
@@ -23,10 +36,10 @@ class Schema(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, given: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items() if not field.exclude]
         for key in given if isinstance(given, Mapping) else ():
-            if key not in cls.model_fields:
-                known = ", ".join(cls.model_fields)
-                raise ValueError(f"unknown key {key!r}{closest(str(key), cls.model_fields)}; use {known}")
+            if key not in known:
+                raise ValueError(f"unknown key {key!r}{closest(str(key), known)}; use {', '.join(known)}")
         return given
 
 
@@ -72,13 +85,17 @@ def first_problem(error: ValidationError, above: str = "", *, is_json: bool = Fa
     place = above + (".".join(map(str, first["loc"])) if is_json else _place(first["loc"]))
     if first["type"] == "missing":
         return f"it has no {place}"
+    if first["type"] == "json_invalid":
+        return "it is no JSON"
     if first["type"] == "value_error":
         return f"{place}: {first['ctx']['error']}" if place else str(first["ctx"]["error"])
-    if first["type"] == "too_short":
-        reason = f"must have {first['ctx']['min_length']} or more"
-    else:
-        reason = "should be a table" if first["type"] == "model_type" else first["msg"].removeprefix("Input ")
-    return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {reason}"
+    return f"{place or 'it'} holds {repr(first['input'])[:MAX_CHARS]}, and {requirement(first)}"
+
+
+def requirement(first: ErrorDetails) -> str:
+    """What a value must do: `must be a whole number`."""
+    words = REQUIREMENTS.get(first["type"], "have another form")
+    return f"must {words.format(**first.get('ctx', {}))}"
 
 
 def _place(parts: Sequence[int | str]) -> str:

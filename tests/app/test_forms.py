@@ -247,7 +247,7 @@ def test_without_a_drift_none_is_claimed() -> None:
     assert reply.sentence == "From Chad to Laos, the answer does not move at all."
     behind = form(sentence="In DATE she lived.", values=places)
     reply = answer_drift(read_form(behind, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from noise")
+    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer stands out from the noise")
     few = answer_drift(
         read_form(form(sentence="In DATE she lived.", values="Chad, Iran, Mali"), ALLOWED, DRIFT),
         resolve(ModelRequest("toy")),

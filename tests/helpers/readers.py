@@ -36,7 +36,7 @@ from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.integrations import column_mapping, lm_eval_logs
 from undertow.models.base import ModelRequest
-from undertow.models.loading.resolve_weights import check_head, resolve_gguf, resolve_weights
+from undertow.models.loading.resolve_weights import read_gguf, resolve_gguf, resolve_weights
 from undertow.runs.folder.storage import read_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines
@@ -297,8 +297,8 @@ def readers(run: Path, log: Mapping[str, bytes]) -> dict[str, Reader]:
         "sentences to judge": Reader("own.jsonl", [TO_JUDGE.encode()], read_lines, "jsonl"),
         "graph": Reader("own.dag", [GRAPH.encode()], lambda path: load_graph(str(path)), "words"),
         "equations": Reader("own.scm", [EQUATIONS.encode()], read_equations, "words", {}, 2),
-        "GGUF": Reader("own.gguf", gguf_heads(), lambda path: check_head(resolve_gguf(path)), "bytes"),
-        "model's configuration": Reader("config.json", [CONFIG], read_config, "json", {"w.safetensors": b"x"}),
+        "GGUF": Reader("own.gguf", gguf_heads(), lambda path: read_gguf(resolve_gguf(path)), "bytes"),
+        "model's configuration": Reader("config.json", [CONFIG], read_config, "json", {"w.safetensors": struct.pack("<Q", 2) + b"{}"}),
         "log": of_log(samples, "jsonl"),
         "results of a log": of_log(results, "json"),
     }  # fmt: skip

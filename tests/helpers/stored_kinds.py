@@ -27,7 +27,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
 from undertow.lab.experiment_plan import Plan, Subject
-from undertow.lab.lab_folder import write_json
+from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.training.checkpoint_folder import CheckpointFolder
 from undertow.lab.training.finetune import RECORD
 from undertow.lab.training.training_config import MASKED
@@ -288,7 +288,7 @@ SUBJECTS = (Subject(MASKED, 0.65, 7, people=15_000), Subject(MASKED, 0.0, 8, peo
 def lab(folder: Path) -> None:
     """Two models as their records tell of them, without their networks, which nothing reads here."""
     (folder / "models").mkdir()
-    write_json(folder / PLAN, Plan, SUBJECTS)
+    write_lab_json(folder / PLAN, Plan, SUBJECTS)
     for subject in SUBJECTS:
         learned = {"date": 0.2, "place": 0.1}
         attempt = Attempt(steps=subject.config.max_steps, loss_nats=0.4, learned=learned, seconds=3.0, failure="")
@@ -302,7 +302,7 @@ def lab(folder: Path) -> None:
             (attempt,),
             recipe_digest(subject),
         )
-        write_json(folder / "models" / f"{subject.name}.planted.json", BuiltModel, built)
+        write_lab_json(folder / "models" / f"{subject.name}.planted.json", BuiltModel, built)
 
 
 def read_lab(folder: Path, choice: random.Random) -> object:

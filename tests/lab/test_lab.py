@@ -32,7 +32,7 @@ from undertow.lab import experiment_plan as planning
 from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, read_plan, train_model
 from undertow.lab.experiment_plan import Plan, Subject, joined, planted_world
 from undertow.lab.finetune_study import over_seeds
-from undertow.lab.lab_folder import write_json
+from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people, realised_slopes, write_about
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
@@ -51,7 +51,7 @@ def verified_lab(shared_base: Path) -> Path:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(planning.STEPS, MASKED, 500)
             patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-            write_json(folder / "plan.json", Plan, (SUBJECT,))
+            write_lab_json(folder / "plan.json", Plan, (SUBJECT,))
             train_model((str(folder), SUBJECT))
             verify(folder, jobs=1)
 
@@ -310,7 +310,7 @@ def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one(tm
     names = [subject.name for subject in full]
     assert len(names) == len(set(names))
     assert set(small) < set(full)
-    write_json(tmp_path / "plan.json", Plan, full)
+    write_lab_json(tmp_path / "plan.json", Plan, full)
     assert read_plan(tmp_path) == full
     assert len({subject.own_seed for subject in full}) == len(full)
     unbiased = [subject for subject in full if not subject.strength and subject.trades == "unordered"]

@@ -488,7 +488,7 @@ def test_slots_that_always_change_together_are_told_as_a_set() -> None:
     assert both.group["levels"] == "toxicity + previous text less bias + text"
     assert both.value == pytest.approx(-40, abs=12)
     assert both.p < 0.001
-    assert "cannot be told apart" in both.note
+    assert "cannot be separated" in both.note
     assert found["verb"].note == ""
     told = [one for one in results(aliased(), DESIGN, 0) if one.measure == "slot_effect"]
     assert [one.group["slot"] for one in told if one.q < 0.05] == ["target + text"]

@@ -29,6 +29,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from undertow._files import path_exists, read_file
+from undertow._schemas import first_problem
 from undertow.app.access_control import ANNOTATE, POLICY
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import read_record
@@ -72,7 +73,7 @@ class Rephrasing:
 
 def _known(category: str) -> str:
     if category not in CATEGORIES:
-        raise ValueError("unknown category")
+        raise ValueError(f"{category!r} is no category; use {', '.join(CATEGORIES)}")
     return category
 
 
@@ -111,9 +112,8 @@ def read_annotations(folder: Path) -> pd.DataFrame:
         try:
             rows += [_Line.model_validate_json(line).model_dump()] if line.strip() else []
         except ValidationError as error:
-            wrong = error.errors()[0]
-            where = f"{path}, line {number}: {'.'.join(map(str, wrong['loc']))}"
-            raise UndertowError(f"{where.strip(': ')}: {wrong['msg']}; correct or delete the line") from error
+            problem = first_problem(error, is_json=True)
+            raise UndertowError(f"{path}, line {number}: {problem}; correct or delete the line") from error
     table = pd.DataFrame(rows, columns=list(_Line.model_fields), dtype=str)
     return table.drop_duplicates(["annotator", "item"], keep="last", ignore_index=True)
 

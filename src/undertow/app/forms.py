@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
 from undertow import audits, data, models
+from undertow._schemas import requirement
 from undertow.app.sentence_parser import BLANK_TEXT, Pattern, read_sentence, read_values
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
@@ -152,7 +153,7 @@ class Form(BaseModel):
         except ValidationError as error:
             wrong = error.errors()[0]
             name = str(wrong["loc"][0])
-            raise UndertowError(f"The {cls.model_fields[name].title or name}: {wrong['msg']}.") from error
+            raise UndertowError(f"The {cls.model_fields[name].title or name} {requirement(wrong)}.") from error
 
 
 @dataclass(frozen=True, slots=True)

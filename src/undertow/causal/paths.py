@@ -6,6 +6,7 @@ other node on it is one of them. A shared cause, `Z <-> Y`, is a latent node wit
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -18,6 +19,8 @@ MAX_PATHS = 1000
 
 Paths are examples, then: whether nodes are connected is never read off them, but asked by d-separation.
 """
+MAX_STEPS = 100 * MAX_PATHS
+"""Beginnings of paths that are looked at for open ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +64,44 @@ class PathStatus:
 
 def paths_between(net: Any, one: str, other: str) -> tuple[Path, ...]:
     """The paths between two nodes, the shortest first, `MAX_PATHS` at most."""
-    return tuple(path_of(net, nodes) for nodes in _shortest(net, one, other))
+    skeleton = net.to_undirected()
+    if not nx.has_path(skeleton, one, other):
+        return ()
+    return tuple(path_of(net, nodes) for nodes in islice(nx.shortest_simple_paths(skeleton, one, other), MAX_PATHS))
 
 
 def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterator[tuple[Path, Sequence[Any]]]:
-    """Open paths between two nodes, each with its nodes in the network, the shortest first.
+    """Open paths between two nodes, each with its nodes in the network, the shortest first, `MAX_PATHS` at most.
 
-    They are looked for among the `MAX_PATHS` shortest of the nodes from which arrows lead to an end or to what is given; no other
-    node is on an open path.
+    A path is extended by steps that keep it open, and from which the other end can be reached so, so that no number of closed paths
+    stands before an open one.
     """
-    for nodes in _shortest(net, one, other, set(net) - with_ancestors(net, {one, other, *given})):
-        path = path_of(net, nodes)
-        if status_of_path(net, path, set(given)).is_open:
-            yield path, nodes
+    skeleton, opened = net.to_undirected(), with_ancestors(net, given)
 
+    def is_open(before: Any, node: Any, after: Any) -> bool:
+        return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
 
-def _shortest(net: Any, one: str, other: str, without: Collection[Any] = ()) -> Iterator[Sequence[Any]]:
-    skeleton = net.to_undirected()
-    skeleton.remove_nodes_from(without)
-    if nx.has_path(skeleton, one, other):
-        yield from islice(nx.shortest_simple_paths(skeleton, one, other), MAX_PATHS)
+    leading, found = {(node, other) for node in skeleton[other]}, deque((node, other) for node in skeleton[other])
+    while found:
+        node, after = found.popleft()
+        for step in ((before, node) for before in skeleton[node] if before != after and is_open(before, node, after)):
+            if step not in leading and node != one:
+                leading.add(step)
+                found.append(step)
+    begun, n_found = deque([(one,)]), 0
+    for _ in range(MAX_STEPS):
+        if not begun or n_found == MAX_PATHS:
+            return
+        nodes = begun.popleft()
+        if nodes[-1] == other:
+            n_found += 1
+            yield path_of(net, nodes), nodes
+            continue
+        begun.extend(
+            (*nodes, after)
+            for after in skeleton[nodes[-1]]
+            if (nodes[-1], after) in leading and after not in nodes and (len(nodes) < 2 or is_open(*nodes[-2:], after))
+        )
 
 
 def path_of(net: Any, nodes: Sequence[Any]) -> Path:

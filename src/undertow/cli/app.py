@@ -62,14 +62,14 @@ def app(  # noqa: PLR0913 - an option each
             "this one"
         )
 
-    def opened(address: str) -> None:
+    def announce(address: str) -> None:
         echo(f"Open {address} (Ctrl-C ends it)")
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
-    served.serve(allowed_models, runs, host, port, opened)
+    served.serve(allowed_models, runs, host, port, announce)
 
 
 def _names(given: str) -> list[str]:

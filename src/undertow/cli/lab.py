@@ -83,7 +83,7 @@ def _names(given: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in given.split(",") if name.strip())
 
 
-def _made(kind: type[Any], options: Mapping[str, Any], *given: Any) -> Any:
+def _settings_from(kind: type[Any], options: Mapping[str, Any], *given: Any) -> Any:
     """Settings from those options that are theirs."""
     own = {one.name for one in dataclasses.fields(kind)}
     return kind(*given, **{name: value for name, value in options.items() if name in own})
@@ -251,8 +251,8 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     """
     from undertow.lab.training import finetune_data
 
-    config = _made(FinetuneConfig, options, finetune_data.labels_of(words))
-    wanted = _made(FinetuneOptions, options)
+    config = _settings_from(FinetuneConfig, options, finetune_data.labels_of(words))
+    wanted = _settings_from(FinetuneOptions, options)
     with stoppable("the last checkpoint is kept"), _bar(as_json) as progress:
         made = finetune_data.finetune(
             base, data, out, config, wanted=wanted, words=words, progress=progress, revision=revision
@@ -260,7 +260,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     if as_json:
         print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
-    _say(made)
+    _print_model(made)
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def _bar(as_json: bool) -> Iterator[Progress]:
         yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
 
 
-def _say(made: FinetunedModel) -> None:
+def _print_model(made: FinetunedModel) -> None:
     record = made.record
     data, places = record["data"], record["data"]["n_places"]
     total = sum(places.values())

@@ -8,9 +8,11 @@ from __future__ import annotations
 import http.client
 import ssl
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from http.client import HTTPMessage
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +26,7 @@ SILENT_S = 30.0
 WHOLE_S = 900.0
 """Seconds until a download must be complete."""
 CHUNK_BYTES = 2**16
+TOO_LATE = "it was not done within {:g} s"
 
 
 class DownloadError(Exception):
@@ -31,24 +34,44 @@ class DownloadError(Exception):
 
 
 def download(url: str, max_bytes: int) -> bytes:
-    """Download a file; returns `max_bytes` + 1 bytes of a longer one."""
-    # Some sites refuse the default user agents of Python.
-    request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
-    content, end = bytearray(), time.monotonic() + WHOLE_S
+    """Download a file; returns `max_bytes` + 1 bytes of a longer one.
+
+    Raises:
+        DownloadError: the download is not complete.
+    """
+    done: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(_download(url, max_bytes, time.monotonic() + WHOLE_S))
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            done.set_exception(error)
+
+    # A thread, since the limit covers the connection too, whose parts have limits of their own only.
+    threading.Thread(target=work, daemon=True).start()
     try:
-        with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-            while len(content) <= max_bytes and (chunk := answer.read1(CHUNK_BYTES)):
-                content += chunk
-                if time.monotonic() > end:
-                    raise DownloadError(f"it was not done within {WHOLE_S:g} s")
-            # When read in chunks, http.client does not report a truncated body.
-            if len(content) <= max_bytes and answer.length:
-                raise DownloadError("it was cut short")
+        return done.result(WHOLE_S)
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"status {error.code}") from error
+    except TimeoutError as error:
+        raise DownloadError(_reason(error) if done.done() else TOO_LATE.format(WHOLE_S)) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DownloadError(_reason(error)) from error
+
+
+def _download(url: str, max_bytes: int, end: float) -> bytes:
+    # Some sites refuse the default user agents of Python.
+    request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
+    content = bytearray()
+    with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
+        while len(content) <= max_bytes and (chunk := answer.read1(CHUNK_BYTES)):
+            content += chunk
+            if time.monotonic() > end:
+                raise DownloadError(TOO_LATE.format(WHOLE_S))
+        # When read in chunks, http.client does not report a truncated body.
+        if len(content) <= max_bytes and answer.length:
+            raise DownloadError("it was cut short")
     return bytes(content[: max_bytes + 1])
 
 

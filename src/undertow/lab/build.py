@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BeforeValidator
 from undertow._files import is_plain_file
 from undertow.errors import UndertowError
 from undertow.lab.experiment_plan import Plan, Subject, joined, planted_world
-from undertow.lab.lab_folder import lab_lock, read_json, write_json
+from undertow.lab.lab_folder import lab_lock, read_lab_json, write_lab_json
 from undertow.lab.planted_corpus import (
     Access,
     PlantedTruth,
@@ -171,7 +171,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     folder.mkdir(parents=True, exist_ok=True)
     with lab_lock(folder):
         earlier = read_plan(folder) if (folder / PLAN).is_file() else ()
-        write_json(folder / PLAN, Plan, joined(plan, earlier))
+        write_lab_json(folder / PLAN, Plan, joined(plan, earlier))
         left = [(str(folder), subject) for subject in plan if not _is_settled(folder, subject)]
         units = sum(subject.config.max_steps for _, subject in left)
         side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
@@ -220,7 +220,7 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
             _draft(folder, built, config.max_steps), _training_examples(subject, sentences), unseen, config
         )
         built = replace(built, attempts=(*built.attempts, attempt))
-        write_json(_place(folder, subject), BuiltModel, built)
+        write_lab_json(_place(folder, subject), BuiltModel, built)
     return built
 
 
@@ -325,7 +325,7 @@ def read_plan(folder: Path) -> Plan:
     """
     if not is_plain_file(folder / PLAN):
         raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
-    plan: Plan = read_json(folder / PLAN, Plan, "remove it and build the lab again, models that are there are kept")
+    plan: Plan = read_lab_json(folder / PLAN, Plan, "remove it and build the lab again, models that are there are kept")
     return plan
 
 
@@ -358,7 +358,7 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     place = _place(folder, subject)
     if not is_plain_file(place):
         return None
-    built: BuiltModel = read_json(place, BuiltModel, "remove it and build the lab again")
+    built: BuiltModel = read_lab_json(place, BuiltModel, "remove it and build the lab again")
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
     return built if built.mark == recipe_digest(subject) else None

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from undertow._files import read_file
 from undertow._folders import lock_folder
+from undertow._schemas import first_problem
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
@@ -40,12 +41,12 @@ def write_text(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def write_json(path: Path, kind: Any, value: Any) -> None:
+def write_lab_json(path: Path, kind: Any, value: Any) -> None:
     """Write a value of a type, with null for a number that is missing."""
     write_text(path, TypeAdapter(kind).dump_json(value, indent=1).decode())
 
 
-def read_json(path: Path, kind: Any, fix: str) -> Any:
+def read_lab_json(path: Path, kind: Any, fix: str) -> Any:
     """A value of a type from its file.
 
     Args:
@@ -59,6 +60,4 @@ def read_json(path: Path, kind: Any, fix: str) -> Any:
     try:
         return TypeAdapter(kind).validate_json(read_file(path, MAX_BYTES, "a file of the lab"), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UndertowError(f"{path}: is corrupt ({where}{': ' if where else ''}{first['msg']}); {fix}") from error
+        raise UndertowError(f"{path}: is corrupt ({first_problem(error, is_json=True)}); {fix}") from error

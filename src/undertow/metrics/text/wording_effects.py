@@ -3,7 +3,7 @@
 An effect is the score with one word in a slot less that with another, the other slots held equal: the difference of the two levels
 in an additive least squares fit to the wordings that were asked, document by document, which in a full factorial is the difference
 of their means. Its p-value flips the signs of the documents' differences. Slots whose words never change alone are aliased: what they
-do cannot be told apart, and is told of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
+do cannot be separated, and is reported of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
 "Lexical Variation Analysis".
 """
 
@@ -43,7 +43,7 @@ Setting = tuple[str, ...]
 NO_SHOTS = "none"
 """The sampling of prompts without examples."""
 TOGETHER = " + "
-"""Between the names, and the words, of slots that are told together."""
+"""Between the names, and the words, of slots that are reported together."""
 NO_WIDTH = 1e-9
 
 
@@ -79,14 +79,14 @@ class Factor:
 
     @property
     def note(self) -> str:
-        """What to keep in mind of slots that are told together; "" of a single one."""
+        """What to keep in mind of slots that are reported together; "" of a single one."""
         if len(self.slots) == 1:
             return ""
         names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
         n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
         if n_levels == {len(set(self.levels))}:
-            return f"the words of the slots {names} always change together here: their effects cannot be told apart"
-        return f"too few wordings were asked to tell the effects of the slots {names} apart"
+            return f"the words of the slots {names} always change together here: their effects cannot be separated"
+        return f"too few wordings were asked to separate the effects of the slots {names}"
 
 
 def slot_levels(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:

@@ -55,9 +55,9 @@ from undertow.models.base import (
 from undertow.models.generation.constrained_decoder import ConstrainedDecoder
 from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.generation.prompt_encoder import PromptEncoder
-from undertow.models.loading.library_contexts import cached_gguf, loading_errors
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.resolve_weights import WeightFiles, check_head, resolve_weights
+from undertow.models.loading.resolve_weights import WeightFiles, read_gguf, resolve_weights
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -110,8 +110,9 @@ def model_handle(request: ModelRequest, weights: WeightFiles) -> ModelHandle:
 
 
 def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> CausalModel:
-    check_head(weights)
-    with loading_errors(identity.name), cached_gguf(weights.options):
+    if weights.gguf is not None:
+        read_gguf(weights)  # before torch is imported
+    with loading_errors(identity.name):
         from transformers import AutoModelForCausalLM
 
         tokenizer = load_tokenizer(identity.name, weights)

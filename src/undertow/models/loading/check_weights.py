@@ -6,76 +6,37 @@ A loader that fills missing weights with random numbers would give numbers that 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
-from undertow.models.loading.resolve_weights import WeightFiles
+from undertow.models.loading.check_folder import index_files, read_tensor_table, some, tokens_error
+from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
 """Prefixes of torch.compile, DistributedDataParallel and Lightning Fabric in names of weights."""
-LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
-"""Configuration entries that count layers; a layer has at least one weight."""
 HEADS = r"lm_head\."
 """Prefix of the head's weights in a network whose body has no prefix."""
-FLOATS = ("F64", "F32", "F16", "BF16")
-"""Data types of unquantized weights."""
-MAX_CONFIG_BYTES = 16 * 2**20
-N_NAMED = 3
 
 
-def check_config(name: str, weights: WeightFiles) -> None:
-    """Refuse an impossible configuration before a network is built.
+def check_quantization(name: str, weights: WeightFiles) -> None:
+    """Refuse weights that are packed in a way that transformers does not read.
 
     Raises:
-        UndertowError: there are more layers than weights, weights are packed in an unknown way, or lie in another folder.
+        UndertowError: names the method.
     """
-    from safetensors import safe_open
-    from transformers import PreTrainedConfig
+    quantization = weights.config.get("quantization_config")
+    if quantization is None:
+        return
     from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 
-    if "gguf_file" in weights.options:
-        return
-    folder = Path(weights.location)
-    config, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
-    quantization = config.get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-    if quantization is not None and str(method) not in AUTO_QUANTIZER_MAPPING:
+    if str(method) not in AUTO_QUANTIZER_MAPPING:
         raise UndertowError(
             f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
             "whose weights are as they were trained"
         )
-    weights_file = config.get("transformers_weights")
-    if weights_file is not None and Path(str(weights_file)).name != weights_file:
-        raise UndertowError(
-            f"{name}: config.json names weights outside its folder ({weights_file!r}); save the model again"
-        )
-    if not folder.is_dir():
-        return
-    for index in sorted(folder.glob("*.safetensors.index*.json")):
-        _index_files(index)
-    n_weights = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            keys = list(file.keys())
-            kinds = {
-                key: file.get_slice(key).get_dtype() for key in keys if quantization is None and key.endswith(".weight")
-            }
-        n_weights += len(keys)
-        packed_keys = [key for key, dtype in kinds.items() if dtype not in FLOATS]
-        if packed_keys:
-            raise UndertowError(
-                f"{name}: {len(packed_keys)} of its weights are packed as {kinds[packed_keys[0]]} ({_some(packed_keys)}), and "
-                "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
-            )
-    for key, number in _config_numbers(config):
-        if LAYERS.fullmatch(key) and number > n_weights:
-            raise UndertowError(
-                f"{name}: config.json says {key} {number:,}, and its files hold {n_weights:,} weights; put config.json right, or "
-                "fetch the model again"
-            )
 
 
 def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -137,7 +98,7 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
     if unread:
         raise UndertowError(
             f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
-            f"({_some(unread)}), so they are of another network; correct config.json, or fetch the model again"
+            f"({some(unread)}), so they are of another network; correct config.json, or fetch the model again"
         )
 
 
@@ -147,7 +108,7 @@ def _missing_weights(  # noqa: PLR0913, PLR0917 - everything that the cause depe
     """The error for missing weights, with the likely cause."""
     n_weights = len(network.state_dict())
     are = "is" if len(missing) == 1 else "are"
-    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({_some(missing)})"
+    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({some(missing)})"
     unlisted = _unlisted_file(Path(weights.location))
     head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
     if any("lora_" in key for key in unexpected):
@@ -183,12 +144,12 @@ def _unread_weights(network: Any, unexpected: Sequence[str]) -> list[str]:
 
 def _unread_gguf_tensors(network: Any, weights: WeightFiles) -> list[str]:
     """Weights of a GGUF file that transformers ignores: unknown names or layers, and biases of a network without biases."""
-    if "gguf_file" not in weights.options:
+    if weights.gguf is None:
         return []
     import gguf
 
-    reader = gguf.GGUFReader(str(Path(weights.location) / weights.options["gguf_file"]))
-    architecture = reader.fields["general.architecture"].contents()
+    header = read_gguf(weights)
+    architecture = header.entries["general.architecture"]
     kinds = {architecture_name: kind for kind, architecture_name in gguf.MODEL_ARCH_NAMES.items()}
     if architecture not in kinds:
         return []
@@ -201,13 +162,12 @@ def _unread_gguf_tensors(network: Any, weights: WeightFiles) -> list[str]:
         layer = re.match(r"blk\.(\d+)\.", key)
         return stem in known and ending in endings and (layer is None or int(layer[1]) < n_layers)
 
-    return sorted(one.name for one in reader.tensors if not is_read(one.name))
+    return sorted(one.name for one in header.tensors if not is_read(one.name))
 
 
 def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
     """The error for a weight whose shape differs from the configuration."""
     import torch
-    from safetensors import safe_open
     from transformers import AutoConfig
 
     fix = "correct config.json, or download the model again"
@@ -215,11 +175,10 @@ def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
         network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     for path in sorted(Path(weights.location).glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 - no mapping
-                shape = tuple(file.get_slice(key).get_shape())
-                if wanted.get(key, shape) != shape:
-                    return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
+        for key, entry in read_tensor_table(path).items():
+            shape = tuple(entry.get("shape", ()))
+            if wanted.get(key, shape) != shape:
+                return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
     return f"{name}: its weights have other shapes than config.json says; {fix}"
 
 
@@ -231,12 +190,8 @@ def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) ->
     n_embeddings = int(network.get_input_embeddings().weight.shape[0])
     unused = set(tokenizer.get_added_vocab()) if from_gguf else set()
     used = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
-    token, number = max(used.items(), key=lambda one: one[1])
-    if number >= n_embeddings:
-        raise UndertowError(
-            f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_embeddings:,} tokens; "
-            "resize its embedding (resize_token_embeddings), train it, and save both again"
-        )
+    if max(used.values()) >= n_embeddings:
+        raise UndertowError(tokens_error(name, used, n_embeddings))
 
 
 def check_finite(name: str, network: Any) -> None:
@@ -250,41 +205,10 @@ def check_finite(name: str, network: Any) -> None:
             raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
 
 
-def _index_files(index: Path) -> Collection[str]:
-    """The files that an index of weights lists.
-
-    Raises:
-        UndertowError: the index is corrupt, or names a file outside its folder.
-    """
-    try:
-        names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
-        strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
-    if strange:
-        raise UndertowError(
-            f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"
-        )
-    return names
-
-
 def _unlisted_file(folder: Path) -> str:
     """A weight file that the folder's index does not list; "" if there is none."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return ""
-    listed = set(_index_files(index))
+    listed = set(index_files(index))
     return next((path.name for path in sorted(folder.glob("*.safetensors")) if path.name not in listed), "")
-
-
-def _config_numbers(config: Any) -> Iterator[tuple[str, float]]:
-    """Numbers of a configuration with their names, those of its parts too."""
-    for key, value in config.items() if isinstance(config, dict) else ():
-        if isinstance(value, dict):
-            yield from _config_numbers(value)
-        elif isinstance(value, (int, float)):
-            yield key, value
-
-
-def _some(keys: Sequence[str]) -> str:
-    return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")

@@ -1,119 +1,188 @@
-"""Check the header of a GGUF file: everything that it declares must fit into the file.
+"""Read the header of a GGUF file, once: everything that it declares must fit into the file.
 
     "GGUF"  version  tensors  entries
     entries x   (name, type, value)            a value may be an array, and an array of arrays
     tensors x   (name, dimensions, type, offset)
+    data        at the next multiple of general.alignment
 
-Libraries trust the header: for a declared array of 2**60 numbers they allocate 2**60. Of the entries only the number of layers is
-read. The format is that of ggml-org/ggml, docs/gguf.md.
+Libraries trust the header: for a declared array of 2**60 numbers they allocate 2**60. The format is that of ggml-org/ggml,
+docs/gguf.md.
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Mapping
-from typing import IO
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 VERSIONS = (2, 3)
-SIZES: Mapping[int, int] = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of a number, by type."""
-WHOLE: Mapping[int, str] = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
-"""Struct formats of the integer types."""
-LAYERS = b".block_count"
+FORMATS: Mapping[int, str] = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+"""Struct formats of numbers, by type."""
 TEXT, ARRAY = 8, 9
+COUNT = struct.Struct("<Q")
+LAYERS = ".block_count"
 MAX_DIMENSIONS = 8
 MAX_DEPTH = 4
+MAX_KEPT = 4096
+"""Longest array that `GgufHeader.summary` keeps: one number for each layer, not for each token."""
 MIN_ENTRY_BYTES, MIN_TENSOR_BYTES = 13, 24
 """Size of an entry with an empty name, and of a tensor without dimensions."""
+DEFAULT_ALIGNMENT = 32
 
 
-def check_header(file: IO[bytes], size_bytes: int) -> None:
-    """Check the header.
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """Where a tensor lies.
 
-    Args:
-        file: open at its first byte.
-        size_bytes: size of the file.
+    Attributes:
+        name: as llama.cpp calls it, `blk.0.attn_q.weight`.
+        shape: rows first, as torch counts.
+        kind: number of its data type.
+        offset: from the beginning of the file, in bytes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The header of a file.
+
+    Attributes:
+        entries: values by name, `tokenizer.ggml.tokens` for example.
+        tensors: in the file's order.
+        summary: a file of the same entries without long arrays, and of the same names of tensors without data.
+    """
+
+    entries: Mapping[str, Any]
+    tensors: tuple[GgufTensor, ...]
+    summary: bytes
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read a header.
 
     Raises:
         ValueError: names content that does not fit into the file, or has an unknown type.
+        OSError: the file cannot be read.
     """
-    _Head(file, size_bytes).walk()
+    with path.open("rb") as file:
+        if path.stat().st_size < 4:
+            raise ValueError("it is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _Cursor(content).header()
 
 
-class _Head:
-    def __init__(self, file: IO[bytes], size_bytes: int) -> None:
-        self._file, self._left = file, size_bytes
+class _Cursor:
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content, self._at, self._size = content, 4, len(content)
 
-    def walk(self) -> None:
-        self._take(4, "its first bytes")
-        version = self._whole("<I", "its version")
+    def header(self) -> GgufHeader:
+        (version,) = self._numbers("I", 1, "its version")
         if version not in VERSIONS:
             raise ValueError(f"its version is {version}, and {' and '.join(map(str, VERSIONS))} are read")
-        n_tensors, n_entries = self._whole("<Q", "the number of tensors"), self._whole("<Q", "the number of entries")
+        n_tensors, n_entries = self._numbers("Q", 2, "the number of tensors and entries")
         self._need(
             n_tensors * MIN_TENSOR_BYTES + n_entries * MIN_ENTRY_BYTES,
             f"{n_tensors} tensors and {n_entries} entries",
         )
+        entries, kept = self._entries(n_entries)
+        n_layers = max((n for name, n in entries.items() if name.endswith(LAYERS) and isinstance(n, int)), default=0)
+        if n_layers > n_tensors:  # transformers would build a network of that size
+            raise ValueError(f"it declares {n_layers:,} layers but holds {n_tensors:,} tensors")
+        tensors = [self._tensor(number) for number in range(1, n_tensors + 1)]
+        alignment = entries.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError("its alignment is no number of bytes")
+        start = -(-self._at // alignment) * alignment
+        return GgufHeader(
+            entries,
+            tuple(GgufTensor(name, shape, kind, start + offset) for name, shape, kind, offset in tensors),
+            _summary(version, kept, [name for name, *_ in tensors]),
+        )
+
+    def _entries(self, n_entries: int) -> tuple[dict[str, Any], list[bytes]]:
+        """Values by name, and the bytes of each entry without a long array."""
+        entries: dict[str, Any] = {}
+        kept = []
         for number in range(1, n_entries + 1):
-            name, kind = self._text(f"the name of entry {number}"), self._whole("<I", f"the type of entry {number}")
-            if name.endswith(LAYERS) and kind in WHOLE:
-                n_layers = self._whole(WHOLE[kind], f"entry {number}")
-                if n_layers > n_tensors:  # transformers would build a network of that size
-                    raise ValueError(f"it declares {n_layers:,} layers but holds {n_tensors:,} tensors")
-            else:
-                self._skip_value(kind, f"entry {number}", 0)
-        for number in range(1, n_tensors + 1):
-            self._skip_text(f"the name of tensor {number}")
-            n_dimensions = self._whole("<I", f"the dimensions of tensor {number}")
-            if n_dimensions > MAX_DIMENSIONS:
-                raise ValueError(f"tensor {number} has {n_dimensions} dimensions")
-            self._take(8 * n_dimensions + 4, f"the dimensions of tensor {number}")
-            offset = self._whole("<Q", f"the place of tensor {number}")
-            self._need(offset, f"tensor {number} at {offset}")
+            start, what = self._at, f"entry {number}"
+            name = self._text(f"the name of {what}")
+            if name in entries:
+                raise ValueError(f"it holds {name} twice")
+            (kind,) = self._numbers("I", 1, f"the type of {what}")
+            entries[name] = self._value(kind, what, 0)
+            long = isinstance(entries[name], (list, tuple)) and len(entries[name]) > MAX_KEPT
+            if not long and name != "general.alignment":
+                kept.append(self._content[start : self._at])
+        return entries, kept
 
-    def _skip_value(self, kind: int, what: str, depth: int) -> None:
-        if kind in SIZES:
-            self._take(SIZES[kind], what)
-        elif kind == TEXT:
-            self._skip_text(what)
-        elif kind == ARRAY and depth < MAX_DEPTH:
-            inner, n = self._whole("<I", f"the type of {what}"), self._whole("<Q", f"the length of {what}")
-            if inner in SIZES:
-                self._take(SIZES[inner] * n, f"{n} numbers of {what}")
-                return
-            self._need(8 * n, f"{n} values of {what}")
-            for _ in range(n):
-                self._skip_value(inner, what, depth + 1)
-        else:
+    def _tensor(self, number: int) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._text(f"the name of tensor {number}")
+        (n_dimensions,) = self._numbers("I", 1, f"the dimensions of tensor {number}")
+        if n_dimensions > MAX_DIMENSIONS:
+            raise ValueError(f"tensor {number} has {n_dimensions} dimensions")
+        shape = self._numbers("Q", n_dimensions, f"the dimensions of tensor {number}")
+        (kind,) = self._numbers("I", 1, f"the type of tensor {number}")
+        (offset,) = self._numbers("Q", 1, f"the place of tensor {number}")
+        self._need(offset, f"tensor {number} at {offset}")
+        return name, tuple(reversed(shape)), kind, offset
+
+    def _value(self, kind: int, what: str, depth: int) -> Any:
+        if kind in FORMATS:
+            return self._numbers(FORMATS[kind], 1, what)[0]
+        if kind == TEXT:
+            return self._text(what)
+        if kind != ARRAY or depth >= MAX_DEPTH:
             raise ValueError(f"{what} is of the unknown type {kind}")
+        (inner,) = self._numbers("I", 1, f"the type of {what}")
+        (n,) = self._numbers("Q", 1, f"the length of {what}")
+        if inner in FORMATS:
+            return self._numbers(FORMATS[inner], n, f"{n} numbers of {what}")
+        self._need(8 * n, f"{n} values of {what}")
+        if inner == TEXT:
+            return self._texts(n, what)
+        return [self._value(inner, what, depth + 1) for _ in range(n)]
 
-    def _skip_text(self, what: str) -> None:
-        self._take(self._whole("<Q", f"the length of {what}"), what)
+    def _texts(self, n: int, what: str) -> list[str]:
+        """As many texts, in a loop without calls: a vocabulary has 100,000 of them."""
+        content, at, size, texts = self._content, self._at, self._size, []
+        for _ in range(n):
+            start = at + 8
+            if start > size:
+                raise ValueError(f"it ends before {what}")
+            at = start + COUNT.unpack_from(content, at)[0]
+            if at > size:
+                raise ValueError(f"it ends before {what}")
+            texts.append(content[start:at].decode("utf-8", "replace"))
+        self._at = at
+        return texts
 
-    def _text(self, what: str) -> bytes:
-        size = self._whole("<Q", f"the length of {what}")
+    def _text(self, what: str) -> str:
+        return self._texts(1, what)[0]
+
+    def _numbers(self, kind: str, n: int, what: str) -> tuple[Any, ...]:
+        size = struct.calcsize(f"<{kind}") * n
         self._need(size, what)
-        self._left -= size
-        return self._read(size, what)
-
-    def _whole(self, shape: str, what: str) -> int:
-        size = struct.calcsize(shape)
-        self._need(size, what)
-        self._left -= size
-        (number,) = struct.unpack(shape, self._read(size, what))
-        return int(number)
-
-    def _read(self, size: int, what: str) -> bytes:
-        content = self._file.read(size)
-        if len(content) < size:
-            raise ValueError(f"it ends before {what}")
-        return content
-
-    def _take(self, size: int, what: str) -> None:
-        self._need(size, what)
-        self._left -= size
-        self._file.seek(size, 1)
+        numbers = struct.unpack_from(f"<{n}{kind}", self._content, self._at)
+        self._at += size
+        return numbers
 
     def _need(self, size: int, what: str) -> None:
-        if size > self._left:
+        if size > self._size - self._at:
             raise ValueError(f"it ends before {what}")
+
+
+def _summary(version: int, entries: list[bytes], tensors: list[str]) -> bytes:
+    """A GGUF file of these entries, whose tensors are single numbers that share one place."""
+    table = [COUNT.pack(len(name)) + name + struct.pack("<IIQ", 0, 0, 0) for name in (one.encode() for one in tensors)]
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
+    return b"".join([head, *entries, *table, bytes(2 * DEFAULT_ALIGNMENT)])

@@ -1,4 +1,4 @@
-"""Contexts around calls of the model libraries: clear errors, no output, and GGUF files parsed once."""
+"""Contexts around calls of the model libraries: clear errors, no output."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import Any
 
 from undertow._files import first_line
 from undertow.errors import UndertowError
@@ -16,32 +14,6 @@ from undertow.errors import UndertowError
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """A URL: scheme, host and path, without user, query and fragment."""
-
-
-@contextmanager
-def cached_gguf(options: dict[str, Any]) -> Iterator[None]:
-    """Parse a GGUF file once for configuration, tokenizer and weights, which saves most of the loading time.
-
-    transformers opens the file three times and computes the same name map for every module. The reader slices 100,000 strings from
-    a `memmap`, which is ten times slower than from an array.
-    """
-    if "gguf_file" not in options:
-        yield
-        return
-    import gguf
-    import numpy as np
-
-    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
-
-    class Reader(gguf.GGUFReader):  # type: ignore[misc]
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, np.asarray(value) if isinstance(value, np.memmap) else value)
-
-    gguf.GGUFReader, gguf.get_tensor_name_map = cache(Reader), cache(names)
-    try:
-        yield
-    finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
 
 
 @contextmanager

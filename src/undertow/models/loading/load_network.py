@@ -19,13 +19,14 @@ from undertow.models.backend.onednn import with_packed_weights
 from undertow.models.loading.check_weights import (
     N_NAMED,
     check_complete,
-    check_config,
     check_finite,
+    check_quantization,
     check_tokens,
     shape_error,
     wrapper_prefix,
 )
-from undertow.models.loading.resolve_weights import WeightFiles
+from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible
+from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 from undertow.types import ModelIdentity
 
 Model = TypeVar("Model")
@@ -64,7 +65,7 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
 
     chosen = chosen_device(device)
     network, notes = load_network(identity.name, weights, kind, trained_to, dtype=getattr(torch, identity.dtype))
-    check_tokens(identity.name, network, tokenizer, from_gguf="gguf_file" in weights.options)
+    check_tokens(identity.name, network, tokenizer, from_gguf=weights.gguf is not None)
     check_finite(identity.name, network)
     network.weights_digest = fingerprint(network)
     network = network.eval().to(chosen)
@@ -89,11 +90,14 @@ def load_network(
     Raises:
         UndertowError: names weights that are missing or of another shape, and the likely cause.
     """
-    check_config(name, weights)
+    check_quantization(name, weights)
     keywords = {"use_safetensors": True, "output_loading_info": True, **options, **weights.options}
     notes: tuple[str, ...] = ()
     try:
-        network, loaded = kind.from_pretrained(weights.location, **keywords)
+        if weights.gguf is not None and is_convertible(read_gguf(weights)):
+            network, loaded = _load_gguf(weights, kind, options["dtype"])
+        else:
+            network, loaded = kind.from_pretrained(weights.location, **keywords)
         wrapper, mapping = wrapper_prefix(network, loaded["missing_keys"], sorted(loaded["unexpected_keys"]))
         if mapping:
             del network
@@ -110,6 +114,22 @@ def load_network(
         network = _with_adapter(name, network, weights.adapter)
         notes = (*notes, f"a LoRA adapter merged into {weights.location}")
     return network, notes
+
+
+def _load_gguf(weights: WeightFiles, kind: Any, dtype: Any) -> tuple[Any, Any]:
+    """A network of a GGUF file, and which of its weights were not found."""
+    import torch
+
+    config, entries = gguf_config(read_gguf(weights))
+    with torch.device("meta"):
+        network = kind.from_config(config, dtype=dtype)
+    tensors = gguf_weights(weights, network, entries, dtype)
+    own_kind, config = type(network), network.config
+    del network
+    loaded: tuple[Any, Any] = own_kind.from_pretrained(
+        None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
+    )
+    return loaded
 
 
 def _with_adapter(name: str, network: Any, folder: Path) -> Any:
@@ -148,9 +168,10 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
     """
     from transformers import AutoTokenizer
 
-    check_config(name, weights)  # whose entries the tokenizer's class is chosen by
+    if weights.gguf is not None and is_convertible(read_gguf(weights)):
+        return gguf_tokenizer(weights)
     folder = Path(weights.location)
-    if "gguf_file" not in weights.options and folder.is_dir():
+    if weights.gguf is None and folder.is_dir():
         files = (path.name for path in folder.iterdir())
         if not any(TOKENIZER.fullmatch(one) for one in files):
             raise UndertowError(

@@ -9,16 +9,18 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from undertow._files import is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
+from undertow.models.loading.check_folder import MAX_CONFIG_BYTES, check_folder
 from undertow.models.loading.download import PACKAGES, pulled_file
-from undertow.models.loading.gguf_header import check_header
+from undertow.models.loading.gguf_header import GgufHeader, read_header
 from undertow.models.loading.library_contexts import NEEDS_EXTRA, first_line_without_secrets, silence_hub
 from undertow.types import ModelIdentity, digest
 
@@ -31,7 +33,6 @@ HUB_PATIENCE_S = 10.0
 ADAPTER_CONFIG = "adapter_config.json"
 """The configuration file of a PEFT adapter."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-MAX_CONFIG_BYTES = 16 * 2**20
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """Files that a local folder's revision ignores: other weight formats and documentation."""
 
@@ -45,6 +46,7 @@ class WeightFiles:
         options: its keyword arguments.
         source: origin of the weights, for `ModelIdentity`.
         revision: hub commit, or SHA-256 of the files.
+        config: its config.json; {} of a GGUF file.
         adapter: folder of a LoRA adapter that belongs to them.
     """
 
@@ -52,7 +54,13 @@ class WeightFiles:
     options: dict[str, Any]
     source: str
     revision: str
+    config: Mapping[str, Any] = field(default_factory=dict)
     adapter: Path | None = None
+
+    @property
+    def gguf(self) -> Path | None:
+        """The GGUF file that holds them, if one does."""
+        return Path(self.location) / self.options["gguf_file"] if "gguf_file" in self.options else None
 
     def identity(self, request: ModelRequest, family: str, scoring_method: str) -> ModelIdentity:
         """The identity of the model in a family."""
@@ -138,22 +146,25 @@ def _check_gguf(path: Path) -> None:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
-def check_head(weights: WeightFiles) -> None:
-    """Refuse a GGUF file whose header declares more than the file holds, before a library trusts it.
+def read_gguf(weights: WeightFiles) -> GgufHeader:
+    """The header of a GGUF file, which is read once.
 
     Raises:
-        UndertowError: names the declared content.
+        UndertowError: it declares what the file does not hold.
     """
-    if "gguf_file" not in weights.options:
-        return
-    path = Path(weights.location) / weights.options["gguf_file"]
+    assert weights.gguf is not None
     try:
-        with path.open("rb") as file:
-            check_header(file, path.stat().st_size)
+        return _gguf_header(weights.gguf, weights.revision)
     except ValueError as error:
-        raise UndertowError(f"{path}: is corrupt ({error}); download it again") from error
+        raise UndertowError(f"{weights.gguf}: is corrupt ({error}); download it again") from error
     except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+        raise UndertowError(f"{weights.gguf}: cannot be read ({error.strerror}); check the file") from error
+
+
+@lru_cache(maxsize=1)
+def _gguf_header(path: Path, digest: str) -> GgufHeader:
+    """The header of a file with this digest."""
+    return read_header(path)
 
 
 def _gguf(path: Path, source: str) -> WeightFiles:
@@ -205,16 +216,17 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
 
 
 def _folder(path: Path, architectures: Sequence[str]) -> WeightFiles | None:
-    config = path / "config.json"
-    if not config.is_file():
+    if not (path / "config.json").is_file():
         raise UndertowError(f"{path}: holds no config.json, so it is not a model folder; name the folder that holds it")
-    if not _is_of(config, architectures):
+    config = _config(path / "config.json", architectures)
+    if config is None:
         return None
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix not in NOT_READ)
     if not any(file.suffix == ".safetensors" for file in files):
         raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
+    check_folder(path, config)
     revision = digest({str(file.relative_to(path)): _file_digest(file) for file in files})
-    return WeightFiles(str(path), _options() | {"local_files_only": True}, path.name, revision)
+    return WeightFiles(str(path), _options() | {"local_files_only": True}, path.name, revision, config)
 
 
 def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
@@ -235,7 +247,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | N
     silence_hub()
     try:
         offline = not _hub_answers(name, revision)
-        config = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
+        file = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
     except HFValidationError as error:
         raise UndertowError(
             f"there is no model called {name!r}; see `undertow list models`, or name a hub id or folder"
@@ -261,10 +273,11 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | N
         raise UndertowError(
             f"{name}: the hub request failed ({first_line_without_secrets(error)}); check the network and try again"
         ) from error
-    if not _is_of(config, architectures):
+    config = _config(file, architectures)
+    if config is None:
         return None
-    commit = config.parent.name
-    return WeightFiles(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit)
+    commit = file.parent.name
+    return WeightFiles(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit, config)
 
 
 def _hub_answers(name: str, revision: str | None) -> bool:
@@ -281,17 +294,28 @@ def _hub_answers(name: str, revision: str | None) -> bool:
     return True
 
 
-def _is_of(config: Path, architectures: Sequence[str]) -> bool:
+def _config(file: Path, architectures: Sequence[str]) -> Mapping[str, Any] | None:
+    """A configuration of one of these architectures; None of others.
+
+    Raises:
+        UndertowError: it names no architecture, or weights outside its folder.
+    """
     try:
-        content = read_file(config, MAX_CONFIG_BYTES, "a model's configuration")
-        given = parse_json(content, unique_names=False)["architectures"]  # transformers takes the last of two
+        content = read_file(file, MAX_CONFIG_BYTES, "a model's configuration")
+        config: Mapping[str, Any] = parse_json(content, unique_names=False)  # transformers takes the last of two
+        given = config["architectures"]
         if not given or not isinstance(given, list):
             raise ValueError("no list of architectures")
     except (ValueError, KeyError, TypeError) as error:
         raise UndertowError(
-            f"{config}: names no architectures, so the kind of model is unknown; fetch or save the model again"
+            f"{file}: names no architectures, so the kind of model is unknown; fetch or save the model again"
         ) from error
-    return any(str(name).endswith(tuple(architectures)) for name in given)
+    if not any(str(name).endswith(tuple(architectures)) for name in given):
+        return None
+    weights = config.get("transformers_weights")
+    if weights is not None and Path(str(weights)).name != weights:
+        raise UndertowError(f"{file}: names weights outside its folder ({weights!r}); save the model again")
+    return config
 
 
 def _options() -> dict[str, Any]:

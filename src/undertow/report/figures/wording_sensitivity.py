@@ -273,7 +273,7 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
             caption=f"{title}. Each row is one level of a slot: the mean score of the wordings that have it, the other slots held equal, "
             "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
             "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
-            "never change alone: it cannot be told which of them moves the score.",
+            "never change alone: which of them moves the score is unknown.",
             alt=_describe_slots(slots, unit),
         )
 

@@ -200,7 +200,7 @@ class _Sides:
         return [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
 
 
-class Check(NamedTuple):
+class Condition(NamedTuple):
     """A condition of a comparison.
 
     Attributes:
@@ -213,12 +213,12 @@ class Check(NamedTuple):
     fix: str
 
 
-def _refuse(checks: Sequence[Check], sides: _Sides) -> None:
-    for check in checks:
-        if facts := check.breach(sides):
+def _refuse(conditions: Sequence[Condition], sides: _Sides) -> None:
+    for condition in conditions:
+        if facts := condition.breach(sides):
             raise UndertowError(
                 f"{sides.names.baseline} and {sides.names.candidate} cannot be compared: "
-                f"{check.reason.format(*facts)}; {check.fix.format(*facts)}"
+                f"{condition.reason.format(*facts)}; {condition.fix.format(*facts)}"
             )
 
 
@@ -334,28 +334,29 @@ def _no_shared_answers(sides: _Sides) -> Sequence[object]:
 
 
 CHECKS_OF_RUNS = (
-    Check("audit", lambda sides: _unequal(*sides.facts("audit")),
+    Condition("audit", lambda sides: _unequal(*sides.facts("audit")),
           "the first is a run of {0}, the second one of {1}", "compare runs of one audit"),
-    Check("protocol", lambda sides: _unequal(*sides.facts("protocol")),
+    Condition("protocol", lambda sides: _unequal(*sides.facts("protocol")),
           "the first has protocol {0}, the second {1}", "run one of them again under the protocol of the other"),
-    Check("design", _other_design, "{0} {1}", "run one of them again as the other was"),
-    Check("items", _no_items, "{0} has no items", "run its audit again"),
-    Check("models", _no_model, "of several models, they have none in common ({0}; {1})",
+    Condition("design", _other_design, "{0} {1}", "run one of them again as the other was"),
+    Condition("items", _no_items, "{0} has no items", "run its audit again"),
+    Condition("models", _no_model, "of several models, they have none in common ({0}; {1})",
           "compare runs of one model each, or of models with the same names"),
-    Check("scale", _other_scale, "masses of the first ({0}) are {1}, those of the second ({2}) {3}", "{4}"),
-    Check("columns", _lacking, "the observations of {0} have no column {1!r}, which its audit needs", "run its audit again"),
-    Check("settings", _other_settings, "their texts differ: option {0} {1}", "run one of them again with the options of the other"),
-    Check("seed", _other_seed, "examples or answers were drawn with seed {0} in the first and {1} in the second",
+    Condition("scale", _other_scale, "masses of the first ({0}) are {1}, those of the second ({2}) {3}", "{4}"),
+    Condition("columns", _lacking, "the observations of {0} have no column {1!r}, which its audit needs", "run its audit again"),
+    Condition("settings", _other_settings, "their texts differ: option {0} {1}", "run one of them again with the options of the other"),
+    Condition("seed", _other_seed, "examples or answers were drawn with seed {0} in the first and {1} in the second",
           "run one of them again with --seed {0}"),
-    Check("files", _other_files, "their texts differ though their options are equal (SHA-256 {0} and {1}), so a file or the set has "
+    Condition("files", _other_files, "their texts differ though their options are equal (SHA-256 {0} and {1}), so a file or the set has "
           "changed between them", "run the older one again"),
 )  # fmt: skip
 CHECKS_OF_ROWS = (
-    Check("shared items", _no_shared_items, "they share no item{0}",
+    Condition("shared items", _no_shared_items, "they share no item{0}",
           "run one of them again with the challenge, --seed and --limit of the other"),
-    Check("queries", _other_queries, "their queries differ: of item {0!r}, {1} {2}",
+    Condition("queries", _other_queries, "their queries differ: of item {0!r}, {1} {2}",
           "run one of them again with the challenge, options and --seed of the other"),
-    Check("answers", _no_shared_answers, "of {0:,} items that both have, none has an answer in both", "see their reports for the reasons"),
+    Condition("answers", _no_shared_answers, "of {0:,} items that both have, none has an answer in both",
+          "see their reports for the reasons"),
 )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from undertow._files import decode_text, parse_toml, path_exists, read_file
+from undertow._schemas import Schema, check
 from undertow.errors import UndertowError
-from undertow.runs.folder.json_schema import wrong_field
 
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
@@ -99,10 +99,9 @@ def checkpoint(name: str) -> dict[str, str | float]:
     return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
 
 
-class _Facts(BaseModel):
+class _Facts(Schema):
     """What a file says of a model."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     parameters: Annotated[float, Field(gt=0, le=sys.float_info.max)] = 1.0
     objective: str = ""
     post_training: str = ""
@@ -131,9 +130,7 @@ def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
                 raise UndertowError(
                     f"{where}: {name!r} is a table; if the model is called {dotted!r}, put its name in quotes: [models.{dotted!r}]"
                 )
-        wrong = wrong_field(TypeAdapter(_Facts), entry)
-        if wrong:
-            raise UndertowError(f"{where}: {wrong}; a model has {', '.join(_Facts.model_fields)}")
+        check(_Facts, entry, where)
     return models
 
 

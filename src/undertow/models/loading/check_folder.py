@@ -1,0 +1,140 @@
+"""Check the files of a model folder before a library is imported that trusts them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from undertow._files import is_plain_file, parse_json, read_file
+from undertow.errors import UndertowError
+
+LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
+"""Configuration entries that count layers; a layer has at least one weight."""
+PARTS = re.compile(r"num_labels|(num|n)_\w*experts")
+"""Configuration entries that count what has a row of a weight, or a weight."""
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Data types of unquantized weights."""
+MAX_CONFIG_BYTES = 16 * 2**20
+MAX_TABLE_BYTES = 100 * 2**20
+"""The format's own limit of a table of tensors."""
+MAX_TOKENIZER_BYTES = 128 * 2**20
+N_NAMED = 3
+
+
+def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder whose configuration, index or tokenizer cannot be that of its weights.
+
+    Raises:
+        UndertowError: names the file, what is wrong and how to put it right.
+    """
+    for index in sorted(folder.glob("*.safetensors.index*.json")):
+        index_files(index)
+    tensors = {
+        key: entry
+        for path in sorted(folder.glob("*.safetensors"))
+        for key, entry in read_tensor_table(path).items()
+        if key != "__metadata__"
+    }
+    packed = [key for key, entry in tensors.items() if key.endswith(".weight") and entry["dtype"] not in FLOATS]
+    if packed and config.get("quantization_config") is None:
+        raise UndertowError(
+            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({some(packed)}), and "
+            "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
+        )
+    largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
+    for key, number in _config_numbers(config):
+        most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if PARTS.fullmatch(key) else number
+        if number > most:
+            raise UndertowError(
+                f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
+                f"{f' of up to {largest:,} rows' if PARTS.fullmatch(key) else ''}; put config.json right, or fetch the model again"
+            )
+    rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
+    tokens = {} if packed else read_tokens(folder / "tokenizer.json")
+    if rows and max(tokens.values(), default=0) >= rows:
+        n_embeddings = config.get("vocab_size")
+        raise UndertowError(tokens_error(str(folder), tokens, n_embeddings if isinstance(n_embeddings, int) else rows))
+
+
+def read_tensor_table(path: Path) -> dict[str, Any]:
+    """The table of a safetensors file: for each tensor its `dtype`, `shape` and `data_offsets`.
+
+    Raises:
+        UndertowError: the file is missing, not regular, or no safetensors file.
+    """
+    try:
+        if not is_plain_file(path):
+            raise ValueError("no regular file")
+        with path.open("rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            if size > min(MAX_TABLE_BYTES, path.stat().st_size - 8):
+                raise ValueError("its table is longer than the file")
+            table: dict[str, Any] = parse_json(file.read(size))
+        for key, entry in table.items():
+            if key != "__metadata__" and not (isinstance(entry["dtype"], str) and all(n >= 0 for n in entry["shape"])):
+                raise ValueError(key)
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise UndertowError(f"{path}: is no safetensors file, or a corrupt one; download it again") from error
+    return table
+
+
+def read_tokens(path: Path) -> dict[str, int]:
+    """Numbers of the tokens in a tokenizer.json; {} if there is none, or if it is of another form, which its library reports."""
+    try:
+        if not is_plain_file(path) or path.stat().st_size > MAX_TOKENIZER_BYTES:
+            return {}
+        content = parse_json(path.read_bytes(), unique_names=False)
+        vocabulary = content["model"]["vocab"]
+        pairs = (
+            vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
+        )
+        added = ((token["content"], token["id"]) for token in content.get("added_tokens") or ())
+        return {token: number for token, number in [*pairs, *added] if isinstance(number, int)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return {}
+
+
+def tokens_error(name: str, numbers: Mapping[str, int], n_embeddings: int) -> str:
+    """The error for a tokenizer with tokens that the network has no weights for."""
+    token, number = max(numbers.items(), key=lambda one: one[1])
+    return (
+        f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_embeddings:,} tokens; "
+        "resize its embedding (resize_token_embeddings), train it, and save both again"
+    )
+
+
+def index_files(index: Path) -> Collection[str]:
+    """The files that an index of weights lists.
+
+    Raises:
+        UndertowError: the index is corrupt, or names a file outside its folder.
+    """
+    try:
+        names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
+        strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
+    if strange:
+        raise UndertowError(
+            f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"
+        )
+    return names
+
+
+def some(keys: list[str]) -> str:
+    """The first few names of weights."""
+    return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
+
+
+def _config_numbers(config: Any) -> Iterator[tuple[str, float]]:
+    """Numbers of a configuration with their names, those of its parts too."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            yield from _config_numbers(value)
+        elif isinstance(value, (int, float)):
+            yield key, value

@@ -1,0 +1,92 @@
+"""Configuration, tokenizer and weights of a GGUF file from one reading of its header.
+
+transformers parses the file for each of the three, 100,000 strings a time; its tables of names and its conversions are used here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from undertow.models.loading.gguf_header import GgufHeader
+from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
+
+TOKENS = "tokenizer.ggml.tokens"
+
+
+def is_convertible(header: GgufHeader) -> bool:
+    """Whether transformers converts this architecture by its tables, rather than by a reader of its own."""
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    return header.entries.get("general.architecture") in GGUF_SUPPORTED_ARCHITECTURES
+
+
+def gguf_config(header: GgufHeader) -> tuple[Any, dict[str, Any]]:
+    """The configuration of the network, and its entries."""
+    from transformers import CONFIG_MAPPING
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    with tempfile.TemporaryDirectory() as folder:
+        summary = Path(folder) / "summary.gguf"
+        summary.write_bytes(header.summary)
+        entries: dict[str, Any] = load_gguf_checkpoint(str(summary))["config"]
+    if TOKENS in header.entries:
+        entries.setdefault("vocab_size", len(header.entries[TOKENS]))
+    return CONFIG_MAPPING[entries["model_type"]].from_dict(dict(entries)), entries
+
+
+def gguf_tokenizer(weights: WeightFiles) -> Any:
+    """The tokenizer, of the class that belongs to the network; files beside this one have no part in it."""
+    from transformers import TOKENIZER_MAPPING, PreTrainedTokenizerFast
+
+    config, _ = gguf_config(read_gguf(weights))
+    kind = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
+    if not issubclass(kind, PreTrainedTokenizerFast):
+        kind = PreTrainedTokenizerFast
+    return kind(name_or_path=weights.location, gguf_file=weights.options["gguf_file"])
+
+
+def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """The weights of a network by name, unpacked.
+
+    Args:
+        weights: the file.
+        network: any network of this configuration, which may lie on the device `meta`.
+        entries: entries of its configuration.
+        dtype: their type.
+    """
+    import numpy as np
+    import torch
+    from gguf import GGMLQuantizationType, dequantize, quant_shape_to_byte_shape
+    from transformers.modeling_gguf_pytorch_utils import (
+        TENSOR_PROCESSORS,
+        TensorProcessor,
+        get_gguf_hf_weights_map,
+    )
+
+    header = read_gguf(weights)
+    processor = TENSOR_PROCESSORS.get(header.entries["general.architecture"], TensorProcessor)(config=entries)
+    names: dict[str, str] = {}
+    for part, prefix in ((network.base_model, f"{network.base_model_prefix}."), (network, "")):
+        # Without children: for each module of a network transformers computes a map of all names.
+        alone = SimpleNamespace(config=network.config, state_dict=part.state_dict, named_children=lambda: iter(()))
+        names |= get_gguf_hf_weights_map(alone, processor, qual_name=prefix)
+    content = np.asarray(np.memmap(weights.gguf, mode="r"))
+    parsed: dict[str, Any] = {"config": entries, "tensors": {}}
+    for one in header.tensors:
+        shape = quant_shape_to_byte_shape(one.shape, GGMLQuantizationType(one.kind))
+        packed = content[one.offset :][: int(np.prod(shape))].reshape(shape)
+        result = processor.process(
+            weights=dequantize(packed, GGMLQuantizationType(one.kind)),
+            name=one.name,
+            tensor_key_mapping=names,
+            parsed_parameters=parsed,
+        )
+        if result.name in names:
+            own = np.require(result.weights, requirements=["C", "W"])
+            parsed["tensors"][names[result.name]] = torch.from_numpy(own).to(dtype)
+    tensors: dict[str, Any] = parsed["tensors"]
+    return tensors
