@@ -21,7 +21,7 @@ from undertow._folders import cache_folder
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder
-from undertow.models.loading.library_contexts import cached_gguf, loading_errors
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.resolve_weights import resolve_weights
 from undertow.types import ModelIdentity, digest
 
@@ -51,7 +51,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     weights = resolve_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
-    with loading_errors(request.name), cached_gguf(weights.options):
+    with loading_errors(request.name):
         import torch
         import transformers
 

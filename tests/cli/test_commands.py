@@ -160,7 +160,7 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
     told = name == "neopronouns"
     path = str(ROOT / "examples" / f"{name}.toml")
     chosen = data.load(path)
-    printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, told=told)
+    printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, page=told)
     assert printed["counts"]["items"] == printed["counts"]["computed"] == len(chosen.items())
     assert printed["counts"]["missing"] == 0
     rows = work.results(name)

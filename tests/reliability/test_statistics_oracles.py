@@ -21,7 +21,6 @@ from statsmodels.stats.sandwich_covariance import cov_cluster
 from undertow.stats import calibration
 from undertow.stats.anova import one_way
 from undertow.stats.classification import agreement, roc
-from undertow.stats.correlation import RunningPearson
 from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.regression import least_squares, logistic, trend
@@ -55,15 +54,6 @@ def test_a_line_is_that_of_ordinary_least_squares(seed: int) -> None:
     assert (ours.r_low, ours.r_high) == pytest.approx(tuple(correlated.confidence_interval()))
     slopes, rs = least_squares.fit_rows(x, y[np.newaxis])
     assert (slopes[0], rs[0]) == pytest.approx((ours.slope, correlated.statistic))
-
-
-def test_running_pearson_is_pearson(seed: int) -> None:
-    x, y = rng(seed).normal(size=(2, 50))
-    y = y + x
-    running = RunningPearson()
-    for part in np.array_split(np.arange(50), 3):
-        running.add(x[part], y[part])
-    assert running.result().r == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
 def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:

@@ -88,7 +88,8 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
             if step not in leading and node != one:
                 leading.add(step)
                 found.append(step)
-    begun, n_found = deque([(one,)]), 0
+    begun: deque[tuple[Any, ...]] = deque([(one,)])
+    n_found = 0
     for _ in range(MAX_STEPS):
         if not begun or n_found == MAX_PATHS:
             return

@@ -171,7 +171,9 @@ class _Logs(LogReader):
                 raise UndertowError(
                     _ROW.sub(lambda match: self.row_places[int(match[1]) - 1], said, count=1)
                 ) from error
-        known = {name: origin.design[name] for name in ("title", "source", "prompts") if name in origin.design}
+        known: dict[str, Any] = {
+            name: origin.design[name] for name in ("title", "source", "prompts") if name in origin.design
+        }
         return replace(observations, design={**observations.design, **known}), recorded
 
 

@@ -225,8 +225,8 @@ def _observations(logs: _Logs, origin: Origin) -> Observations:
             option.group
             for of_model in logs.answers.values()
             for item, _ in of_model.values()
-            for option in item.query.options
-        }  # type: ignore[union-attr]
+            for option in item.query.options  # type: ignore[union-attr]
+        }
         listed = [*options, *design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
         unknown = [group for group in listed if group not in design["groups"]]
         wrong = f"design.groups lacks {unknown[0]!r}" if unknown else ""

@@ -51,7 +51,7 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
     table.check_columns(REQUIRED)
     frame = table.cells.copy()
     ours = {*REQUIRED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
-    unread = [name for name in frame if name not in ours and not name.startswith("slot_")]
+    unread = [name for name in map(str, frame) if name not in ours and not name.startswith("slot_")]
     has_dimension = "dimension" in frame
     for name, default in DEFAULTS.items():
         if name not in frame:

@@ -318,9 +318,9 @@ class Plan:
             "attribute_donor": donor if context == SHUFFLED else "",
             **{f"granted_{person}": "; ".join(name for name, _ in some) for person, some in lists.items()},
         }
-        of_one, of_both = (BINARY, BINARY_NEGATED), (SINGLE, SINGLE_NEGATED, MULTIPLE)
-        if not self.settings.negated:
-            of_one, of_both = (BINARY,), (SINGLE, MULTIPLE)
+        is_used = {BINARY_NEGATED: self.settings.negated, SINGLE_NEGATED: self.settings.negated}
+        of_one = [kind for kind in (BINARY, BINARY_NEGATED) if is_used.get(kind, True)]
+        of_both = [kind for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE) if is_used.get(kind, True)]
         for order, persons in BY_ORDER.items():
             people = _people(pair, order)
             kinds = [(kind, (person,)) for person in persons for kind in of_one] + [(kind, persons) for kind in of_both]

@@ -15,22 +15,22 @@ def report_text(observations: Observations) -> ReportText:
     frame, design = observations.frame, observations.design
     injected = frame[frame["w_name"] != data.NO_W]
     n_sentences = frame.groupby(["model", "challenge"], sort=False)["sentence"].nunique().groupby("challenge").max()
-    sentences = [f"{design['title']}{' (' + design['source'] + ')' if design['source'] else ''}."]
-    sentences += [f"{name}: {count:,} sentences." for name, count in n_sentences.items()]
+    questions = [f"{design['title']}{' (' + design['source'] + ')' if design['source'] else ''}."]
+    questions += [f"{name}: {count:,} sentences." for name, count in n_sentences.items()]
     for name, rows in injected.groupby("w_name", sort=False):
         values = rows.drop_duplicates("w_index").sort_values("w_index")["w"].astype(str)
         cells = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
         how = f", put in as {design['inject']!r}" if design["inject"] else ""
-        sentences.append(f"{name}: {', '.join(cells)}{how}.")
-    sentences += prompts_text(design)
+        questions.append(f"{name}: {', '.join(cells)}{how}.")
+    questions += prompts_text(design)
     if design["words"]:
-        sentences.append(f"What may fill the blank: {words_text(design)}.")
+        questions.append(f"What may fill the blank: {words_text(design)}.")
     words, missing = sentences("task_specification"), frame[frame["missing_reason"] != ""]
     missing = missing[["missing_reason", "model", "challenge", "sentence"]].drop_duplicates()
     return ReportText(
         title="Task specification",
         lead="Can it be told from a model's answers alone that a sentence did not decide them?",
-        questions=sentences,
+        questions=questions,
         examples=example_texts(frame, 6),
         notes=[
             *design["notes"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def index_files(index: Path) -> Collection[str]:
     return names
 
 
-def some(keys: list[str]) -> str:
+def some(keys: Sequence[str]) -> str:
     """The first few names of weights."""
     return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
 

@@ -74,6 +74,7 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
         # Without children: for each module of a network transformers computes a map of all names.
         alone = SimpleNamespace(config=network.config, state_dict=part.state_dict, named_children=lambda: iter(()))
         names |= get_gguf_hf_weights_map(alone, processor, qual_name=prefix)
+    assert weights.gguf is not None
     content = np.asarray(np.memmap(weights.gguf, mode="r"))
     parsed: dict[str, Any] = {"config": entries, "tensors": {}}
     for one in header.tensors:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +15,8 @@ from undertow._files import first_line
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import with_packed_weights
+from undertow.models.loading.check_folder import some
 from undertow.models.loading.check_weights import (
-    N_NAMED,
     check_complete,
     check_finite,
     check_quantization,
@@ -154,7 +153,7 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
     for keys, what in ((wanted - saved, "are not in its file"), (saved - wanted, "have no place in its base")):
         if keys:
             raise UndertowError(
-                f"{name}: {len(keys)} weights of the adapter {what} ({', '.join(islice(sorted(keys), N_NAMED))}); "
+                f"{name}: {len(keys)} weights of the adapter {what} ({some(sorted(keys))}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
     return adapted.merge_and_unload()
