@@ -101,7 +101,9 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
         begun.extend(
             (*nodes, after)
             for after in skeleton[nodes[-1]]
-            if (nodes[-1], after) in leading and after not in nodes and (len(nodes) < 2 or is_open(*nodes[-2:], after))
+            if (nodes[-1], after) in leading
+            and after not in nodes
+            and (len(nodes) < 2 or is_open(nodes[-2], nodes[-1], after))
         )
 
 

@@ -7,7 +7,7 @@ from undertow.audits.base import PAPER, Observations
 from undertow.audits.shared.prompt_items import example_texts, prompts_text, words_text
 from undertow.metrics.specification_detection import cluster_noun
 from undertow.report.page_data import ReportText
-from undertow.report.sentence_templates import lines
+from undertow.report.sentence_templates import lines, sentences
 
 
 def report_text(observations: Observations) -> ReportText:
