@@ -194,14 +194,16 @@ def network(shared_base: Path) -> Callable[[str], str]:
 def finished_run(shared_base: Path) -> Callable[..., Path]:
     """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date", page=True)."""
 
-    def folder(audit: str, model: Any = "toy", *, page: bool = False, **options: Any) -> Path:
+    def folder(audit: str, model: Any = "toy", *, page: bool = False, resamples: bool = False, **options: Any) -> Path:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
-                make_quick(patch, page=page)
+                make_quick(patch, page=page, resamples=resamples)
                 pipeline.audit(audit, model, out=made / "run", **options)
 
-        return made_once(shared_base, f"run-{named(audit, model, page, sorted(options.items()))}", make) / "run"
+        return (
+            made_once(shared_base, f"run-{named(audit, model, page, resamples, sorted(options.items()))}", make) / "run"
+        )
 
     return folder
 

@@ -10,6 +10,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 100
 """Levels of nested tables and lists."""
 
+
+_CHUNK_BYTES = 2**20
 
 MAX_REASON_CHARS = 200
 """Length of a quoted library error."""
@@ -51,7 +54,7 @@ def read_file(path: Path, max_bytes: int, what: str) -> bytes:
     try:
         # The limit also holds for a file that grows meanwhile.
         with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+            content = b"".join(islice(iter(lambda: file.read(_CHUNK_BYTES), b""), max_bytes // _CHUNK_BYTES + 1))
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     if len(content) > max_bytes:

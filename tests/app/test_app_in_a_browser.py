@@ -129,7 +129,7 @@ def address(finished_run: Callable[..., Path], tmp_path_factory: pytest.TempPath
         pytest.skip("there is no chromium on this machine")
     runs = tmp_path_factory.mktemp("runs")
     for name, model in (("first", "toy"), ("hostile", "toy"), (EVIL_RUN, "toy:slope=-5")):
-        shutil.copytree(finished_run("spurious-correlation", model, w="date", limit=150), runs / name)
+        shutil.copytree(finished_run("spurious-correlation", model, w="date", limit=150, page=True), runs / name)
     make_hostile(runs / "hostile")
     with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3", str(runs)) as found:
         yield found

@@ -314,7 +314,7 @@ def test_the_table_is_harmless_in_a_spreadsheet() -> None:
 
 
 def the_run(finished_run: Callable[..., Path], model: str = "toy") -> Path:
-    return finished_run("spurious-correlation", model, w="date", limit=150)
+    return finished_run("spurious-correlation", model, w="date", limit=150, page=True)
 
 
 @pytest.fixture
@@ -325,6 +325,7 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.page
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     browser = RunBrowser(two_runs)
     assert {(one.name, one.model, one.n_items) for one in browser.list_runs()} == {

@@ -455,6 +455,7 @@ def values(run: Run, measure: str, **group: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.page
 def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
     script(diagnoses)
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")

@@ -489,6 +489,7 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
 # Telling.
 
 
+@pytest.mark.page
 def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     tmp_path: Path, script: Script, request: pytest.FixtureRequest
 ) -> None:

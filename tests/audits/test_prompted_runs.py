@@ -279,6 +279,7 @@ def test_the_chat_template_is_asked_for_and_told() -> None:
     assert [line for line in told.questions if line.startswith("Prompt A inside the model's own chat template: ")]
 
 
+@pytest.mark.page
 def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:
     """A name that no file could have is told all the same, and the words are looked for with their capitals."""
     (tmp_path / "own.toml").write_text('["a/b: \'1\'"]\ntext = "Wer? {sentence}"', encoding="utf-8")

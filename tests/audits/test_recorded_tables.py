@@ -394,7 +394,6 @@ BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
         table((ROWS[0], ROWS[0].replace("m,", '"m\nn",', 1)), (ROWS[2], "m,season,0,spring,2,120,0")), "csv", ["line 5"]
     ),
     "not text": (bytes(range(128, 256)), "csv", []),
-    "not gzip": (table(), "csv.gz", []),
     "half a gzip": (PACKED[:60], "csv.gz", []),
     "not parquet": (table(), "parquet", []),
 }  # fmt: skip

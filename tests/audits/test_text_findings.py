@@ -230,6 +230,7 @@ def echoes(query: Query) -> Any:
     return wrote(query.passage)
 
 
+@pytest.mark.page
 @pytest.mark.parametrize("audit", briefly(TASKS))
 def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     audit: str, script: Script, tmp_path: Path

@@ -222,6 +222,7 @@ two = ["old cat", "very old dog"]
 """
 
 
+@pytest.mark.page
 @pytest.mark.slow
 def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "animals.toml").write_text(ANIMALS, encoding="utf-8")

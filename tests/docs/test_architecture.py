@@ -66,6 +66,7 @@ def test_rooms_are_those_of_the_contract_in_its_order() -> None:
     assert set.union(*named) == on_disk
 
 
+@pytest.mark.page
 @pytest.mark.slow
 def test_the_code_of_the_page_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

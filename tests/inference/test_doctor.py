@@ -328,6 +328,7 @@ verb = ["was", "is", "came", "left"]
 """
 
 
+@pytest.mark.page
 @pytest.mark.parametrize(
     ("said", "challenge", "reading", "caveat"),
     [

@@ -26,6 +26,8 @@ from undertow.stats.intervals import cluster_bootstrap
 from undertow.stats.regression.logistic import held_out_log_odds
 from undertow.types import Result
 
+pytestmark = pytest.mark.resamples
+
 GROUPS = ["warm", "cold"]
 SPECIFIED = [0.2, 1.0, 0.4, 0.1]
 UNSPECIFIED = [3.0, 2.0, 0.5, 4.0]

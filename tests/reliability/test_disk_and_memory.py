@@ -172,7 +172,10 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
 @pytest.fixture
 def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
     """Two runs to compare, score and tell."""
-    one, other = (finished_run("spurious-correlation", model, w="date", limit=90) for model in ("toy", "toy:slope=-5"))
+    one, other = (
+        finished_run("spurious-correlation", model, w="date", limit=90, page=True, resamples=True)
+        for model in ("toy", "toy:slope=-5")
+    )
     return str(one), str(other)
 
 
@@ -214,6 +217,7 @@ def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytes
             assert files_of(disk.seen / "made") == whole
 
 
+@pytest.mark.page
 def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs: tuple[str, str], disk: Disk) -> None:
     disk.mount(PLENTY)
     shutil.copytree(runs[0], disk.seen / "run")
@@ -290,6 +294,7 @@ def limited(kind: int, limit: int, words: Sequence[str], cache: str) -> None:
     command(words, cache)
 
 
+@pytest.mark.page
 @pytest.mark.parametrize(
     ("kind", "bounds", "n"),
     [

@@ -340,6 +340,7 @@ def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
         assert claimed(run) == []
 
 
+@pytest.mark.page
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]

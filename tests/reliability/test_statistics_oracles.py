@@ -26,6 +26,8 @@ from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.regression import least_squares, logistic, trend
 from undertow.stats.significance import paired_differences, sign_flip
 
+pytestmark = pytest.mark.resamples
+
 Floats = NDArray[np.float64]
 
 

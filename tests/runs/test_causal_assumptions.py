@@ -59,6 +59,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 # The run folder.
 
 
+@pytest.mark.page
 def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path: Path) -> None:
     plain, named = run(tmp_path / "plain"), run(tmp_path / "named", "unspecified")
     assert named.manifest["run_key"] == plain.manifest["run_key"]
@@ -103,6 +104,7 @@ def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Pat
     assert manifest(folder)["run_key"] == key
 
 
+@pytest.mark.page
 def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text(MINE, encoding="utf-8")
@@ -204,6 +206,7 @@ def test_every_audit_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.page
 def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     """Where sentences decide, the model is right whatever the date; where they do not, the date moves it."""
     head = "model,occupation,participant_class,coreferent,w_first_female,w_first_male,w_last_female,w_last_male"

@@ -626,6 +626,7 @@ def _but_for_intervals(of: Run) -> dict[str, Any]:
     return {name: value for name, value in part(of).items() if name != "difference_over_halfwidth"}
 
 
+@pytest.mark.page
 @pytest.mark.slow
 def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
     plant(steeper(-4.2))
@@ -686,6 +687,7 @@ def test_results_and_key_are_those_without_reading_again(
 # Where it cannot be known.
 
 
+@pytest.mark.page
 @pytest.mark.parametrize("how", briefly(["no room", "refused"]))
 def test_what_cannot_be_read_again_is_warned_of(
     how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

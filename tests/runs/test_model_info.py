@@ -144,7 +144,7 @@ parameters = 7_000_000_000
     [
         ("", "[models.smollm2]"), ("[[models]]\nparameters = 1", "table"), ("[toy]\nparameters = 1", "table"),
         ("[models]\ntoy = 1e6", "'toy'"),
-        ("[models.toy]\nparams = 1", "model 'toy': params"),
+        ("[models.toy]\nparams = 1", "model 'toy'"),
         ("[models.toy]\nstep = 3", "step"),
         *((f"[models.toy]\nparameters = {value}", "parameters")
           for value in ('"135M"', "true", "0", "nan")),

@@ -108,6 +108,7 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     assert other_words["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
 
+@pytest.mark.page
 def test_run_folder_holds_observations_results_manifest_page_and_figures(finished_run: Callable[..., Path]) -> None:
     run = undertow.load_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3))
     frame = run.observations

@@ -176,6 +176,7 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
 # One folder for all of them.
 
 
+@pytest.mark.page
 def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert both.observations.groupby("model", sort=False).size().to_dict() == {"toy": N_SMALL, "toy:slope=-5": N_SMALL}
     assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
@@ -410,6 +411,7 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert not cells & {"nan", "None"}, "nobody knows how many tokens a server's words are"
 
 
+@pytest.mark.page
 def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
     add("served", reason="it only smiled")
     run = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
@@ -433,6 +435,7 @@ def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) ->
 # Tables.
 
 
+@pytest.mark.page
 def test_what_is_said_about_the_models_of_a_table_is_drawn(
     folder: Path, cli: Cli, request: pytest.FixtureRequest
 ) -> None:

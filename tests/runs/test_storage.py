@@ -160,6 +160,7 @@ def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], c
     assert content(tmp_path) == {"letters/a.txt": b"dear"}
 
 
+@pytest.mark.page
 @slow
 def test_another_run_is_replaced_only_when_asked(copied: Path, cli: Cli) -> None:
     before = content(copied)

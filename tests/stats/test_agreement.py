@@ -28,6 +28,8 @@ from undertow.stats.classification.agreement import (
 )
 from undertow.stats.intervals.cluster_bootstrap import cluster_weights
 
+pytestmark = pytest.mark.resamples
+
 Floats = NDArray[np.float64]
 
 SEEDS = st.integers(0, 2**31)

@@ -81,21 +81,21 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
     def is_open(before: Any, node: Any, after: Any) -> bool:
         return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
 
-    leading, found = {(node, other) for node in skeleton[other]}, deque((node, other) for node in skeleton[other])
-    while found:
-        node, after = found.popleft()
+    leading, queue = {(node, other) for node in skeleton[other]}, deque((node, other) for node in skeleton[other])
+    while queue:
+        node, after = queue.popleft()
         for step in ((before, node) for before in skeleton[node] if before != after and is_open(before, node, after)):
             if step not in leading and node != one:
                 leading.add(step)
-                found.append(step)
+                queue.append(step)
     begun: deque[tuple[Any, ...]] = deque([(one,)])
-    n_found = 0
+    n_paths = 0
     for _ in range(MAX_STEPS):
-        if not begun or n_found == MAX_PATHS:
+        if not begun or n_paths == MAX_PATHS:
             return
         nodes = begun.popleft()
         if nodes[-1] == other:
-            n_found += 1
+            n_paths += 1
             yield path_of(net, nodes), nodes
             continue
         begun.extend(

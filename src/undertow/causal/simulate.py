@@ -260,9 +260,11 @@ def simulate(
 
 
 def _correlation(x: str, y: str, people: Mapping[str, Floats], *, selected: bool) -> Correlation:
-    found = pearson(people[x], people[y])
-    constant = tuple(name for name in (x, y) if is_constant(people[name])) if math.isnan(found.r) else ()
-    return Correlation(x, y, selected, found.r, found.low, found.high, found.n, constant, found.heaviest_share)
+    estimate = pearson(people[x], people[y])
+    constant = tuple(name for name in (x, y) if is_constant(people[name])) if math.isnan(estimate.r) else ()
+    return Correlation(
+        x, y, selected, estimate.r, estimate.low, estimate.high, estimate.n, constant, estimate.heaviest_share
+    )
 
 
 def _draw_people(

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from undertow.errors import UndertowError
 from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.metrics.multiple_testing import q_values
@@ -517,11 +518,19 @@ def _no_interval(series: _Series, low: float) -> str:
 
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The columns that are measured, as text and numbers, and `scored`; masses of missing rows are NaN."""
+    lacking = [
+        name for name in (*RUN_KEYS, "cluster", "missing_reason", OTHER_WORDS, *groups) if name not in observations
+    ]
+    if lacking:
+        raise UndertowError(
+            f"the observation table has no column {lacking[0]!r}; add it, or name the column that has it"
+        )
     keys = observations[[*RUN_KEYS, "cluster"]].astype(object)
     # Files write the empty prompt as a missing value.
     table = keys.where(keys.notna(), "").astype(str).reset_index(drop=True)
     table["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
-    table["scored"] = (observations["missing_reason"].fillna("").astype(str) == "").to_numpy()
+    reasons = observations["missing_reason"]
+    table["scored"] = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
     for name in (OTHER_WORDS, *groups):

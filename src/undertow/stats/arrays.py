@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.int64]
 
-SMALLEST = 1e-70
+LARGEST = 1e70
 ROUNDING_SHARE = 1e-12
 """Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size: a smaller spread is none."""
 
@@ -51,10 +51,11 @@ class Estimate:
 
 
 def as_floats(values: ArrayLike) -> Floats:
-    """Numbers of any shape, NaN where they are infinite, and 0 where the squares of their squares are no floats."""
+    """Numbers of any shape: NaN above `LARGEST`, where sums of fourth powers overflow, and 0 below its inverse."""
     numbers = np.asarray(values, dtype=np.float64)
-    finite: Floats = np.where(np.isfinite(numbers), np.where(np.abs(numbers) < SMALLEST, 0.0, numbers), math.nan)
-    return finite
+    sizes = np.abs(numbers)
+    clipped: Floats = np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
+    return clipped
 
 
 def divide(sums: ArrayLike, counts: ArrayLike) -> Floats:

@@ -44,6 +44,11 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({some(packed)}), and "
             "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
         )
+    quantization = config.get("quantization_config", {})
+    if quantization is not None and not isinstance(quantization, dict):
+        raise UndertowError(
+            f"{folder}: config.json has the quantization_config {quantization!r}, which is no table; save the model again"
+        )
     largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
     for key, number in _config_numbers(config):
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if PARTS.fullmatch(key) else number
@@ -54,9 +59,10 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             )
     rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
     tokens = {} if packed else read_tokens(folder / "tokenizer.json")
-    if rows and max(tokens.values(), default=0) >= rows:
-        n_embeddings = config.get("vocab_size")
-        raise UndertowError(tokens_error(str(folder), tokens, n_embeddings if isinstance(n_embeddings, int) else rows))
+    n_tokens = config.get("vocab_size")
+    n_embeddings = max(rows, n_tokens if isinstance(n_tokens, int) else 0)
+    if rows and max(tokens.values(), default=0) >= n_embeddings:
+        raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
 
 
 def read_tensor_table(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, divide
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, as_floats, divide
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.point_estimates import only_points
@@ -55,7 +55,7 @@ def mean_over_cells(
     Raises:
         ValueError: values are beyond their bounds.
     """
-    numbers = np.asarray(values, dtype=np.float64)
+    numbers = as_floats(values)
     has_number = ~np.isnan(numbers).all(axis=1)
     codes = _cluster_codes(clusters, len(numbers))[has_number]
     numbers = numbers[has_number]
@@ -132,7 +132,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
     Returns:
         The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. A cell without any number is left out.
     """
-    counts = np.asarray(statistics, dtype=np.float64)
+    counts = as_floats(statistics)
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
     has_number = seen.any(axis=1)
     codes = _cluster_codes(clusters, len(counts))[has_number]
@@ -160,7 +160,7 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
     Returns:
         BLEU in percent [...].
     """
-    sums = np.asarray(totals, dtype=np.float64)
+    sums = as_floats(totals)
     answer_length, reference_length = sums[..., 0], sums[..., 1]
     matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]
     n_missed = np.cumsum(matched == 0, axis=-1)

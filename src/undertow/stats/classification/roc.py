@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
+from undertow.stats.arrays import LARGEST, Bools, Codes, Floats, as_floats, divide
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.point_estimates import only_points
@@ -316,6 +316,6 @@ def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
 
 def _check_scores(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
     values = np.asarray(scores, dtype=np.float64)
-    if not np.isfinite(values).all():
+    if not (np.abs(values) <= LARGEST).all():
         raise ValueError("scores must be finite")
     return values, np.asarray(positive, dtype=bool)
