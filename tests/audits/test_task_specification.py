@@ -449,7 +449,7 @@ def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
         assert max(others.values()) - min(others.values()) <= 1
 
 
-@pytest.mark.page
+@pytest.mark.resamples
 def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
     """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
     for limit, is_useful in ((22, False), (24, True), (0, True)):
