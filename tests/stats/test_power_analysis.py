@@ -25,6 +25,8 @@ from undertow.stats.regression.power_analysis import (
 from undertow.stats.regression.trend import ClusterSummary, cluster_summary, trend
 from undertow.types import Floats
 
+pytestmark = pytest.mark.resamples
+
 SHOWN = (4.7, 9.0, 4.8, 0.3)
 """Noise of a text, of sentences' changes, of values, and its autocorrelation: what `undertow power` assumes."""
 KINDS = {"shown": SHOWN, "texts": (4.7, 0.0, 0.0, 0.0), "slow": (4.7, 0.0, 3.0, 0.8), "slopes": (4.7, 20.0, 0.0, 0.0)}
