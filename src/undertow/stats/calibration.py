@@ -321,4 +321,7 @@ def _t(df: Floats) -> Floats:
 def _rows(
     planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    return as_floats(planted), as_floats(measured), as_floats(errors), np.asarray(sentence_df, dtype=np.float64)
+    rows = as_floats(planted), as_floats(measured), as_floats(errors)
+    if np.isnan(rows).any():
+        raise ValueError("planted, measured and errors must be finite")
+    return *rows, np.asarray(sentence_df, dtype=np.float64)
