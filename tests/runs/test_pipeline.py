@@ -20,7 +20,6 @@ from undertow.runs import pipeline
 from undertow.types import Floats
 
 PROBE = "spurious-correlation"
-"""Not where a finished run is shared, which has its page."""
 
 
 def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
@@ -108,9 +107,8 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     assert other_words["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
 
-@pytest.mark.page
 def test_run_folder_holds_observations_results_manifest_page_and_figures(finished_run: Callable[..., Path]) -> None:
-    run = undertow.load_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3))
+    run = undertow.load_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3, page=True))
     frame = run.observations
     assert len(frame) == 120
     assert frame[["female", "male", "neutral"]].sum(axis=1).to_numpy() == pytest.approx(np.full(120, 100.0))

@@ -128,7 +128,7 @@ def about(shared_base: Path) -> Path:
 @pytest.fixture
 def both(finished_run: Callable[..., Path], about: Path) -> Run:
     """A run of two models that drift in opposite directions, with its figures and its page."""
-    return undertow.load_run(finished_run(AUDIT, BOTH, model_info=about, **SMALL))
+    return undertow.load_run(finished_run(AUDIT, BOTH, model_info=about, page=True, **SMALL))
 
 
 def figures(run: Run) -> list[str]:
@@ -176,7 +176,6 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
 # One folder for all of them.
 
 
-@pytest.mark.page
 def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert both.observations.groupby("model", sort=False).size().to_dict() == {"toy": N_SMALL, "toy:slope=-5": N_SMALL}
     assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
@@ -246,6 +245,7 @@ def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.slow
+@pytest.mark.page
 def test_checkpoints_are_drawn_against_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
