@@ -52,7 +52,7 @@ def read_file(path: Path, max_bytes: int, what: str) -> bytes:
     """
     n_bytes = file_size(path)
     try:
-        # The limit also holds for a file that grows meanwhile.
+        # In pieces: a file that grows meanwhile stays within the limit, and one `read` of the limit would take that much memory.
         with path.open("rb") as file:
             content = b"".join(islice(iter(lambda: file.read(_CHUNK_BYTES), b""), max_bytes // _CHUNK_BYTES + 1))
     except OSError as error:
@@ -128,15 +128,16 @@ def decode_text(content: bytes, path: Path) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    return _with_line_feeds(text)
+    return with_line_feeds(text)
 
 
 def split_lines(text: str) -> list[str]:
     """Split at line feeds and carriage returns only; `str.splitlines` also splits at other characters."""
-    return _with_line_feeds(text).split("\n")
+    return with_line_feeds(text).split("\n")
 
 
-def _with_line_feeds(text: str) -> str:
+def with_line_feeds(text: str) -> str:
+    """The text with line feeds in place of Windows and old Mac line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -36,7 +36,7 @@ class Schema(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, given: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items() if not field.exclude]
+        known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in given if isinstance(given, Mapping) else ():
             if key not in known:
                 raise ValueError(f"unknown key {key!r}{closest(str(key), known)}; use {', '.join(known)}")

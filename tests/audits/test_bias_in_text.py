@@ -14,11 +14,13 @@ import pandas as pd
 import pytest
 
 import undertow
+from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
 from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
+from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
 from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
@@ -71,6 +73,17 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
+
+
+@pytest.mark.parametrize(
+    ("audit", "n_documents", "plain", "behind"),
+    [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
+)
+def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain: int, behind: int) -> None:
+    """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
+    assert len(items_of(audit)) == n_documents * plain
+    if n_documents == 66:
+        assert len(items_of(audit, n_documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
 @pytest.mark.parametrize("audit", TASKS)
@@ -624,6 +637,33 @@ def test_examples_that_had_no_room_are_counted(script: Script, statements: str, 
     }
     assert shortened == {"0": None, "2": 25.0}
     assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("audit", briefly(TASKS))
+def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
+    dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
+
+    def say(query: Query) -> Answer:
+        """Right where text and description have an odd length, if at all."""
+        if isinstance(query, MultipleChoiceQuery):
+            right = dimensions[document_of(query)] if audit == IDENTIFICATION else "Yes"
+            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
+        assert isinstance(query, ConstrainedGenerateQuery)
+        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
+
+    script(say)
+    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
+    results = (run.folder / "results.json").read_bytes()
+    again = undertow.score(run.folder)
+    assert (again.folder / "results.json").read_bytes() == results
+    other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
+    of_model = other["model"] != ""  # spans at random are others with another seed
+    assert other["value"][of_model].equals(run.results["value"][of_model])
+    assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
+    reopened = undertow.load_run(run.folder)
+    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
+    assert [table.rows for table in reopened.tables] == [table.rows for table in run.tables]
 
 
 # Answers from elsewhere.

@@ -106,6 +106,12 @@ def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
 
 
+@pytest.mark.parametrize("limit", [1, 5, 90])
+def test_few_items_stay_few_whatever_the_number_of_prompts(limit: int) -> None:
+    """Three W values at least, by three prompts: never the whole set of 5,400."""
+    assert 3 <= dry_run(SPURIOUS, "toy", w="date", prompts="A,B,C", limit=limit).n_queries <= max(limit, 9)
+
+
 def test_a_limit_on_sentences_counts_dates_and_prompts() -> None:
     n_queries = {
         prompts: dry_run(SPECIFICATION, "toy", limit=120, prompts=prompts).n_queries for prompts in ("A", "A,B,C")

@@ -275,6 +275,9 @@ def test_what_tells_the_label_without_selection() -> None:
     assert told("G -> X; G -> Y; X -> Y") == ["X <- G -> Y"]
     assert told("Y -> A -> X; Y <-> X") == ["X <-> Y", "X <- A <- Y"]
     assert told("X; G -> X2; G -> Y; features X, X2") == ["X2 <- G -> Y"]
+    arrows = [f"{a}{at} -> {b}{at + 1}" for at in range(17) for a, b in product("AB", repeat=2)]
+    dense = read_graph("; ".join([*arrows, "A0 -> X", "A17 -> Y"]))
+    assert noncausal_open_paths(dense)[0].text.startswith("X <- A0 -> ")
     by_w = read_graph("W -> X; W -> Y; C -> X; A -> C; A -> B; B -> Y")
     assert noncausal_open_paths(by_w)[0].text == "X <- W -> Y"
     assert [path.text for path in noncausal_open_paths(by_w, past="W")] == ["X <- C <- A -> B -> Y"]

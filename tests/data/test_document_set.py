@@ -55,6 +55,11 @@ def test_a_table_of_documents(tmp_path: Path) -> None:
     assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
 
 
+def test_a_cell_of_several_lines_may_have_windows_line_ends(tmp_path: Path) -> None:
+    text = 'text,biased\r\n"Line one.\r\nLine two.",yes\r\n'
+    assert read_documents(write(tmp_path, text, "own.csv")).evaluation[0].text == "Line one.\nLine two."
+
+
 @pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order", "semicolons"])
 def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
     wanted = read_documents(write(tmp_path, table(GOOD)))

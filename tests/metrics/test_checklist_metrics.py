@@ -544,9 +544,41 @@ def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
         assert twelve[name, "all", WITH].extras["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
 
 
-# What each item counts for -------------------------------------------------------------------------------------------
-
+YES = {"Y": "Y", "N": "N", "h": "Y/N"}
 ONE = {"w": "w", "m": "m", "t": "w/m"}
+SOME = {"w": "w", "m": "m", "b": "b", "n": "n", "t": "b/m"}
+
+
+def test_every_combination_of_yes_and_choice(tmp_path: Path) -> None:
+    lines = [f"Amy+Bob {a}{b}{c} {YES[a]} {YES[b]} {ONE[c]} n" for a, b, c in itertools.product("YNh", "YNh", "wmt")]
+    found = measured(tmp_path, rows_of("\n".join(["pair job F M S U", *lines])))
+    for job in ("".join(one) for one in itertools.product("YNh", "YNh", "wmt")):
+        follows = {"YN": "w", "NY": "m"}.get(job[:2], "")
+        assert_share(found["consistency", job, WITHOUT], (int(job[2] == follows), int(follows != "")))
+        for person, code in (("female", "w"), ("male", "m")):
+            asked = (int(job == f"NN{code}"), int(job[:2] == "NN"))
+            assert_share(found[f"preference_{person}", job, WITHOUT], asked)
+    assert_share(found["consistency", "all", WITHOUT], (2, 6))
+    assert_share(found["preference_female", "all", WITHOUT], (1, 3))
+    assert_share(found["qualified_female", "all", WITHOUT], (9, 27))
+
+
+def test_every_combination_of_single_and_multiple(tmp_path: Path) -> None:
+    lines = [f"Amy+Bob {a}{b} N N {ONE[a]} {SOME[b]}" for a, b in itertools.product("wmt", "wmbnt")]
+    found = measured(tmp_path, rows_of("\n".join(["pair job F M S U", *lines])))
+    for job in ("".join(one) for one in itertools.product("wmt", "wmbnt")):
+        assert_share(found["bias", job, WITHOUT], (int(job in {"ww", "mm"}), 1))
+        names_one = int(job[1] in "wm")
+        assert_share(found["switch_female_to_male", job, WITHOUT], (int(job == "wm"), names_one))
+        assert_share(found["switch_male_to_female", job, WITHOUT], (int(job == "mw"), names_one))
+    for name, asked in {
+        "bias": (2, 15), "bias_female": (1, 15), "bias_male": (1, 15), "both_rate": (3, 15), "neither_rate": (3, 15),
+        "tie_rate": (5, 15), "switch_female_to_male": (1, 6),
+    }.items():  # fmt: skip
+        assert_share(found[name, "all", WITHOUT], asked)
+
+
+# What each item counts for -------------------------------------------------------------------------------------------
 
 
 def test_a_negated_choice_must_name_the_other_one(tmp_path: Path) -> None:
@@ -842,6 +874,15 @@ def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
     assert found["position_bias"].p == 2 / 64
 
 
+def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
+    found = overall(tmp_path, design("N N m/w m/w m/w"))
+    expected = {"position_bias": 0.0, "tie_rate": 100.0, "preference_female": 0.0, "preference_male": 0.0}
+    assert values(found, expected) == expected
+    assert found["preference_female"].extras["ties_percent"] == 100
+    assert found["preference_female"].n == 36
+    assert found["position_bias"].p == 2 / 64
+
+
 @pytest.mark.parametrize(("code", "person", "other", "sign"), [("w", "female", "male", 1), ("m", "male", "female", -1)])
 def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: str, other: str, sign: int) -> None:
     less = "m" if code == "w" else "w"
@@ -893,6 +934,69 @@ def test_fewer_than_six_pairs_or_occupations_claim_nothing_about_others(
     for job in jobs:
         assert math.isfinite(found["choice_gap", job, WITH].low) is (n_pairs >= 6)
         assert math.isfinite(found["choice_gap", job, WITH].p) is (n_pairs >= 6)
+
+
+def test_everyone_is_qualified_and_nobody_preferred(tmp_path: Path) -> None:
+    found = overall(tmp_path, design("Y Y w/m b w/m"))
+    expected = {"qualified_female": 100.0, "qualified_male": 100.0, "both_rate": 100.0, "bias": 0.0, "tie_rate": 100.0}
+    assert values(found, expected) == expected
+    for name in (*PAPER[:1], *PAPER[2:6], "transitive_consistency"):
+        assert_share(found[name], (0, 0))
+
+
+def alternating(woman: str, man: str, jobs: Sequence[str] = SIX_JOBS) -> str:
+    """The woman is qualified in half of the items and the man in the other half, in every pair and occupation."""
+    lines = ["pair job F M S U L"]
+    for pair, (at, job) in itertools.product(range(6), enumerate(jobs)):
+        lines.append(f"W{pair}+M{pair} {job} {woman if (pair + at) % 2 else man}")
+    return "\n".join(lines)
+
+
+def test_who_is_qualified_is_chosen(tmp_path: Path) -> None:
+    found = overall(tmp_path, alternating("Y N w w m", "N Y m m w"))
+    expected = {
+        "consistency": 100.0, "transitive_consistency": 100.0, "negational_consistency": 100.0, "bias": 100.0,
+        "symmetric_consistency": 100.0, "bias_female": 50.0, "bias_male": 50.0, "choice_gap": 0.0, "position_bias": 50.0,
+    }  # fmt: skip
+    assert values(found, expected) == expected
+    assert found["preference_female"].n == 0
+
+
+@pytest.mark.parametrize(("cells", "sign"), [("N N m w m", 1), ("N N w m w", -1)])
+def test_always_dropped_for_the_woman_and_always_for_the_man(tmp_path: Path, cells: str, sign: int) -> None:
+    found = overall(tmp_path, design(cells))
+    expected = {
+        "switch_gap": sign * 100.0, "switch_male_to_female": 50.0 + 50 * sign, "switch_female_to_male": 50.0 - 50 * sign,
+        "bias_gap": 0.0, "bias": 0.0,
+    }  # fmt: skip
+    assert values(found, expected) == expected
+    assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 64, 1)
+
+
+def test_who_is_not_qualified_is_chosen_and_then_dropped(tmp_path: Path) -> None:
+    found = overall(tmp_path, alternating("Y N m w m", "N Y w m w"))
+    expected = {
+        "consistency": 0.0, "bias": 0.0, "switch_female_to_male": 50.0, "switch_male_to_female": 50.0,
+        "negational_consistency": 0.0,
+    }  # fmt: skip
+    assert values(found, expected) == expected
+    assert found["transitive_consistency"].n == 0
+
+
+def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
+    """With attributes the choice follows the Yes; without, it is the woman whoever is qualified."""
+    rows = rows_of(alternating("Y N w w m", "N Y m m w"), context=WITH)
+    rows += rows_of(alternating("Y N w w m", "N Y w w m"), context=WITHOUT)
+    found = measured(tmp_path, rows)
+    for job in ("all", "cook", "nurse"):
+        assert [found["consistency", job, context].value for context in (WITH, WITHOUT)] == [100, 50]
+        assert [found["choice_gap", job, context].value for context in (WITH, WITHOUT)] == [0, 100]
+    assert found["consistency_difference", "all", "with less without"].value == pytest.approx(50)
+    # Each pair is consistent in half of its items without attributes: 2 of the 64 exchanges are as far.
+    assert found["consistency_difference", "all", "with less without"].p == 2 / 64
+    assert found["bias_difference", "all", "with less without"].value == 0
+    assert found["choice_gap_difference", "all", "with less without"].value == pytest.approx(-100)
+    assert found["choice_gap_difference", "all", "with less without"].p == 2 / 64
 
 
 # Contexts ------------------------------------------------------------------------------------------------------------

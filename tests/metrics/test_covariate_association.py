@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import line_of, measure_association
 from undertow.stats.cluster_errors import share_interval
 from undertow.stats.regression import power_analysis
@@ -520,6 +521,21 @@ def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
     assert repr(results) == repr(audit(frame))
 
 
+@pytest.mark.parametrize(
+    "column", ["model", "challenge", "prompt", "w_name", "w_index", "cluster", "missing_reason", "she"]
+)
+def test_a_missing_column_is_named(column: str) -> None:
+    with pytest.raises(UndertowError, match=f"no column '{column}'"):
+        audit(table(some_masses()).drop(columns=column))
+
+
+def test_an_infinite_mass_is_refused_by_its_row() -> None:
+    frame = table(some_masses())
+    frame.loc[3, "he"] = math.inf
+    with pytest.raises(UndertowError, match="'he', row 4"):
+        audit(frame)
+
+
 # What must not matter -----------------------------------------------------------------------------------------------
 
 
@@ -549,6 +565,41 @@ def test_other_groups_gaps_and_models_change_no_number_but_q() -> None:
 def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
     frame = table(some_masses())
     assert repr(audit(frame.iloc[order], ("she",))) == repr(audit(frame, ("she",)))
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1000), shift=st.floats(-5, 20))
+def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> None:
+    masses = some_masses(seed)
+    plain, shifted = audit(table(masses)), audit(table({group: mass + shift for group, mass in masses.items()}))
+    for name, result in plain.items():
+        other = shifted[name]
+        # Shares are on a scale that has ends, and log-odds on one that bends.
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
+            kept = [result.value, result.low, result.high, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(kept, rel=1e-5, abs=1e-9, nan_ok=True)
+        elif name[0] == "mean_mass" and name[1] != "other_words":
+            assert other.value == pytest.approx(result.value + shift)
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1000), factor=st.sampled_from([0.001, 0.3, 7.0]))
+def test_scaling_the_mass_scales_slopes_and_leaves_r_and_p(seed: int, factor: float) -> None:
+    masses = some_masses(seed)
+    plain, scaled = audit(table(masses)), audit(table({group: mass * factor for group, mass in masses.items()}))
+    for name, result in plain.items():
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
+            by = 1 if name[0] == "pearson_r" else factor
+            other = scaled[name]
+            expected = [result.value * by, result.low * by, result.high * by, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(expected, rel=1e-5, nan_ok=True)
+
+
+def test_a_gap_turned_round_is_the_gap_with_its_sign_turned() -> None:
+    results = audit(table(some_masses()), gaps=[("she", "he"), ("he", "she")])
+    there, back = results["slope_gap", "she-he"], results["slope_gap", "he-she"]
+    assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
+    assert there.p == back.p
 
 
 def test_a_gap_keeps_the_rows_paired() -> None:

@@ -300,3 +300,15 @@ def test_scores_keep_their_bounds_and_agree_with_scipy(pairs: list[tuple[list[in
     np.testing.assert_allclose(table[each("shift")].sum(axis=1), 0, atol=1e-9)
     expected = [100 * jensenshannon(first, last, base=2) ** 2 for first, last in pairs]
     np.testing.assert_allclose(table["jensen_shannon"], expected, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(sentences)
+def test_turning_the_ends_round_turns_the_shift_round_and_nothing_else(
+    pairs: list[tuple[list[int], list[int]]],
+) -> None:
+    there = scores(*(asked(f"s{number}", *pair) for number, pair in enumerate(pairs)))
+    back = scores(*(asked(f"s{number}", *reversed(pair)) for number, pair in enumerate(pairs)))
+    np.testing.assert_allclose(back[each("shift")], -there[each("shift")])
+    kept = ["total_variation", "jensen_shannon", "entropy", *each("delta"), *each("mean")]
+    np.testing.assert_allclose(back[kept], there[kept], atol=1e-9)

@@ -406,6 +406,33 @@ def test_prompt_and_w_are_told_only_where_there_are_several() -> None:
     }
 
 
+def test_another_model_s_prompts_are_not_told_of_this_one() -> None:
+    one = four_clusters()
+    table = pd.concat([one, *(one.assign(model="n", prompt=prompt) for prompt in "AB"), one.assign(challenge="d")])
+    areas = [
+        result
+        for result in detect(table, GROUPS, Threshold(), seed=0)
+        if result.measure == "auroc" and result.group["score"] == "delta_warm"
+    ]
+    assert [dict(result.group) for result in areas] == [
+        {"model": "m", "set": "c", "score": "delta_warm"},
+        {"model": "n", "set": "c", "prompt": "A", "score": "delta_warm"},
+        {"model": "n", "set": "c", "prompt": "B", "score": "delta_warm"},
+        {"model": "m", "set": "d", "score": "delta_warm"},
+    ]
+
+
+def test_models_are_measured_apart() -> None:
+    table = pd.concat([four_clusters(), four_clusters(delta_warm=[*UNSPECIFIED, *SPECIFIED]).assign(model="n")])
+    results = detect(table, GROUPS, Threshold(), seed=0)
+    areas = {
+        result.group["model"]: result.value
+        for result in results
+        if result.measure == "auroc" and result.group["score"] == "delta_warm"
+    }
+    assert areas == {"m": 15 / 16, "n": 1 / 16}
+
+
 def test_q_is_adjusted_over_every_test_of_the_run() -> None:
     rows = [
         sentence(f"k{number % 5}", number % 3 == 0, float(value), mean_warm=float(level), model=model)
@@ -438,6 +465,19 @@ def test_sentences_of_one_kind_have_one_rate_and_no_area(decided: bool, known: s
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all(), name
         assert result.note == "the sentences are all of one kind"
     assert math.isnan(results["auroc_difference", "delta_warm", "entropy"].value)
+
+
+def test_a_single_cluster_has_numbers_and_no_intervals() -> None:
+    results = found(four_clusters(cluster=["k"] * 8))
+    assert results["auroc", "delta_warm"].value == 15 / 16
+    assert results["tpr", "entropy"].value == 1
+    for key, result in results.items():
+        assert np.isnan(interval(result)).all(), key
+    # No threshold could be chosen without it, so no sentence is called anything.
+    held_out = results["held_out_balanced_accuracy", "delta_warm"]
+    assert math.isnan(held_out.value)
+    assert held_out.n_missing == 8
+    assert math.isnan(held_out.extras["threshold"])
 
 
 def test_missing_sentences_are_counted_and_left_out() -> None:

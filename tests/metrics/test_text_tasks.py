@@ -358,6 +358,12 @@ def test_bleu_and_meteor_of_one_pair_by_hand() -> None:
     assert only(found, "token_f1").value == pytest.approx(80.0)
 
 
+def test_bleu_of_a_short_answer_pays_for_its_brevity() -> None:
+    """Four words of eight: all n-grams there, times exp(1 - 8/4)."""
+    frame = table([{"document": "d", "gold": "a cat sat on the old red mat", "answer": "a cat sat on", "passage": "x"}])
+    assert only(told(frame, EXTRACTION), "bleu4").value == pytest.approx(100 * math.exp(-1))
+
+
 def test_the_copy_baseline_is_that_of_the_packages() -> None:
     passages = [
         "I say that women lack all sense tomorrow, too.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.tiny_models import tiny_gguf
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
@@ -58,3 +59,23 @@ def test_a_file_that_was_cut_short_is_refused_when_it_is_loaded(tmp_path: Path) 
     with pytest.raises(UndertowError, match="is corrupt") as error:
         found.open()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_weights_are_those_that_transformers_reads_and_a_file_without_its_end_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
+    from transformers import AutoModelForCausalLM
+
+    path = tmp_path / "tiny.gguf"
+    tiny_gguf(path)
+    ours = models.resolve(ModelRequest(str(path))).open().network  # type: ignore[attr-defined]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    expected = theirs.state_dict()
+    assert ours.state_dict().keys() == expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in ours.state_dict().items())
+    entries = theirs.config.to_diff_dict()
+    del entries["quantization_config"]
+    assert ours.config.to_diff_dict() == entries
+    path.write_bytes(path.read_bytes()[:-64])
+    with pytest.raises(UndertowError, match="ends before the end of"):
+        models.resolve(ModelRequest(str(path))).open()

@@ -232,6 +232,9 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
     tokenizer.add_tokens([f"<fits {number}>" for number in range(n_known - len(tokenizer))])
     tokenizer.save_pretrained(folder)
     open_model(folder)
+    tokenizer.add_tokens(["<picture>"], special_tokens=True)  # no text is spelled with it
+    tokenizer.save_pretrained(folder)
+    open_model(folder)
     tokenizer.add_tokens(["<one more>"])
     tokenizer.save_pretrained(folder)
     assert "'<one more>'" in refused(folder)

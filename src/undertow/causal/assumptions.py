@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from undertow.causal import identification, paths
+from undertow.causal import identification
 from undertow.causal.graph import COVARIATE, ROLES, Graph
 from undertow.causal.identification import Candidate
 from undertow.causal.paths import Path
@@ -191,7 +191,7 @@ _ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]]
 
 def first_path(ways: Iterable[Path]) -> str:
     """The first of some paths as it is written; where the search for them found none, what there is to say of it."""
-    return next((path.text for path in ways), f"a path that is not among the {paths.MAX_PATHS:,} shortest")
+    return next((path.text for path in ways), "a path that the search does not reach")
 
 
 def _is_one_way(path: Path) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from heapq import heappop, heappush
+from itertools import count, islice, pairwise
 from typing import Any
 
 import networkx as nx
@@ -81,30 +82,31 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
     def is_open(before: Any, node: Any, after: Any) -> bool:
         return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
 
-    leading, queue = {(node, other) for node in skeleton[other]}, deque((node, other) for node in skeleton[other])
+    # How many steps lead from the first node of an open step to the other end.
+    distances = {(node, other): 1 for node in skeleton[other]}
+    queue = deque(distances)
     while queue:
         node, after = queue.popleft()
-        for step in ((before, node) for before in skeleton[node] if before != after and is_open(before, node, after)):
-            if step not in leading and node != one:
-                leading.add(step)
-                queue.append(step)
-    begun: deque[tuple[Any, ...]] = deque([(one,)])
-    n_paths = 0
+        for before in skeleton[node] if node != one else ():
+            if before != after and (before, node) not in distances and is_open(before, node, after):
+                distances[before, node] = distances[node, after] + 1
+                queue.append((before, node))
+    order, n_paths = count(), 0
+    # The least length that a path with this beginning can have; of equals the longest beginning, then the first.
+    beginnings: list[tuple[int, int, int, tuple[Any, ...]]] = [(0, 0, next(order), (one,))]
     for _ in range(MAX_STEPS):
-        if not begun or n_paths == MAX_PATHS:
+        if not beginnings or n_paths == MAX_PATHS:
             return
-        nodes = begun.popleft()
+        *_, nodes = heappop(beginnings)
         if nodes[-1] == other:
             n_paths += 1
             yield path_of(net, nodes), nodes
             continue
-        begun.extend(
-            (*nodes, after)
-            for after in skeleton[nodes[-1]]
-            if (nodes[-1], after) in leading
-            and after not in nodes
-            and (len(nodes) < 2 or is_open(nodes[-2], nodes[-1], after))
-        )
+        for after in skeleton[nodes[-1]]:
+            distance = distances.get((nodes[-1], after))
+            if distance and after not in nodes and (len(nodes) < 2 or is_open(nodes[-2], nodes[-1], after)):
+                length = len(nodes) - 1 + distance
+                heappush(beginnings, (length, -len(nodes), next(order), (*nodes, after)))
 
 
 def path_of(net: Any, nodes: Sequence[Any]) -> Path:

@@ -1,7 +1,4 @@
-"""Graphs by name: those of the papers, a file of one's own, or a graph written where its name is asked for.
-
-Knows where a graph's text is; how it is read is for `graphs`.
-"""
+"""Graphs by name: those of the papers, a file of one's own, or a graph written where its name is asked for."""
 
 from __future__ import annotations
 

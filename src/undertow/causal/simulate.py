@@ -1,8 +1,8 @@
 """People drawn from a structural causal model, and what is correlated with what among all of them and among the selected.
 
-Draws come in pieces, and of them only the variables that are compared stay (8 bytes each). Every noise has random numbers of its
-own, by the seed, the name of its variable and its place in the equation: changing one equation, or a parameter, leaves all other
-noises as they are, and cases are compared on the same people.
+Draws come in pieces, and of them only the variables that are compared stay: ten million people take about 1.6 GB. Every noise has
+random numbers of its own, by the seed, the name of its variable and its place in the equation: changing one equation, or a
+parameter, leaves all other noises as they are, and cases are compared on the same people.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from undertow.stats.correlation import pearson
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.types import Floats
 
-MIN_DRAWS, MAX_DRAWS = 100, 10**8
+MIN_DRAWS, MAX_DRAWS = 100, 10**7
 MIN_SELECTED = 30
 """Fewer selected people say nothing about a correlation."""
 N_SAMPLED = 2000
@@ -205,7 +205,7 @@ def simulate(
 
     Args:
         model: its equations.
-        draws: people, 100 to 1e8.
+        draws: people, 100 to 1e7.
         seed: the same seed and equations give the same people; 0 or more.
         settings: parameters in the place of the model's.
         progress: told how many people are drawn, of how many.
@@ -219,15 +219,15 @@ def simulate(
     if seed < 0:
         raise UndertowError(f"the seed cannot be {seed}; choose 0 or more")
     constants = model.constants(settings)
-    pieces: dict[str, list[Floats]] = {name: [] for name in (*chain(*model.pairs), model.selection)}
+    everyone = {name: np.empty(draws) for name in (*chain(*model.pairs), model.selection)}
     n_drawn = 0
     for people in _draw_people(model, constants, draws, seed):
-        for name, values in pieces.items():
-            values.append(people[name])
-        n_drawn += len(people[model.selection])
+        n_more = len(people[model.selection])
+        for name, values in everyone.items():
+            values[n_drawn : n_drawn + n_more] = people[name]
+        n_drawn += n_more
         if progress:
             progress(n_drawn, draws)
-    everyone = {name: np.concatenate(values) for name, values in pieces.items()}
     chosen = everyone[model.selection] == 1
     selected = {name: values[chosen] for name, values in everyone.items()}
     n_selected, where = int(chosen.sum()), model.where(model.selection)
@@ -254,8 +254,8 @@ def simulate(
             for x, y in model.pairs
             for is_selected, people in ((False, everyone), (True, selected))
         ),
-        everyone={name: everyone[name][:N_SAMPLED] for name in chain(*model.pairs)},
-        selected={name: selected[name][:N_SAMPLED] for name in chain(*model.pairs)},
+        everyone={name: everyone[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
+        selected={name: selected[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
     )
 
 

@@ -145,12 +145,13 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
 
 
-def check_figure(out: Path, *, replace: bool = False) -> None:
+def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") -> None:
     """Refuse a file that a figure cannot be written to.
 
     Args:
         out: the file.
         replace: whether a file that exists is replaced.
+        fix: what else to do with a file that exists.
 
     Raises:
         UndertowError: it is no .png or .svg file, its folder does not exist, or it exists already.
@@ -160,7 +161,7 @@ def check_figure(out: Path, *, replace: bool = False) -> None:
     if not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out.is_dir() or (out.exists() and not replace):
-        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
+        raise UndertowError(f"{out}: exists already; name another file with --out, or {fix}")
 
 
 Model = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from undertow.cli.console import (
     warn,
 )
 from undertow.errors import UndertowError
+from undertow.report.formatting import short_revision
 
 NOTHING_FETCHED = "nothing was fetched"
 
@@ -167,10 +167,6 @@ def cache_prune(
     echo(f"Deleted {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
 
 
-HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-"""A commit, or SHA-256: the only revisions that say as much when they are cut."""
-
-
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 
@@ -199,9 +195,8 @@ def doctor(  # noqa: PLR0913 - an option each
     if as_json:
         print_json(dataclasses.asdict(checkup))
         return
-    revision = checkup.identity["revision"]
-    short_revision = revision[:16] if HASH.fullmatch(revision) else revision
-    echo(f"{checkup.model}: {checkup.identity['family']}, {checkup.identity['source']} at {short_revision}")
+    identity = checkup.identity
+    echo(f"{checkup.model}: {identity['family']}, {identity['source']} at {short_revision(identity['revision'])}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
         known = [f"{_how_many(float(size))} parameters"] if size else []

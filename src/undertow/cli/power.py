@@ -17,7 +17,6 @@ from undertow.cli.console import (
     TableOptions,
     WLists,
     Words,
-    WScale,
     check_figure,
     echo,
     one_line,
@@ -46,7 +45,9 @@ def power(  # noqa: PLR0913 - an option each
     ],
     *,
     w: WLists = "",
-    w_scale: WScale = "",
+    w_scale: Annotated[
+        str, typer.Option(help="What slopes are per: index or value; each list's own if not given.")
+    ] = "",
     inject: Inject = "",
     words: Words = "",
     data_dir: DataDir = "",
@@ -92,7 +93,7 @@ def power(  # noqa: PLR0913 - an option each
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group)
     if out is not None:
-        check_figure(out, replace=overwrite)
+        check_figure(out, replace=overwrite, fix="add --overwrite")
     from undertow.audits.spurious_correlation.items import Settings
     from undertow.audits.spurious_correlation.power_plan import plan_power
 

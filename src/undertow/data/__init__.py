@@ -1,6 +1,6 @@
 """Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model.
 
-A name, option or file that is not what it should be raises `UndertowError`, which names the file and its line or key.
+A wrong name, option or file raises `UndertowError`, which names the line or key of a file.
 """
 
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet

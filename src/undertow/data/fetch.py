@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import tempfile
 import threading
 import time
 import urllib.error
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from undertow._folders import DRAFT_PREFIX, draft_folder
 from undertow.errors import UndertowError
 
 SILENT_S = 30.0
@@ -79,8 +79,8 @@ def keep(content: bytes, path: Path) -> None:
     """Write a downloaded file into the cache, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-            part = Path(aside) / path.name
+        with draft_folder(path.parent, DRAFT_PREFIX) as aside:
+            part = aside / path.name
             part.write_bytes(content)
             part.replace(path)
     except OSError as error:

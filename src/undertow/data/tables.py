@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from undertow._files import csv_value, file_size
+from undertow._files import csv_value, file_size, with_line_feeds
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError, counted
 
@@ -25,7 +25,9 @@ MAX_HEADER_BYTES = 2**16
 Rows = list[tuple[int, dict[str, str]]]
 """Line number and cells by column of each row."""
 _GZIP = b"\x1f\x8b"
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters but tabs and line feeds."""
+MAX_CELLS = 10_000_000
 
 
 def plain_name(path: Path) -> str:
@@ -81,7 +83,15 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:
         raise UndertowError(f"{path}: is too large for a table; at most {max_bytes // 2**20} MiB are read")
-    records = list(_records(path, _decoded(content, path)))
+    text = _decoded(content, path)
+    del content
+    records: list[tuple[int, list[str]]] = []
+    n_cells = 0
+    for line, cells in _records(path, text):
+        n_cells += len(cells)
+        if n_cells > MAX_CELLS:
+            raise UndertowError(f"{path}, line {line}: is too large for a table; at most {MAX_CELLS:,} cells are read")
+        records.append((line, cells))
     if not records:
         raise UndertowError(f"{path}: is empty; its first line should name the columns")
     columns = [cell.strip() for cell in records[0][1]]
@@ -120,25 +130,25 @@ def _decoded(content: bytes, path: Path) -> str:
     if bad >= 0:
         line = content.count(b"\n", 0, bad) + 1
         raise UndertowError(f"{path}, line {line}: {problem}; save the file as plain UTF-8 text")
-    return text
+    return with_line_feeds(text)
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """The line on which each row begins, and its cells, the header's first."""
-    if not path.name.lower().removesuffix(".gz").endswith(".csv"):
+    if path.name.lower().removesuffix(".gz").endswith((".tsv", ".txt")):
         # A line break always ends a row, and no other character does.
         for number, line in enumerate(text.split("\n"), 1):
-            if line := line.removesuffix("\r"):
+            if line:
                 yield number, line.split("\t")
         return
-    reader, begins = (
-        csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True),
-        1,
-    )
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
+    begins = 1
     try:
         for cells in reader:
             if cells:
                 yield begins, list(map(csv_value, cells))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); fix the quotes") from error
+        raise UndertowError(
+            f"{path}, line {begins}: is not CSV that can be read ({error}); fix its quotes, or shorten the cell"
+        ) from error

@@ -7,6 +7,7 @@ a date into a time.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -96,6 +97,9 @@ def read_carried(text: str) -> CarriedItem:
     try:
         carried = _CARRIED.validate_json(text, strict=True)
     except ValidationError as error:
+        newer = re.search(r'"version":\s*(\d+)', text)
+        if newer and int(newer[1]) > VERSION:
+            raise ValueError("it was written by a newer Undertow; update to read it") from error
         raise ValueError(first_problem(error, is_json=True)) from error
     if carried.version > VERSION:
         raise ValueError("it was written by a newer Undertow; update to read it")

@@ -519,7 +519,9 @@ def _no_interval(series: _Series, low: float) -> str:
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The columns that are measured, as text and numbers, and `scored`; masses of missing rows are NaN."""
     lacking = [
-        name for name in (*RUN_KEYS, "cluster", "missing_reason", OTHER_WORDS, *groups) if name not in observations
+        name
+        for name in (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS, *groups)
+        if name not in observations
     ]
     if lacking:
         raise UndertowError(
@@ -542,6 +544,15 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
 
 
 def float_column(observations: pd.DataFrame, name: str) -> Floats:
-    """A column as floats [row], NaN where it is empty."""
+    """A column as floats [row], NaN where it is empty.
+
+    Raises:
+        UndertowError: a number is infinite.
+    """
     column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
+    if np.isinf(column).any():
+        row = int(np.flatnonzero(np.isinf(column))[0]) + 1
+        raise UndertowError(
+            f"the observation table has an infinite number in column {name!r}, row {row}; measure it again"
+        )
     return column

@@ -255,6 +255,15 @@ def percent(value: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
+HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""A commit, or SHA-256: the only revisions that say as much when they are cut."""
+
+
+def short_revision(revision: str) -> str:
+    """A revision, shortened if it is a hash."""
+    return revision[:16] if HASH.fullmatch(revision) else revision
+
+
 FILTERS: Mapping[str, Callable[..., str]] = {
     "num": number,
     "signed": signed,
@@ -272,6 +281,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "minus": minus_signs,
     "count": lambda value: f"{value:,}",
     "counted": counted,
+    "short_revision": short_revision,
     "title": measure_title,
     "spaced": spaced,
 }

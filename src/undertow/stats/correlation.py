@@ -66,7 +66,8 @@ def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
         return Pearson(r, r, r, n) if n >= MIN_PAIRS else Pearson(r, -1.0, 1.0, n)
     # What one pair adds to r: with x and y in standard units, xy - r (x^2 + y^2) / 2.
     influences = (by_x * by_y / math.sqrt(whole[0] * whole[1]) - r * (by_x**2 / whole[0] + by_y**2 / whole[1]) / 2) ** 2
-    heaviest = float(influences.max() / influences.sum())
+    total = float(influences.sum())
+    heaviest = float(influences.max()) / total if total > 0 else math.nan
     # Sums without each pair [pair].
     left = [
         all_of_it - n / (n - 1) * one * other

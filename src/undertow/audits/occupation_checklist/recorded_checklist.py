@@ -153,12 +153,13 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
     given = {code: cells.get(f"{code}_percent", "") for code in codes}
     if any(given.values()):
         shares = {code: number_between(0, 100, text) for code, text in given.items()}
-        if codes[0] == "yes" and not all(given.values()):  # of Yes and No one is enough
+        one_is_enough = codes[0] == "yes" and not all(given.values())
+        for code, share in shares.items():
+            if math.isnan(share) and not (one_is_enough and not given[code]):
+                raise UndertowError(f"{where}: {code}_percent {given[code]!r} must be a number from 0 to 100")
+        if one_is_enough:
             (code,) = (code for code in codes if given[code])
             shares = {one: shares[code] if one == code else 100 - shares[code] for one in codes}
-        for code, share in shares.items():
-            if math.isnan(share):
-                raise UndertowError(f"{where}: {code}_percent {given[code]!r} must be a number from 0 to 100")
         total = math.fsum(shares.values())
         if not total > 0:
             raise UndertowError(

@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from undertow._files import read_file
 from undertow._folders import data_folder
 from undertow.data.documents.document_set import (
     CATEGORIES,
@@ -89,8 +90,8 @@ _TARGETS: Mapping[str, str] = {
 }
 _DIMENSION_OF = {name: dimension for dimension, names in _TARGETS.items() for name in [dimension, *names.split("|")]}
 _SPLIT_OF = {"train": TRAINING, "dev": EVALUATION, "test": EVALUATION}
-_LINE_BREAK = re.compile(r" *\[linebreak\] *", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_LINE_BREAK = re.compile(r" *\[linebreak\] *", re.IGNORECASE)
 NEITHER = "neither neutral nor directed at an identity or an affiliation"
 TOO_LONG = f"training documents of more than {MAX_TRAINING_WORDS} words"
 
@@ -113,7 +114,7 @@ def published() -> DocumentSet:
         keep(_fetch_full_file(), path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
-        f" itself is published (here SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()})"
+        f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_BYTES, NAME)).hexdigest()})"
     )
     documents = read_cad(path)
     return replace(documents, notes=(*documents.notes, note))

@@ -53,7 +53,6 @@ from undertow.types import ALPHA, Result
 if TYPE_CHECKING:
     import pandas as pd
 
-"""False discovery rate of the claims of a run."""
 N_SHUFFLES = 20_000
 AT_ONCE = 1000
 

@@ -13,10 +13,12 @@ from undertow.errors import UndertowError
 
 LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
 """Configuration entries that count layers; a layer has at least one weight."""
-PARTS = re.compile(r"num_labels|(num|n)_\w*experts")
+EXPERTS_OR_LABELS = re.compile(r"num_labels|(num|n)_\w*experts")
 """Configuration entries that count what has a row of a weight, or a weight."""
 FLOATS = ("F64", "F32", "F16", "BF16")
 """Data types of unquantized weights."""
+LABELS = ("label2id", "id2label", "task_specific_params")
+"""Configuration entries whose keys are words of a user."""
 MAX_CONFIG_BYTES = 16 * 2**20
 MAX_TABLE_BYTES = 100 * 2**20
 """The format's own limit of a table of tensors."""
@@ -31,7 +33,9 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         UndertowError: names the file, what is wrong and how to put it right.
     """
     for index in sorted(folder.glob("*.safetensors.index*.json")):
-        index_files(index)
+        absent = [name for name in sorted(index_files(index)) if not (folder / name).is_file()]
+        if absent:
+            raise UndertowError(f"{index}: {first_names(absent)} is not in its folder; fetch the model again")
     tensors = {
         key: entry
         for path in sorted(folder.glob("*.safetensors"))
@@ -41,7 +45,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     packed = [key for key, entry in tensors.items() if key.endswith(".weight") and entry["dtype"] not in FLOATS]
     if packed and config.get("quantization_config") is None:
         raise UndertowError(
-            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({some(packed)}), and "
+            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({first_names(packed)}), and "
             "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
         )
     quantization = config.get("quantization_config", {})
@@ -51,16 +55,16 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         )
     largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
     for key, number in _config_numbers(config):
-        most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if PARTS.fullmatch(key) else number
+        has_rows = EXPERTS_OR_LABELS.fullmatch(key)
+        most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number
         if number > most:
             raise UndertowError(
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
-                f"{f' of up to {largest:,} rows' if PARTS.fullmatch(key) else ''}; put config.json right, or fetch the model again"
+                f"{f' of up to {largest:,} rows' if has_rows else ''}; put config.json right, or fetch the model again"
             )
     rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
     tokens = {} if packed else read_tokens(folder / "tokenizer.json")
-    n_tokens = config.get("vocab_size")
-    n_embeddings = max(rows, n_tokens if isinstance(n_tokens, int) else 0)
+    n_embeddings = max([rows, *(int(number) for key, number in _config_numbers(config) if key == "vocab_size")])
     if rows and max(tokens.values(), default=0) >= n_embeddings:
         raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
 
@@ -99,7 +103,8 @@ def read_tokens(path: Path) -> dict[str, int]:
         pairs = (
             vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
         )
-        added = ((token["content"], token["id"]) for token in content.get("added_tokens") or ())
+        # A special token stands in no text: Gemma 3 has one beyond its embedding.
+        added = ((one["content"], one["id"]) for one in content.get("added_tokens") or () if not one["special"])
         return {token: number for token, number in [*pairs, *added] if isinstance(number, int)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return {}
@@ -132,7 +137,7 @@ def index_files(index: Path) -> Collection[str]:
     return names
 
 
-def some(keys: Sequence[str]) -> str:
+def first_names(keys: Sequence[str]) -> str:
     """The first few names of weights."""
     return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
 
@@ -140,7 +145,7 @@ def some(keys: Sequence[str]) -> str:
 def _config_numbers(config: Any) -> Iterator[tuple[str, float]]:
     """Numbers of a configuration with their names, those of its parts too."""
     for key, value in config.items() if isinstance(config, dict) else ():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and key not in LABELS:
             yield from _config_numbers(value)
         elif isinstance(value, (int, float)):
             yield key, value

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.models.loading.check_folder import index_files, read_tensor_table, some, tokens_error
+from undertow.models.loading.check_folder import first_names, index_files, read_tensor_table, tokens_error
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
@@ -98,7 +98,7 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
     if unread:
         raise UndertowError(
             f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
-            f"({some(unread)}), so they are of another network; correct config.json, or fetch the model again"
+            f"({first_names(unread)}), so they are of another network; correct config.json, or fetch the model again"
         )
 
 
@@ -108,7 +108,7 @@ def _missing_weights(  # noqa: PLR0913, PLR0917 - everything that the cause depe
     """The error for missing weights, with the likely cause."""
     n_weights = len(network.state_dict())
     are = "is" if len(missing) == 1 else "are"
-    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({some(missing)})"
+    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({first_names(missing)})"
     unlisted = _unlisted_file(Path(weights.location))
     head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
     if any("lora_" in key for key in unexpected):
@@ -185,10 +185,11 @@ def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
 def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -> None:
     """Refuse a tokenizer with tokens that the network has no weights for.
 
-    Transformers gives that of a GGUF file special tokens that the file lacks; no text is spelled with them.
+    No text is spelled with special tokens: Gemma 3 has one beyond its embedding, and transformers adds some to those of a GGUF file.
     """
     n_embeddings = int(network.get_input_embeddings().weight.shape[0])
-    unused = set(tokenizer.get_added_vocab()) if from_gguf else set()
+    added = tokenizer.added_tokens_decoder.values()
+    unused = set(tokenizer.get_added_vocab()) if from_gguf else {str(token) for token in added if token.special}
     used = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
     if max(used.values()) >= n_embeddings:
         raise UndertowError(tokens_error(name, used, n_embeddings))

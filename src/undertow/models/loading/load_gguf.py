@@ -1,6 +1,7 @@
-"""Configuration, tokenizer and weights of a GGUF file from one reading of its header.
+"""Configuration, tokenizer and weights of a GGUF file.
 
-transformers parses the file for each of the three, 100,000 strings a time; its tables of names and its conversions are used here.
+transformers parses the file once for each of the three, slowly; here its tables of names and its conversions work on a header that
+was read once. Only the tokenizer reads its own part again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ TOKENS = "tokenizer.ggml.tokens"
 
 def is_convertible(header: GgufHeader) -> bool:
     """Whether transformers converts this architecture by its tables, rather than by a reader of its own."""
+    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    return header.entries.get("general.architecture") in GGUF_SUPPORTED_ARCHITECTURES
+    architecture = header.entries.get("general.architecture")
+    return architecture in GGUF_SUPPORTED_ARCHITECTURES and architecture not in GGUF_CONFIG_ARCHS
 
 
 def gguf_config(header: GgufHeader) -> tuple[Any, dict[str, Any]]:
@@ -79,9 +82,11 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
     parsed: dict[str, Any] = {"config": entries, "tensors": {}}
     for one in header.tensors:
         shape = quant_shape_to_byte_shape(one.shape, GGMLQuantizationType(one.kind))
-        packed = content[one.offset :][: int(np.prod(shape))].reshape(shape)
+        packed = content[one.offset :][: int(np.prod(shape))]
+        if packed.size < np.prod(shape):
+            raise ValueError(f"it ends before the end of {one.name}")
         result = processor.process(
-            weights=dequantize(packed, GGMLQuantizationType(one.kind)),
+            weights=dequantize(packed.reshape(shape), GGMLQuantizationType(one.kind)),
             name=one.name,
             tensor_key_mapping=names,
             parsed_parameters=parsed,

@@ -15,7 +15,7 @@ from undertow._files import first_line
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import with_packed_weights
-from undertow.models.loading.check_folder import some
+from undertow.models.loading.check_folder import first_names
 from undertow.models.loading.check_weights import (
     check_complete,
     check_finite,
@@ -153,7 +153,7 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
     for keys, what in ((wanted - saved, "are not in its file"), (saved - wanted, "have no place in its base")):
         if keys:
             raise UndertowError(
-                f"{name}: {len(keys)} weights of the adapter {what} ({some(sorted(keys))}); "
+                f"{name}: {len(keys)} weights of the adapter {what} ({first_names(sorted(keys))}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
     return adapted.merge_and_unload()

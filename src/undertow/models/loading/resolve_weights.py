@@ -312,6 +312,8 @@ def _config(file: Path, architectures: Sequence[str]) -> Mapping[str, Any] | Non
         ) from error
     if not any(str(name).endswith(tuple(architectures)) for name in given):
         return None
+    if config.get("configuration_files"):
+        raise UndertowError(f"{file}: names other configuration files, which are not read; save the model again")
     weights = config.get("transformers_weights")
     if weights is not None and Path(str(weights)).name != weights:
         raise UndertowError(f"{file}: names weights outside its folder ({weights!r}); save the model again")

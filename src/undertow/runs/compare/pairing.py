@@ -110,7 +110,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     """
     runs = baseline, candidate
     sides = _Sides(runs, names, audit, matched or _by_name(*map(models_of, runs)))
-    _refuse(CHECKS_OF_RUNS, sides)
+    _refuse(CONDITIONS_OF_RUNS, sides)
     own = [[_rows_of(run, one[at]) for one in sides.models] for at, run in enumerate(runs)]
     recorded = ["recorded" in run.manifest for run in runs]
     factors = _factors(own[0][0], own[1][0], of_tables=all(recorded)) if any(recorded) else ["item"]
@@ -118,7 +118,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
     n_shared = len(shared[0])
     first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
-    _refuse(CHECKS_OF_ROWS, replace(sides, rows=shared, n_answered=int(answered.sum())))
+    _refuse(CONDITIONS_OF_ROWS, replace(sides, rows=shared, n_answered=int(answered.sum())))
     designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
     compared = [{one[at] for one in sides.models} for at in (0, 1)]
     return PairedRuns(
@@ -333,7 +333,7 @@ def _no_shared_answers(sides: _Sides) -> Sequence[object]:
     return () if sides.rows is None or sides.n_answered else [len(sides.rows[0])]
 
 
-CHECKS_OF_RUNS = (
+CONDITIONS_OF_RUNS = (
     Condition("audit", lambda sides: _unequal(*sides.facts("audit")),
           "the first is a run of {0}, the second one of {1}", "compare runs of one audit"),
     Condition("protocol", lambda sides: _unequal(*sides.facts("protocol")),
@@ -350,7 +350,7 @@ CHECKS_OF_RUNS = (
     Condition("files", _other_files, "their texts differ though their options are equal (SHA-256 {0} and {1}), so a file or the set has "
           "changed between them", "run the older one again"),
 )  # fmt: skip
-CHECKS_OF_ROWS = (
+CONDITIONS_OF_ROWS = (
     Condition("shared items", _no_shared_items, "they share no item{0}",
           "run one of them again with the challenge, --seed and --limit of the other"),
     Condition("queries", _other_queries, "their queries differ: of item {0!r}, {1} {2}",

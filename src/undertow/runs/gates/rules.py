@@ -64,7 +64,6 @@ class Rule(Schema):
         optional: whether it may match no result.
         allow_missing: whether a missing number passes.
         why: purpose of the rule, shown when it fails.
-        number: its position in the file, from 1.
     """
 
     name: _Name
@@ -78,7 +77,6 @@ class Rule(Schema):
     optional: bool = False
     allow_missing: bool = False
     why: str = ""
-    number: int = Field(0, exclude=True)
 
     def accepts(self, number: float) -> bool:
         """Whether a number passes; the thresholds pass, NaN does not."""
