@@ -68,7 +68,7 @@ def test_weights_are_those_that_transformers_reads_and_a_file_without_its_end_is
 
     path = tmp_path / "tiny.gguf"
     tiny_gguf(path)
-    ours = models.resolve(ModelRequest(str(path))).open().network  # type: ignore[attr-defined]
+    ours = models.resolve(ModelRequest(str(path))).open().network
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
     expected = theirs.state_dict()
     assert ours.state_dict().keys() == expected.keys()
