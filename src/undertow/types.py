@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -261,16 +261,27 @@ def query_kind(query: Query) -> str:
 
 def query_digest(query: Query) -> str:
     """A stable name for a query: equal queries, and only those, share it (SHA-256, 64 hex digits)."""
-    return digest({"kind": type(query).__name__, **asdict(query)})
+    return digest({"kind": type(query).__name__, **as_plain(query)})
+
+
+_NAMES: Mapping[type, tuple[str, ...]] = {kind: tuple(one.name for one in fields(kind)) for kind in (*_KINDS, Option)}
+
+
+def as_plain(value: Query | Option) -> dict[str, Any]:
+    """The fields of a query or option by name; `dataclasses.asdict` copies them, in ten times the time."""
+    return {name: getattr(value, name) for name in _NAMES[type(value)]}
+
+
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=as_plain).encode
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits; it may hold queries and options.
 
     Raises:
         UndertowError: a text holds a lone surrogate; the message quotes its surroundings.
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _ENCODE(value)
     try:
         content = text.encode()
     except UnicodeEncodeError as error:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from undertow.inference.runner import _answer
 from undertow.models.base import EncodedQuery, TokenPath
-from undertow.types import Floats
 
 
 def path(*tokens: int, start: int) -> TokenPath:
     return TokenPath(tokens[:-1], tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
 
 
-def logs(*probs: float) -> Floats:
-    return np.array([math.log(prob) for prob in probs])
+def logs(*probs: float) -> list[float]:
+    return [math.log(prob) for prob in probs]
 
 
 def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
@@ -53,7 +51,7 @@ def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> Non
 
 
 def test_a_number_that_is_none_is_missing() -> None:
-    answer = _answer(EncodedQuery((path(1, 7, start=1),)), [np.array([math.nan])])
+    answer = _answer(EncodedQuery((path(1, 7, start=1),)), [[math.nan]])
     assert answer.missing_reason
     assert answer.logprobs_nats == ()
     assert math.isnan(answer.other_prob)

@@ -23,11 +23,10 @@ from undertow.models.base import (
     PackedTree,
     PrefixTree,
     TokenBatch,
-    TokenPath,
 )
 from undertow.types import Floats
 
-Lookup: TypeAlias = list[list[Ints]]
+Lookup: TypeAlias = list[list[list[int]]]
 """Where an answer's numbers are: indices into the reads, by query of the pack, then path [query][path][read]."""
 
 Readers: TypeAlias = tuple[Callable[[PackedTree], Floats], Callable[[TokenBatch], Floats]]
@@ -56,9 +55,8 @@ def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
     # Neighbours in this order share prefixes, or lengths.
     tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
     plain.sort(key=lambda index: (_lengths(encoded[index]), [path.source for path in encoded[index].paths], index))
-    trie = _Trie()
-    packs = _cut([(index, trie.nodes(encoded[index])) for index in tree], limits.budget_tokens, as_tree=True)
-    packs += _cut([(index, _whole(encoded[index])) for index in plain], limits.budget_tokens, as_tree=False)
+    packs = _cut(encoded, tree, limits.budget_tokens, as_tree=True)
+    packs += _cut(encoded, plain, limits.budget_tokens, as_tree=False)
     return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
 
 
@@ -71,47 +69,43 @@ def _lengths(query: EncodedQuery) -> list[tuple[int, int]]:
     return sorted(((len(path.source), len(path.tokens)) for path in query.paths), reverse=True)
 
 
-class _Trie:
-    """A number for every prefix of every path, so that a prefix that queries share is counted once."""
-
-    def __init__(self) -> None:
-        self.children: dict[tuple[int, int], int] = {}
-
-    def nodes(self, query: EncodedQuery) -> dict[Hashable, int]:
-        """The nodes that a query needs, at one token each."""
-        needed: dict[Hashable, int] = {}
-        for path in query.paths:
-            node = -1
-            for token in path.tokens:
-                node = self.children.setdefault((node, token), len(self.children))
-                needed[node] = 1
-        return needed
-
-
-def _whole(query: EncodedQuery) -> dict[Hashable, int]:
-    """The paths that a query needs in a plain batch, at all of their tokens."""
-    needed: dict[Hashable, int] = {(path.source, path.tokens): len(path.tokens) for path in query.paths}
-    return needed | {path.source: len(path.source) for path in query.paths if path.source}
-
-
-def _cut(needs: Sequence[tuple[int, dict[Hashable, int]]], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
+def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
     """Fill packs query by query; a query that would overflow a pack opens the next one."""
     packs: list[Pack] = []
     members: list[int] = []
-    held: set[Hashable] = set()
+    fed: dict[Hashable, int] = {}
     n_tokens = 0
-    for index, needed in needs:
-        added = sum(cost for need, cost in needed.items() if need not in held)
+    feed = _feed_branches if as_tree else _feed_rows
+    for index in order:
+        added = feed(fed, encoded[index])
         if members and n_tokens + added > budget_tokens:
             packs.append(Pack(tuple(members), n_tokens, as_tree))
-            members, held, n_tokens = [], set(), 0
-            added = sum(needed.values())
+            members, fed, n_tokens = [], {}, 0
+            added = feed(fed, encoded[index])
         members.append(index)
-        held |= needed.keys()
         n_tokens += added
     if members:
         packs.append(Pack(tuple(members), n_tokens, as_tree))
     return packs
+
+
+def _feed_branches(nodes: dict[Hashable, int], query: EncodedQuery) -> int:
+    """Add a query to a tree, which numbers the prefixes of all paths; returns the number of new nodes."""
+    before = len(nodes)
+    for path in query.paths:
+        node = -1
+        for token in path.tokens:
+            node = nodes.setdefault((node, token), len(nodes))
+    return len(nodes) - before
+
+
+def _feed_rows(rows: dict[Hashable, int], query: EncodedQuery) -> int:
+    """Add a query to plain batches, which hold each path and each encoder input once; returns the number of new tokens."""
+    needed: dict[Hashable, int] = {(path.source, path.tokens): len(path.tokens) for path in query.paths}
+    needed |= {path.source: len(path.source) for path in query.paths if path.source}
+    added = sum(cost for need, cost in needed.items() if need not in rows)
+    rows |= needed
+    return added
 
 
 class _Reads:
@@ -132,13 +126,17 @@ def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
     branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
     reads = _Reads()
-    lookup = [[_numbers(reads, branches.nodes_of[path.tokens], path) for path in query.paths] for query in queries]
+    lookup: Lookup = []
+    for query in queries:
+        nodes = [branches.nodes_of[path.tokens] for path in query.paths]
+        lookup.append(
+            [
+                [reads.number(at[position], token) for position, token in path.reads]
+                for at, path in zip(nodes, query.paths, strict=True)
+            ]
+        )
     read_nodes, read_tokens = reads.columns(2)
     return PackedTree(branches.tokens, branches.depths, branches.ends, read_nodes, read_tokens), lookup
-
-
-def _numbers(reads: _Reads, nodes: Sequence[int], path: TokenPath) -> Ints:
-    return _ints([reads.number(nodes[position], token) for position, token in path.reads])
 
 
 def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
@@ -166,8 +164,8 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
             number, row = place_of[path.source, path.tokens]
             numbered.append((number, [reads[number].number(row, position, token) for position, token in path.reads]))
         local.append(numbered)
-    starts = np.cumsum([0, *(len(read.numbers) for read in reads)])
-    lookup = [[_ints(numbers) + starts[number] for number, numbers in query] for query in local]
+    starts = np.cumsum([0, *(len(read.numbers) for read in reads)]).tolist()
+    lookup = [[[starts[number] + one for one in numbers] for number, numbers in query] for query in local]
     batches = [_batch(batch, read) for batch, read in zip(rows, reads, strict=True)]
     return batches, lookup
 
@@ -192,13 +190,13 @@ def _batch(rows: Sequence[_Row], reads: _Reads) -> TokenBatch:
     if sources == [()]:
         return batch
     number = {source: at for at, source in enumerate(sources)}
-    source_of_row = _ints([number[source] for source, _ in rows])
+    source_of_row = np.array([number[source] for source, _ in rows], dtype=np.int64)
     return replace(batch, sources=np.array(sources, dtype=np.int64), source_of_row=source_of_row)
 
 
 def read_pack(
     queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
-) -> list[list[Floats]]:
+) -> list[list[list[float]]]:
     """Log-probabilities of every read of every path, in the order of the queries [query][path][read].
 
     If memory runs out, read each half by itself, down to single queries.
@@ -217,16 +215,12 @@ def read_pack(
 
 def _read_at_once(
     queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
-) -> list[list[Floats]]:
+) -> list[list[list[float]]]:
     read_tree, read_batch = readers
     if as_tree:
         tree, lookup = grow_tree(queries)
-        values = read_tree(tree)
+        values = read_tree(tree).tolist()
     else:
         batches, lookup = cut_batches(queries, budget_tokens)
-        values = np.concatenate([read_batch(batch) for batch in batches])
-    return [[values[numbers] for numbers in query] for query in lookup]
-
-
-def _ints(values: Sequence[int]) -> Ints:
-    return np.array(values, dtype=np.int64)
+        values = np.concatenate([read_batch(batch) for batch in batches]).tolist()
+    return [[[values[number] for number in path] for path in query] for query in lookup]

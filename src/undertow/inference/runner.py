@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TypeAlias, TypeVar, cast
-
-import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
@@ -45,7 +44,6 @@ from undertow.types import (
     Answer,
     ClozeQuery,
     ContinuationQuery,
-    Floats,
     GenerateQuery,
     Query,
     ScoredQuery,
@@ -57,6 +55,8 @@ from undertow.types import (
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (queries done, queries in all)."""
+MAX_PLANNED = 2**15
+"""Queries that one plan covers."""
 KIND_WORDS = {
     BLANK: "sentences with a blank",
     CONTINUATIONS: "continuations of a text",
@@ -373,15 +373,17 @@ class QueryRunner:
     def work_units(self, stored: Collection[str], max_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
         """Work units that are left, in the order of the plan; answers for queries that the model cannot score.
 
-        The plan covers all queries, stored ones too, so it is the same on every worker.
+        The plan covers all queries, stored ones too, so it is the same on every worker. Tokens are held for `MAX_PLANNED` queries.
 
         Args:
             stored: digests of answered queries.
             max_free: most queries of a work unit, where the model has no packs.
         """
         read, whole = _by_route(self.model, self.distinct)
-        if read:
-            self._encoded, refused = _encode(cast(TokenModel, self.model), read)
+        for part in _planned_together(read):
+            if all(digest in stored for digest in part):
+                continue
+            self._encoded, refused = _encode(cast(TokenModel, self.model), part)
             if refused:
                 yield AnswerBatch(refused, notes=self.model.notes)
             yield from _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused})
@@ -463,6 +465,13 @@ def _left_to_answer(
             yield (left,)
 
 
+def _planned_together(read: dict[str, ScoredQuery]) -> Iterator[dict[str, ScoredQuery]]:
+    """The queries in parts that are planned one after the other, so that the tokens of a few are held at a time."""
+    queries = iter(read.items())
+    while part := dict(islice(queries, MAX_PLANNED)):
+        yield part
+
+
 def _sorted_out(
     arrived: Mapping[str, Answer | UnsupportedQueryError | RequestFailedError], notes: tuple[str, ...]
 ) -> AnswerBatch:
@@ -478,13 +487,17 @@ def _sorted_out(
 def _reading_cost(
     model: TokenModel, distinct: dict[str, ScoredQuery], stored: dict[str, Answer], protocol: str
 ) -> CostEstimate:
-    encoded, refused = _encode(model, distinct)
-    passes = _passes(model, encoded, stored | refused)
+    encoded: dict[str, EncodedQuery] = {}
+    passes: list[WorkUnit] = []
+    for part in _planned_together(distinct):
+        encoded, refused = _encode(model, part)
+        passes += _passes(model, encoded, stored | refused)
+    timed_passes = [left for left in passes if left.packs[0][0] in encoded]  # of the last part
     n_tokens = sum(left.n_tokens for left in passes)
     largest = max((left.n_tokens for left in passes), default=0)
     seconds = 0.0
-    if passes:
-        timed = passes[len(passes) // 2]
+    if timed_passes:
+        timed = timed_passes[len(timed_passes) // 2]
         _read(model, encoded, timed, protocol)  # the first pass also sets up kernels and threads
         started = time.perf_counter()
         _read(model, encoded, timed, protocol)
@@ -523,9 +536,10 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
     return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
 
 
-def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
+def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answer:
     """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
-    logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
+    sums = list(map(sum, reads_nats))
+    logprobs = [sum(sums[path] for path in parts) for parts in query.options] if query.options else sums
     # Minus infinity is an answer: the token is not among those that the protocol counts.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
         return Answer.missing("the model gave a probability that is not a number")
@@ -533,7 +547,7 @@ def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
     return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens)
 
 
-def _other_prob(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
+def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> float:
     """One minus the probability of the options' first tokens; NaN where these are read from different distributions.
 
     A masked model reads a word of two tokens in a text with two masks.
@@ -543,7 +557,7 @@ def _other_prob(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
         path = query.paths[first]
         position, token = path.reads[0]
         context = path.tokens if query.bidirectional else path.tokens[: position + 1]
-        claimed[context, position, token] = float(np.exp(reads_nats[first][0]))
+        claimed[context, position, token] = math.exp(min(reads_nats[first][0], 0.0))
     if query.bidirectional and len({context for context, _, _ in claimed}) > 1:
         return math.nan
     return max(0.0, 1.0 - sum(claimed.values()))

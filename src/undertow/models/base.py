@@ -115,8 +115,10 @@ class EncodedQuery:
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix of two token sequences."""
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))
 
 
 @dataclass(frozen=True, slots=True)

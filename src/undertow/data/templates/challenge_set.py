@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_size
 from undertow.data.templates.covariates import Covariate
@@ -161,5 +161,5 @@ def challenge_digest(items: Sequence[Item]) -> str:
     for item in items:
         repeats = item.factors.get("w_value") == item.factors.get("w_index")
         factors = {name: level for name, level in item.factors.items() if name != "w_value" or not repeats}
-        rows.append({"id": item.id, "query": asdict(item.query), "factors": factors, "cluster": item.cluster})
+        rows.append({"id": item.id, "query": item.query, "factors": factors, "cluster": item.cluster})
     return digest(rows)
