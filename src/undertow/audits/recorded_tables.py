@@ -416,6 +416,7 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
                 f"{advice}"
             )
 
+
 def check_sums(table: Table, masses: pd.DataFrame) -> None:
     """Refuse masses that add up to more than 100 percent."""
     sums = masses.sum(axis=1)
