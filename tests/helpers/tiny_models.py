@@ -98,7 +98,7 @@ def tiny_gemma2() -> Any:
 
 def tiny_lfm2() -> Any:
     """A short convolution in one layer, attention in the other."""
-    shape = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
     return network("Lfm2", **shape, layer_types=["conv", "full_attention"])
 
 

@@ -23,7 +23,8 @@ pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FAMILIES = {
-    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "causal with convolutions": "tiny_lfm2", "masked": "small_base", "seq2seq": "small_t5_folder",
+    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "causal with convolutions": "tiny_lfm2",
+    "masked": "small_base", "seq2seq": "small_t5_folder",
     "extractive_qa": "bert_reader", "token_classifier": "labeller",
 }  # fmt: skip
 Changed = Callable[..., Path]
