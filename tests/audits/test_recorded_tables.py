@@ -261,9 +261,10 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
         "Read as word groups, in percent: female, male.",
         "Columns that were not read: 'step', 'remark', one without a name.",
     ]
-    _, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=10, **{"group:elders": 20})
-    assert groups == ["female", "elders"]
-    assert "'step'" in notes[1]
+    for marked in ({"female": 10, "group:elders": 20}, {"female": 10}, {"group:elders": 20, "ze": 30}):
+        _, groups, notes = years_of(tmp_path, step=[1, 2, 3], **marked)
+        assert groups == [name.removeprefix("group:") for name in marked if name != "ze"]
+        assert "'step'" in notes[1]
     _, groups, (note,) = years_of(tmp_path, xe=10, ze=20)
     assert groups == ["xe", "ze"]
     assert "group:NAME" in note
@@ -288,6 +289,41 @@ def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
         years_of(tmp_path, unit=["percent", "percent", "percents"], **small)
     with pytest.raises(UndertowError, match=r"line 2: female is 20; a probability is a number from 0 to 1"):
         years_of(tmp_path, unit="probability", female=20, male=0.5)
+
+
+TENS = [10, 20, 30]
+UNCERTAIN_UNITS: dict[str, tuple[dict[str, Any], str]] = {
+    "a model": ({"model": ["m", "m", "n"], "female": [20, 30, 0.2], "male": [10, 5, 0.4]}, "line 4: .* 0.6, as probabilities do"),
+    "a row": ({"female": [40, 0.4, 50], "male": [20, 0.3, 20]}, "line 3: .* 0.7, as probabilities do"),
+    "a column": ({"female": [0.2, 0.3, 0.4], "male": TENS}, "female has no value above 0.4, .* male is in percent"),
+    "other words": ({"female": [0.02, 0.03, 0.04], "male": 0.2, "other_words": [78, 77, 76]}, "male has no value above 0.2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNCERTAIN_UNITS)
+def test_a_table_in_two_units_is_refused(case: str, tmp_path: Path) -> None:
+    columns, said = UNCERTAIN_UNITS[case]
+    with pytest.raises(UndertowError, match=f"{said}.*column unit that says percent"):
+        years_of(tmp_path, **columns)
+    frame, _, _ = years_of(tmp_path, unit="percent", **columns)
+    assert frame["female"].tolist() == columns["female"]
+
+
+def test_small_percents_beside_large_ones_are_percents(tmp_path: Path) -> None:
+    frame, _, _ = years_of(tmp_path, female=[50, 60, 70], male=[40, 35, 25], neutral=[0.7, 0.5, 0.3])
+    assert frame["neutral"].tolist() == [0.7, 0.5, 0.3]  # seventy more would not fit
+    frame, _, _ = years_of(tmp_path, female=[0.6, 1.4, 30], male=0)
+    assert frame["female"].tolist() == [0.6, 1.4, 30]
+
+
+def test_masses_are_parts_of_100_with_other_words_too(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match=r"line 2: the masses of female, male, other_words add up to 110.0 percent"):
+        years_of(tmp_path, female=TENS, male=20, other_words=80)
+
+
+def test_a_value_of_two_indices_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match=r"line 4: w_index is 2, but '1950' had 1 before"):
+        years_of(tmp_path, w=["1900", "1950", "1950"], female=TENS, male=TENS)
 
 
 def recorded_list(

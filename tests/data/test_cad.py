@@ -18,6 +18,7 @@ from helpers.file_refusal import assert_refused
 from undertow.data.documents.cad import read_cad, read_folder
 from undertow.data.documents.document_set import DIMENSIONS, Document
 from undertow.data.documents.document_sources import load_documents
+from undertow.errors import UndertowError
 
 IDENTITY = ("IdentityDirectedAbuse", "Identity-directed Abuse", "Identity_DirectedAbuse", "identity directed abuse")
 AFFILIATION = ("AffiliationDirectedAbuse", "Affiliation-directed abuse")
@@ -166,6 +167,13 @@ def test_quotes_of_an_author_stay_and_quotes_of_the_file_go(tmp_path: Path) -> N
     quoted = {f'"{name}"': f'"{cell}"' if cell != NA else NA for name, cell in cells.items()}
     found = read_cad(write(path, [quoted], tuple(quoted))).evaluation[0]
     assert found == Document("cad_1", 'They say "so"', True, "age", 'say "so"')
+    first = next(iter(quoted))
+    half = {name if name == first else name.strip('"'): cell for name, cell in quoted.items()}
+    assert read_cad(write(path, [half], tuple(half))).evaluation[0] == found
+    for rows in (quoted, half):
+        lacking = {name: cell for name, cell in rows.items() if name.strip('"') != NAMES["target"]}
+        with pytest.raises(UndertowError, match=r'^[^"]*$'):
+            read_cad(write(path, [lacking], tuple(lacking)))
 
 
 def test_a_text_with_two_rationales_is_two_documents_and_one_text(tmp_path: Path) -> None:

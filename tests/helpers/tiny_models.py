@@ -96,6 +96,12 @@ def tiny_gemma2() -> Any:
     return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
 
 
+def tiny_lfm2() -> Any:
+    """A short convolution in one layer, attention in the other."""
+    shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    return network("Lfm2", **shape, layer_types=["conv", "full_attention"])
+
+
 def tiny_gguf(path: Path, tokenizer: Any = None, positions: int = 64) -> None:
     """A Llama of two layers with weights drawn at random, in llama.cpp's format; its first two tokens begin and end a text."""
     import gguf

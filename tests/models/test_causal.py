@@ -85,6 +85,7 @@ opened = partial(answering.opened, causal)
         ("tiny_gemma2", True),
         ("tiny_bloom", False),
         ("tiny_mamba", False),
+        ("tiny_lfm2", False),
         ("tiny_gpt_neo", False),
         ("tiny_gpt_neo_short", False),
     ],

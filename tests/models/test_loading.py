@@ -23,7 +23,8 @@ pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FAMILIES = {
-    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "masked": "small_base", "seq2seq": "small_t5_folder",
+    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "causal with convolutions": "tiny_lfm2",
+    "masked": "small_base", "seq2seq": "small_t5_folder",
     "extractive_qa": "bert_reader", "token_classifier": "labeller",
 }  # fmt: skip
 Changed = Callable[..., Path]
@@ -197,12 +198,31 @@ def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None
     open_model(folder)
     index.write_text(json.dumps(whole | {"weight_map": dict.fromkeys(first, "model-1.safetensors")}), encoding="utf-8")
     assert f"{INDEX} does not list model-2.safetensors" in refused(folder)
+    cut = (folder / "model-2.safetensors").read_bytes()[:-100]
+    index.write_text(json.dumps(whole), encoding="utf-8")
+    (folder / "model-2.safetensors").write_bytes(cut)
+    assert f"{folder}/model-2.safetensors: is no safetensors file, or a corrupt one" in refused(folder)
+    key = next(iter(first))
+    save_file({**rest, key: first[key] + 1}, folder / "model-2.safetensors", {"format": "pt"})
+    assert f"model-1.safetensors and model-2.safetensors both hold {key}" in refused(folder)
+    save_file(rest, folder / "model-2.safetensors", {"format": "pt"})
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    assert f"holds {WEIGHTS} and {INDEX}, so it is ambiguous" in refused(folder)
+    (folder / WEIGHTS).unlink()
     for outside in ("../model/model-2.safetensors", "/etc/passwd", 3):
         index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, outside)}), encoding="utf-8")
         assert "not a file of its own folder" in refused(folder)
     for corrupt in ("[]", "{", '{"weight_map": 3}'):
         index.write_text(corrupt, encoding="utf-8")
         assert "is no index of weights" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["model.fp16.safetensors", "weights.safetensors", "whole/model.safetensors"])
+def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> None:
+    folder = changed("causal")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / WEIGHTS).rename(folder / name)
+    assert f"holds no {WEIGHTS}" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +235,7 @@ def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None
         ({"quantization_config": {}}, "quantization_config"),
         ({"quantization_config": "packed"}, "'packed'"),
         ({"transformers_weights": "../x.safetensors"}, "'../x.safetensors'"),
+        ({"configuration_files": ["config.4.0.0.json"]}, "names other configuration files"),
     ],
 )
 def test_a_configuration_that_the_files_cannot_be_of_is_refused_before_anything_is_built(

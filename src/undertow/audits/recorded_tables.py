@@ -1,7 +1,7 @@
 """Recorded tables of word-group masses, as published with the papers or written by anyone.
 
 Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent or as probabilities. Word groups are the
-columns female, male and neutral, and each column `group:NAME`; where these are fewer than two, every column that is none of ours is one.
+columns female, male and neutral, and each column `group:NAME`; where there is none, every column that is none of ours is one.
 Optional: unit (percent or probability; without it, it follows from the sums of the rows), prompt, challenge, text,
 cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
 apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
@@ -42,6 +42,10 @@ ROUNDING_PROB = 6e-3
 """Probabilities are rounded too."""
 MIN_PROB = 0.5
 """Up to 1, the largest sum of a row must be this much to say that a table holds probabilities: percents are rarely so small."""
+LEAST_GAP = 20
+"""Rows of 0.5 to 1 in all are in another unit where all others have so much more: between percents there are others."""
+LEAST_DOUBTED = 0.1
+"""Least largest value of a column that may hold probabilities beside percents: smaller percents are no surprise."""
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
 """What an empty cell of masses looks like in the files of common tools."""
 ROUNDING_PERCENT = 0.6
@@ -118,7 +122,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     columns = list(table.cells.columns)
     others = [name for name in columns if name not in REQUIRED + OPTIONAL]
     marked = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
-    read = marked if len(marked) > 1 else others
+    read = marked or others
     if not read:
         raise UndertowError(f"{path}: has no column of masses; add one for each word group")
     groups = [name.removeprefix(MARK) for name in read]
@@ -133,7 +137,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     )
     masses = pd.DataFrame({name: mass_column(table, column) for name, column in sources.items()})
     (percents,), unit = to_percent(table, masses)
-    check_sums(table, percents[groups])
+    check_sums(table, percents)
     frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is missing.
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
@@ -144,7 +148,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     frame["missing_reason"] = np.where((said == "") & empty, "the recorded table has no value", said)
     frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
     notes = [reading_note(groups, unit), *unread_note([name for name in others if name not in read])]
-    if len(marked) < 2:
+    if not marked:
         notes[0] += (
             f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
         )
@@ -300,6 +304,14 @@ def _factors(table: Table) -> pd.DataFrame:
             "one index must mean one value"
         ),
     )
+    firsts_of_w = frame.groupby(["w_name", "w"])["w_index"].transform("first")
+    table.raise_first(
+        firsts_of_w != frame["w_index"],
+        lambda row: (
+            f"w_index is {frame['w_index'].iloc[row]}, but {frame['w'].iloc[row]!r} had {firsts_of_w.iloc[row]} before; one value must "
+            "have one index"
+        ),
+    )
     frame["w_value"] = axis_of(frame, _given_axis(table, frame))
     of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     names = [name for name in ("text_index", "text") if name in cells]
@@ -376,7 +388,33 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
                 f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
                 f"column unit that says {PERCENT} or {PROBABILITY}"
             )
+        if unit == PERCENT:
+            for masses in ends:
+                _check_one_unit(table, masses)
     return [masses * 100 if unit == PROBABILITY else masses for masses in ends], unit
+
+
+def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
+    """Refuse percents among which a model, some rows or a column may be probabilities."""
+    sums = masses.sum(axis=1)
+    is_small = sums.between(MIN_PROB, 1 + ROUNDING_PROB)
+    of_model = sums.groupby(table.column("model", "")).transform("max").between(MIN_PROB, 1 + ROUNDING_PROB)
+    is_apart = is_small & (float(sums[sums > 1 + ROUNDING_PROB].min()) >= LEAST_GAP)
+    advice = f"bring all to one unit, or add a column unit that says {PERCENT}"
+    table.raise_first(
+        is_apart | (is_small & of_model),
+        lambda row: (
+            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.2g}, as probabilities do, and those of other rows to "
+            f"percents of up to {sums.max():.3g}; {advice}"
+        ),
+    )
+    for name, column in masses.items():
+        largest, others = float(column.max()), sums - column.fillna(0)
+        if LEAST_DOUBTED <= largest <= 1 + ROUNDING_PROB and (100 * column + others).max() <= 100 + ROUNDING_PERCENT:
+            raise UndertowError(
+                f"{table.path}: {name} has no value above {largest:.2g}, as probabilities have, and {masses.max().idxmax()} is in percent; "
+                f"{advice}"
+            )
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:

@@ -58,9 +58,9 @@ def read_rows(
     columns, rows = read_cells(path)
     absent = next((name for name in needed if name not in columns), None)
     if absent is not None:
-        hint = closest(absent, columns)
+        wanted, given = ([name.strip('"') for name in names] for names in (needed, columns))
         raise UndertowError(
-            f"{path}: has no column {absent!r}{hint}; it needs {', '.join(needed)} and has {', '.join(columns)}"
+            f"{path}: has no column {absent!r}{closest(absent, given)}; it needs {', '.join(wanted)} and has {', '.join(given)}"
         )
     if not rows:
         raise UndertowError(f"{path}: holds no rows below its header; add some")

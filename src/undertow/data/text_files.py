@@ -56,8 +56,8 @@ def number_between(low: float, high: float, text: str) -> float:
 
 
 def separator(header: str) -> str:
-    """The delimiter of a CSV: `;` if the first line has semicolons and no comma, as many spreadsheets write it."""
-    return ";" if ";" in header and "," not in header else ","
+    """The delimiter of a CSV: `;` or a tab if the first line has some and no comma, as many spreadsheets write it."""
+    return next((one for one in ";\t" if one in header and "," not in header), ",")
 
 
 def repeated(words: Iterable[str]) -> str | None:

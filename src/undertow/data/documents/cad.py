@@ -264,8 +264,9 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, st
     R quotes the names of columns whenever it quotes any cell. A file that does not was written as it stands, unless every quote
     within a cell is written twice.
     """
-    is_quoted = any(_bare(name) != name for name in header(path))
-    for line, row in read_rows(path, [f'"{name}"' if is_quoted else name for name in needed], may_hold_controls=True):
+    names = {_bare(name): name for name in header(path)}
+    is_quoted = any(bare != name for bare, name in names.items())
+    for line, row in read_rows(path, [names.get(name, name) for name in needed], may_hold_controls=True):
         yield (
             f"{path}, line {line}",
             {

@@ -17,6 +17,8 @@ EXPERTS_OR_LABELS = re.compile(r"num_labels|(num|n)_\w*experts")
 """Configuration entries that count what has a row of a weight, or a weight."""
 FLOATS = ("F64", "F32", "F16", "BF16")
 """Data types of unquantized weights."""
+WEIGHTS = "model.safetensors"
+"""The file of weights where there is one alone."""
 LABELS = ("label2id", "id2label", "task_specific_params")
 """Configuration entries whose keys are words of a user."""
 MAX_CONFIG_BYTES = 16 * 2**20
@@ -33,9 +35,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         UndertowError: names the file, what is wrong and how to put it right.
     """
     for index in sorted(folder.glob("*.safetensors.index*.json")):
-        absent = [name for name in sorted(index_files(index)) if not (folder / name).is_file()]
-        if absent:
-            raise UndertowError(f"{index}: {first_names(absent)} is not in its folder; fetch the model again")
+        _check_index(index)
     tensors = {
         key: entry
         for path in sorted(folder.glob("*.safetensors"))
@@ -69,6 +69,26 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
 
 
+def _check_index(index: Path) -> None:
+    """Refuse an index whose files are not there, or are not the only ones that hold a weight."""
+    folder, names = index.parent, sorted(index_files(index))
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise UndertowError(f"{index}: {first_names(absent)} is not in its folder; fetch the model again")
+    if WEIGHTS not in names and (folder / WEIGHTS).is_file():
+        raise UndertowError(
+            f"{folder}: holds {WEIGHTS} and {index.name}, so it is ambiguous; move one of them to another folder"
+        )
+    holders: dict[str, str] = {}
+    for name in names:
+        for key in read_tensor_table(folder / name).keys() - {"__metadata__"}:
+            if key in holders:
+                raise UndertowError(
+                    f"{folder}: {holders[key]} and {name} both hold {key}; fetch or save the model again"
+                )
+            holders[key] = name
+
+
 def read_tensor_table(path: Path) -> dict[str, Any]:
     """The table of a safetensors file: for each tensor its `dtype`, `shape` and `data_offsets`.
 
@@ -83,12 +103,18 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
             if size > min(MAX_TABLE_BYTES, path.stat().st_size - 8):
                 raise ValueError("its table is longer than the file")
             table: dict[str, Any] = parse_json(file.read(size))
+        end = 0
         for key, entry in table.items():
-            if key != "__metadata__" and not (isinstance(entry["dtype"], str) and all(n >= 0 for n in entry["shape"])):
+            if key == "__metadata__":
+                continue
+            if not (isinstance(entry["dtype"], str) and all(n >= 0 for n in entry["shape"])):
                 raise ValueError(key)
+            end = max(end, entry["data_offsets"][1])
+        if end > path.stat().st_size - 8 - size:
+            raise ValueError("its weights are longer than the file")
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise UndertowError(f"{path}: is no safetensors file, or a corrupt one; download it again") from error
     return table
 

@@ -18,7 +18,7 @@ from typing import Any
 from undertow._files import is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
-from undertow.models.loading.check_folder import MAX_CONFIG_BYTES, check_folder
+from undertow.models.loading.check_folder import MAX_CONFIG_BYTES, WEIGHTS, check_folder
 from undertow.models.loading.download import PACKAGES, pulled_file
 from undertow.models.loading.gguf_header import GgufHeader, read_header
 from undertow.models.loading.library_contexts import NEEDS_EXTRA, first_line_without_secrets, silence_hub
@@ -224,6 +224,11 @@ def _folder(path: Path, architectures: Sequence[str]) -> WeightFiles | None:
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix not in NOT_READ)
     if not any(file.suffix == ".safetensors" for file in files):
         raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
+    weights = str(config.get("transformers_weights") or WEIGHTS)
+    if not any((path / name).is_file() for name in (weights, f"{weights}.index.json")):
+        raise UndertowError(
+            f"{path}: holds no {weights}, which is the name that weights are read by; save the model with save_pretrained"
+        )
     check_folder(path, config)
     revision = digest({str(file.relative_to(path)): _file_digest(file) for file in files})
     return WeightFiles(str(path), _options() | {"local_files_only": True}, path.name, revision, config)
