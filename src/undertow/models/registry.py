@@ -1,12 +1,12 @@
-"""Resolve a model name: each family is tried in turn."""
+"""Resolve a model name, or a network in memory: each family in `families/` is tried in turn."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields, replace
-from functools import cache
+from dataclasses import Field, fields, replace
+from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -34,24 +34,18 @@ def settings() -> dict[str, Field[Any]]:
     """Fields of all families' `Settings`, by name. Loads no model library."""
     by_name: dict[str, Field[Any]] = {}
     for name in _names():
-        own = getattr(_module(name), "Settings", None)
-        if own is not None:
-            by_name = {option.name: option for option in fields(own)} | by_name
+        by_name = {option.name: option for option in _settings_of(name)} | by_name
     return by_name
 
 
 def families_with_setting(setting: str) -> list[str]:
     """Families with a setting of this name."""
-    return [
-        name
-        for name in _names()
-        if any(option.name == setting for option in fields(getattr(_module(name), "Settings", _NoSettings)))
-    ]
+    return [name for name in _names() if any(option.name == setting for option in _settings_of(name))]
 
 
-@dataclass(frozen=True)
-class _NoSettings:
-    """The settings of a family without any."""
+def _settings_of(name: str) -> Sequence[Field[Any]]:
+    own = getattr(_module(name), "Settings", None)
+    return fields(own) if own is not None else ()
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, Any]:
@@ -104,9 +98,31 @@ def resolve(request: ModelRequest) -> ModelHandle:
     )
 
 
+def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
+    """The handle of a network of transformers that is loaded already; its class says which family reads it.
+
+    Args:
+        network: the network, on its device; opening the model puts it into evaluation mode and changes nothing else.
+        tokenizer: its tokenizer.
+        name: name of the model in reports; by default that of its configuration or class.
+
+    Raises:
+        UndertowError: no family reads such a network.
+    """
+    for family in _names():
+        model = getattr(_module(family), "MODEL", None)
+        if model is not None and type(network).__name__.endswith(model.ARCHITECTURES):
+            identity = model.identify(network, tokenizer, name)
+            return ModelHandle(identity, partial(model.from_network, network, tokenizer, identity), model.CAPABILITIES)
+    raise UndertowError(
+        f"{type(network).__name__}: no model family here reads such a network; `undertow list models` says what can be read"
+    )
+
+
+@cache
 def _own() -> list[str]:
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return sorted([*(name for name in names if not name.startswith("_")), *EXTERNAL_FAMILIES])
+    return sorted([*names, *EXTERNAL_FAMILIES])
 
 
 def _names() -> list[str]:
