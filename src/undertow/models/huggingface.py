@@ -110,8 +110,10 @@ class HuggingFaceModel:
         with loading_errors(identity.name), cached_gguf(weights.options):
             import transformers
 
-            cls.check_config(identity.name, weights)
             tokenizer = load_tokenizer(identity.name, weights)
+            if "gguf_file" not in weights.options:
+                config = transformers.AutoConfig.from_pretrained(weights.location, **weights.options)
+                cls.check_config(identity.name, config)
             cls.adjust_tokenizer(tokenizer, weights)
             cls.check_tokenizer(identity.name, tokenizer)
             return load_checked(
@@ -140,8 +142,8 @@ class HuggingFaceModel:
         """Set what transformers does not read from the files."""
 
     @classmethod
-    def check_config(cls, name: str, weights: WeightFiles) -> None:
-        """Refuse a network that this family cannot read, before it is loaded."""
+    def check_config(cls, name: str, config: Any) -> None:
+        """Refuse a kind of network that this family cannot read, before it is loaded."""
 
     @classmethod
     def check_tokenizer(cls, name: str, tokenizer: Any) -> None:
@@ -173,6 +175,7 @@ class HuggingFaceModel:
             UndertowError: the tokenizer lacks what the family needs, or the network does not give probabilities.
         """
         identity = identity or cls.identify(network, tokenizer)
+        cls.check_config(identity.name, network.config)
         cls.check_tokenizer(identity.name, tokenizer)
         network.eval()
         return cls(identity, network, tokenizer, **settings)

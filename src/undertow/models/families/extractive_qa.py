@@ -105,11 +105,10 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
                 self.notes += (NO_NULL,)
 
     @classmethod
-    def check_config(cls, name: str, weights: WeightFiles) -> None:
+    def check_config(cls, name: str, config: Any) -> None:
         """Refuse a network that reads more than a text."""
-        from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING, AutoConfig
+        from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
-        config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
             raise UndertowError(
                 f"{name}: is a model of the kind {config.model_type}, which does not answer from a text; name one such as BERT "

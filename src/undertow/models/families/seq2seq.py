@@ -159,7 +159,7 @@ def _single(tokenizer: Any, text: str) -> int | None:
 class Seq2SeqModel(PromptModel, BatchReader):
     """A loaded encoder-decoder; see `undertow.models.base.TokenModel` and `AnsweringModel`."""
 
-    FAMILY, SCORING_METHOD = "seq2seq", "denoising"
+    FAMILY, SCORING_METHOD, OBJECTIVE = "seq2seq", "denoising", "denoising"
     ARCHITECTURES = ("ForConditionalGeneration", "BartModel")
     """The second is what the original BART's files are called, which hold all of its weights."""
     AUTO_CLASS, TRAINED_TO = "AutoModelForSeq2SeqLM", "fill gaps"
@@ -180,7 +180,8 @@ class Seq2SeqModel(PromptModel, BatchReader):
         self.test_head()
         how = "after its sentinel" if self.marks.sentinels else "after the text before it"
         blanks = f"read in the decoder, {how}: probabilities are of the word in its place, not of the whole sentence"
-        self.notes, self.own_notes = (blanks, *modes.notes), modes.notes
+        self.notes = (blanks, *modes.notes)
+        self.own_notes = self.prompt_notes = modes.notes
         # What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel.
         coded = tokenizer("a", return_special_tokens_mask=True)
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
@@ -208,11 +209,10 @@ class Seq2SeqModel(PromptModel, BatchReader):
         )
 
     @classmethod
-    def check_config(cls, name: str, weights: WeightFiles) -> None:
+    def check_config(cls, name: str, config: Any) -> None:
         """Refuse what is no text encoder-decoder."""
-        from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, AutoConfig
+        from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
-        config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
                 f"{name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
