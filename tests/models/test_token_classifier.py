@@ -173,7 +173,7 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
     queries = [*queries[:40], blank("In 1801, ", " was a child.", "female", "male"), queries[0]]
     model.limits, kept = BatchLimits(64, 0), model.limits
     together = said(model, *queries)
-    packs = model.packs(queries)
+    packs = list(model.packs(queries))
     effort = model.estimate_cost(queries, EXACT)
     model.limits = kept
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))

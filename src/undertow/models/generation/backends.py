@@ -364,9 +364,9 @@ class EncoderDecoderTexts(GenerateBackend):
                 rows.append([number])
         for start in range(0, len(rows), MAX_SEQUENCES):
             some = rows[start : start + MAX_SEQUENCES]
-            written = [(*self._given, *texts[numbers[-1]][1]) for numbers in some]
-            length = max(map(len, written))
-            fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in written], dtype=np.int64)
+            fed_rows = [(*self._given, *texts[numbers[-1]][1]) for numbers in some]
+            length = max(map(len, fed_rows))
+            fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in fed_rows], dtype=np.int64)
             read = [(number, row) for row, numbers in enumerate(some) for number in numbers]
             places = np.array([row * length + len(self._given) - 1 + len(texts[number][1]) for number, row in read])
             states = self._states[[self._row_of[texts[numbers[-1]][0]] for numbers in some]]

@@ -32,7 +32,7 @@ from undertow.models.generation.generation_state import (
 from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
 from undertow.models.tokens.chat_template import template_notes
-from undertow.types import CHOICE, GENERATION, Answer, MultipleChoiceQuery, Query
+from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, MultipleChoiceQuery, Query
 
 BLOCK = 4096
 """Prompts to tokenize before the first answer."""
@@ -83,7 +83,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
 
         Prompts are tokenized in blocks of neighbours, so the first answers do not wait for all prompts.
         """
-        order = sorted(range(len(queries)), key=lambda place: queries[place].display_text())
+        order = sorted(range(len(queries)), key=lambda place: cast(GeneratedQuery, queries[place]).display_text())
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
             prompts, refused = self.encode_queries([queries[place] for place in block])

@@ -13,7 +13,7 @@ transformers:
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,46 +167,41 @@ class QAEncoder:
         n_passage = whole.sequence_ids.count(int(self.passage_last))
         if not n_passage:
             raise UnsupportedQueryError("this tokenizer finds no tokens in the passage")
-        if len(whole.ids) <= self.context_tokens:
-            return (self._window(whole, (0, len(passage))),)
-        room = self.context_tokens - (len(whole.ids) - n_passage)
-        # The overlap must be smaller than the window, or the tokenizer refuses.
-        if room <= self.overlap_tokens:
-            raise UnsupportedQueryError(
-                f"the question leaves too little of the {self.context_tokens} tokens that the model reads for windows on the passage"
+        encodings = [whole]
+        if len(whole.ids) > self.context_tokens:
+            # The overlap must be smaller than the window, or the tokenizer refuses.
+            if self.context_tokens - (len(whole.ids) - n_passage) <= self.overlap_tokens:
+                raise UnsupportedQueryError(
+                    f"the question leaves too little of the {self.context_tokens} tokens that the model reads for windows on the passage"
+                )
+            encodings = self._tokenize(
+                [(question, passage)],
+                truncation="only_second" if self.passage_last else "only_first",
+                max_length=self.context_tokens,
+                stride=self.overlap_tokens,
+                return_overflowing_tokens=True,
             )
-        return tuple(self._cut(question, passage))
+        windows = [self._window(encoding) for encoding in encodings]
+        opening, closing = min(one.characters[0] for one in windows), max(one.characters[1] for one in windows)
+        # Keep the white space at both ends of the passage.
+        stretches = [
+            (0 if first == opening else first, len(passage) if end == closing else end)
+            for first, end in (one.characters for one in windows)
+        ]
+        return tuple(replace(one, characters=own) for one, own in zip(windows, stretches, strict=True))
 
-    def _cut(self, question: str, passage: str) -> Iterator[Window]:
-        """Windows on a long passage, in the tokenizer's order."""
-        encodings = self._tokenize(
-            [(question, passage)],
-            truncation="only_second" if self.passage_last else "only_first",
-            max_length=self.context_tokens,
-            stride=self.overlap_tokens,
-            return_overflowing_tokens=True,
-        )
-        windows = [self._window(encoding, (0, len(passage))) for encoding in encodings]
-        stretches = [(int(window.offsets[0, 0]), int(window.offsets[-1, 1])) for window in windows]
-        opening, closing = min(first for first, _ in stretches), max(end for _, end in stretches)
-        for window, (first, end) in zip(windows, stretches, strict=True):
-            # Keep the white space at both ends of the passage.
-            yield replace(
-                window, characters=(0 if first == opening else first, len(passage) if end == closing else end)
-            )
-
-    def _window(self, encoding: Any, characters: Span) -> Window:
+    def _window(self, encoding: Any) -> Window:
         own = [at for at, sequence in enumerate(encoding.sequence_ids) if sequence == int(self.passage_last)]
         words = encoding.word_ids
-        mark = self.tokenizer.cls_token_id
+        offsets = np.array([encoding.offsets[at] for at in own], dtype=np.int64)
         return Window(
             tuple(encoding.ids),
             tuple(encoding.type_ids),
             own[0],
-            np.array([encoding.offsets[at] for at in own], dtype=np.int64),
+            offsets,
             np.array([NO_WORD if words[at] is None else words[at] for at in own], dtype=np.int64),
-            characters,
-            tuple(at for at, token in enumerate(encoding.ids) if token == mark),
+            (int(offsets[0, 0]), int(offsets[-1, 1])),
+            tuple(at for at, token in enumerate(encoding.ids) if token == self.tokenizer.cls_token_id),
         )
 
 
