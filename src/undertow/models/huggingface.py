@@ -32,9 +32,9 @@ from undertow.models.base import (
     TokenBatch,
     UnsupportedQueryError,
 )
-from undertow.models.loading.library_contexts import cached_gguf, loading_errors
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import fingerprint, load_checked, load_tokenizer
-from undertow.models.loading.resolve_weights import WeightFiles, check_head, resolve_weights
+from undertow.models.loading.resolve_weights import WeightFiles, read_gguf, resolve_weights
 from undertow.types import Answer, Floats, ModelIdentity, Query, digest
 
 if TYPE_CHECKING:
@@ -106,12 +106,13 @@ class HuggingFaceModel:
         Raises:
             UndertowError: names the file, the weight or the token that is missing.
         """
-        check_head(weights)
-        with loading_errors(identity.name), cached_gguf(weights.options):
+        if weights.gguf is not None:
+            read_gguf(weights)  # before torch is imported
+        with loading_errors(identity.name):
             import transformers
 
             tokenizer = load_tokenizer(identity.name, weights)
-            if "gguf_file" not in weights.options:
+            if weights.gguf is None:
                 config = transformers.AutoConfig.from_pretrained(weights.location, **weights.options)
                 cls.check_config(identity.name, config)
             cls.adjust_tokenizer(tokenizer, weights)

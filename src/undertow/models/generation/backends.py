@@ -114,6 +114,8 @@ class TreeBackend:
             if pack and (n_tokens + own > room or n_reads + reads > self.max_reads or len(pack) == max_rows):
                 yield pack
                 pack, n_tokens, n_reads = [], 0, 0
+                if mode == GENERATION:  # such a pack is a section of its own, whose cache is empty
+                    own = len(prompt.tokens) + prompt.own_tokens
             pack.append(prompt)
             n_tokens, n_reads, before = n_tokens + own, n_reads + reads, prompt.tokens
         if pack:
