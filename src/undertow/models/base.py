@@ -40,6 +40,7 @@ class ModelRequest:
         dtype: one of `DTYPES`.
         device: `auto`, or torch's name (`cpu`, `cuda`, `cuda:1`, `mps`).
         settings: settings of the family, by name; see its `Settings`.
+        network, tokenizer: of transformers, loaded already; then `name` is what reports call them, and there are no files.
     """
 
     name: str
@@ -47,6 +48,8 @@ class ModelRequest:
     dtype: str = FLOAT32
     device: str = "auto"
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    network: Any = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
 
 
 class UnsupportedQueryError(UndertowError):

@@ -163,30 +163,32 @@ class HuggingFaceModel:
             )
 
     @classmethod
-    def from_network(cls, network: Any, tokenizer: Any, identity: ModelIdentity | None = None, **settings: Any) -> Self:
-        """Wrap a network that is loaded already, in evaluation mode, and test how it can be read.
+    def from_network(cls, network: Any, tokenizer: Any, identity: ModelIdentity, **settings: Any) -> Self:
+        """Wrap a network that is loaded already, and test how it can be read.
+
+        The network is in evaluation mode from then on, and a causal one may have attention that takes blocks; its weights are not
+        changed. `undertow.models.backend.preserve.preserve` undoes both.
 
         Args:
-            network: a network of transformers on its device; nothing else of it is changed.
+            network: a network of transformers on its device.
             tokenizer: its tokenizer.
-            identity: by default one that says that the network is in memory, with a digest of all weights.
+            identity: identity of the model; see `identify`.
             settings: of the family.
 
         Raises:
             UndertowError: the tokenizer lacks what the family needs, or the network does not give probabilities.
         """
-        identity = identity or cls.identify(network, tokenizer)
         cls.check_config(identity.name, network.config)
         cls.check_tokenizer(identity.name, tokenizer)
         network.eval()
         return cls(identity, network, tokenizer, **settings)
 
     @classmethod
-    def identify(cls, network: Any, tokenizer: Any, name: str = "") -> ModelIdentity:
+    def identify(cls, network: Any, tokenizer: Any, name: str) -> ModelIdentity:
         """The identity of a network in memory: other weights or another tokenizer are another model."""
         spelling = [sorted(tokenizer.get_vocab().items()), str(tokenizer.chat_template or "")]
         return ModelIdentity(
-            name or network.config.name_or_path or type(network).__name__,
+            name,
             cls.FAMILY,
             IN_MEMORY,
             digest([fingerprint(network, whole=True), spelling]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Sequence
@@ -83,6 +84,8 @@ def resolve(request: ModelRequest) -> ModelHandle:
         )
     if not request.name.strip():
         raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
+    if request.network is not None:
+        return resolve_network(in_dtype(request.network, request.dtype), request.tokenizer, request.name)
     # A name that is a family, or a prefix of the form `family:`, selects it without importing the others.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
@@ -101,22 +104,38 @@ def resolve(request: ModelRequest) -> ModelHandle:
 def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
     """The handle of a network of transformers that is loaded already; its class says which family reads it.
 
+    Opening the model puts the network into evaluation mode, and a causal one may get attention that takes blocks; weights and
+    gradients stay as they are. `undertow.models.backend.preserve.preserve` undoes both, as `undertow.audit` does.
+
     Args:
-        network: the network, on its device; opening the model puts it into evaluation mode and changes nothing else.
+        network: the network, on its device. Adapters of PEFT are read with their base.
         tokenizer: its tokenizer.
-        name: name of the model in reports; by default that of its configuration or class.
+        name: name of the model in reports; by default that of its configuration or class, and that it is in memory.
 
     Raises:
         UndertowError: no family reads such a network.
     """
+    network = network.get_base_model() if hasattr(network, "get_base_model") else network
     for family in _names():
         model = getattr(_module(family), "MODEL", None)
         if model is not None and type(network).__name__.endswith(model.ARCHITECTURES):
-            identity = model.identify(network, tokenizer, name)
+            identity = model.identify(network, tokenizer, name or name_of(network))
             return ModelHandle(identity, partial(model.from_network, network, tokenizer, identity), model.CAPABILITIES)
     raise UndertowError(
         f"{type(network).__name__}: no model family here reads such a network; `undertow list models` says what can be read"
     )
+
+
+def name_of(network: Any) -> str:
+    """What a network in memory is called: what it was loaded from, or its class."""
+    return f"{network.config.name_or_path or type(network).__name__} (in memory)"
+
+
+def in_dtype(network: Any, dtype: str) -> Any:
+    """The network, or a copy of it in another precision."""
+    if str(network.dtype) == f"torch.{dtype}":
+        return network
+    return copy.deepcopy(network).to(getattr(importlib.import_module("torch"), dtype))
 
 
 @cache

@@ -62,8 +62,8 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
     @property
     def facts(self) -> Mapping[str, str | float]:
         """Facts for model comparison."""
-        told = f"fine-tuned to tell {' from '.join(self.labels)}" if len(self.labels) == 2 else ""
-        return {**super().facts, "post_training": told}
+        post_training = f"fine-tuned to tell {' from '.join(self.labels)}" if len(self.labels) == 2 else ""
+        return {**super().facts, "post_training": post_training}
 
     def encode_queries(
         self, queries: Sequence[Query]
