@@ -21,8 +21,7 @@ from rows import requests
 from undertow._folders import cache_folder
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import UnsupportedQueryError
-from undertow.models.generation import greedy_decoder
+from undertow.models.generation import generation_state
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import Answer, ClozeQuery, GenerateQuery, MultipleChoiceQuery, Query
 
@@ -67,7 +66,7 @@ def open_undertow(found: Any) -> Prepare:
                 return answer_of(query, steps, text)
 
             with (
-                patch.object(greedy_decoder, "answer_of", seen),
+                patch.object(generation_state, "answer_of", seen),
                 tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
                 AnswerCache(Path(folder) / "answers.sqlite") as store,
             ):
@@ -205,10 +204,7 @@ def open_generate(model: Any) -> Prepare:
     """The network's own greedy search, one prompt at a time, with the listed words read off each step's logits."""
 
     def prepare(queries: Sequence[GenerateQuery], _: int) -> Scoring:
-        words = [model.decoder.vocabulary.of_options(query.options) for query in queries]
-        for tokens in words:
-            if isinstance(tokens, UnsupportedQueryError):
-                raise tokens
+        words = [model.stops.vocabulary.of_options(query.options) for query in queries]
         return lambda: [_generated(model, query, tokens.ids) for query, tokens in zip(queries, words, strict=True)]
 
     return prepare
@@ -217,7 +213,7 @@ def open_generate(model: Any) -> Prepare:
 def _generated(model: Any, query: GenerateQuery, words: Sequence[Sequence[int]]) -> Output:
     import torch
 
-    ends = sorted(model.decoder.ends)
+    ends = sorted(model.stops.ends)
     fed = model.tokenizer(query.prompt, return_tensors="pt")
     settings = {"do_sample": False, "max_new_tokens": query.max_tokens, "eos_token_id": ends, "pad_token_id": ends[0]}
     out = model.network.generate(**fed, **settings, output_logits=True, return_dict_in_generate=True)
@@ -225,7 +221,7 @@ def _generated(model: Any, query: GenerateQuery, words: Sequence[Sequence[int]])
     logits = torch.cat(out.logits).float()  # [step, vocabulary]
     probs, best = logits.softmax(-1), logits.topk(2).values
     read = [probs[:, list(ids)].sum(-1).tolist() if ids else [math.nan] * len(chosen) for ids in words]
-    texts = [model.decoder.vocabulary.text_of(token) for token in chosen if token not in ends]
+    texts = [model.stops.vocabulary.text_of(token) for token in chosen if token not in ends]
     steps = [Step(text, at) for text, at in zip(texts, zip(*read, strict=True), strict=False)]
     return _written(steps, (best[:, 0] - best[:, 1]).tolist())
 
@@ -289,7 +285,7 @@ def _labelled(model: Any, queries: Sequence[MultipleChoiceQuery], batch_size: in
         _Labelling(prompt, tokens[query.labels], [0.0] * len(query.labels))
         for query, prompt in zip(queries, prompts, strict=True)
     ]
-    ends = sorted(model.decoder.ends)
+    ends = sorted(model.stops.ends)
     while waiting := [answer for answer in answers if answer.has_choice()]:
         same_length = defaultdict[int, list[_Labelling]](list)
         for answer in waiting:

@@ -19,10 +19,12 @@ from typing import Any
 
 from undertow._folders import cache_folder
 from undertow.errors import UndertowError
+from undertow.models.backend.execution import end_tokens_of
 from undertow.models.base import ModelHandle, ModelRequest
-from undertow.models.generation.greedy_decoder import GreedyDecoder
+from undertow.models.generation.generation_state import Stops
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.resolve_weights import resolve_weights
+from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
@@ -38,17 +40,17 @@ LLAMA_TOKENS = 256_000
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A model as transformers has it; `decoder` says which tokens end an answer, and is None for a masked model."""
+    """A model as transformers has it; `stops` says which tokens end an answer, and is None for a masked model."""
 
     identity: ModelIdentity
     network: Any
     tokenizer: Any
-    decoder: GreedyDecoder | None
+    stops: Stops | None
 
 
 def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     """The model that `found` is, loaded by transformers alone."""
-    weights = resolve_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
+    weights = resolve_weights(request, import_module(f"undertow.models.families.{family}").MODEL.ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
     with loading_errors(request.name):
@@ -60,8 +62,10 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
             weights.location, dtype=getattr(torch, found.identity.dtype), use_safetensors=True, **weights.options
         )
         # Greedy search by the probabilities alone, as for the engine; a checkpoint's own settings would bend them.
-        decoder = GreedyDecoder.from_network(network, tokenizer, 0, 0) if family == "causal" else None
-        return Plain(found.identity, network.eval(), tokenizer, decoder)
+        stops = Stops(end_tokens_of(network, tokenizer), Vocabulary(tokenizer)) if family == "causal" else None
+        if stops is not None:
+            network.generation_config = transformers.GenerationConfig()
+        return Plain(found.identity, network.eval(), tokenizer, stops)
 
 
 def random_bert(texts: Iterable[str], shape: Shape = BERT_BASE) -> str:

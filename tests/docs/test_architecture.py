@@ -15,7 +15,7 @@ from conftest import ROOT, Cli
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src/undertow"
 FILE = re.compile(r"Write,\s+as\s+`([\w./]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
-QUESTIONS = 11
+QUESTIONS = 12
 
 
 def section(heading: str) -> str:

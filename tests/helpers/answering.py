@@ -14,16 +14,13 @@ import pytest
 from helpers.tiny_models import PRONOUNS, mild_corpus
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
-from undertow.models.families import causal, extractive_qa, seq2seq
-from undertow.types import BLANK, Answer, ClozeQuery, Option, Query
+from undertow.models.base import EXACT, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.families import causal, extractive_qa, masked, seq2seq
+from undertow.types import Answer, ClozeQuery, Option, Query
 
 TOLERANCE_NATS = 1e-4
 CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "causal": causal.CAPABILITIES,
-    "extractive_qa": extractive_qa.CAPABILITIES,
-    "masked": {BLANK: (EXACT, PAPER)},
-    "seq2seq": seq2seq.CAPABILITIES,
+    family.MODEL.FAMILY: family.MODEL.CAPABILITIES for family in (causal, extractive_qa, masked, seq2seq)
 }
 
 

@@ -139,4 +139,4 @@ def model_of(network: Any, tokenizer: Any) -> Any:
     identity = ModelIdentity(
         "small", "causal", "drawn", f"{type(network).__name__} {len(tokenizer)}", "float32", "likelihood"
     )
-    return CausalModel.from_network(identity, network, tokenizer)
+    return CausalModel.from_network(network, tokenizer, identity)

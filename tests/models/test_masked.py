@@ -337,7 +337,7 @@ def test_a_head_that_needs_the_text_is_found_out_and_read_whole(name: str, one: 
     plain = one.fresh()
     place = {"bert": "cls", "roberta": "lm_head"}[one.kind]
     setattr(plain.network, place, other_head(getattr(plain.network, place), name))
-    model = masked.MaskedModel.from_network(plain.identity, plain.network, plain.tokenizer)
+    model = masked.MaskedModel.from_network(plain.network, plain.tokenizer, plain.identity)
     assert not model.head_apart
     batch = some_batch(model)
     assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)

@@ -50,18 +50,21 @@ def logits(network: Any) -> torch.Tensor:
     return found
 
 
+def is_packed(network: Any) -> bool:
+    return any(parameter.is_mkldnn for parameter in network.parameters())
+
+
 @pytest.mark.parametrize("build", [llama, tied, gpt2, bert, t5])
 def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callable[[], Any]) -> None:
     torch.manual_seed(0)
     network = build().eval()
     n_parameters, size = network.num_parameters(), onednn.weight_bytes(network)
     expected = logits(network)
-    undo = onednn.pack(network)
-    assert len(undo) >= 8
+    restore = onednn.accelerate(network)
+    assert sum(parameter.is_mkldnn for parameter in network.parameters()) >= 8
     assert (logits(network) - expected).abs().max() < TOLERANCE
     assert (network.num_parameters(), onednn.weight_bytes(network)) == (n_parameters, size)
-    for restore in undo:
-        restore()
+    restore()
     assert torch.equal(logits(network), expected)
     assert onednn.weight_bytes(network) == size
 
@@ -71,13 +74,12 @@ def test_a_gate_is_written_over_where_that_changes_nothing() -> None:
     layer = network.model.layers[0].mlp
     rows = torch.randn(5, 128)
     before = rows.clone()
-    undo = onednn.pack(network)
+    restore = onednn.accelerate(network)
     expected = layer.down_proj(torch.nn.functional.silu(layer.gate_proj(rows)) * layer.up_proj(rows))
     assert "forward" in vars(layer)
     assert torch.equal(layer(rows), expected)
     assert torch.equal(rows, before)
-    for restore in undo:
-        restore()
+    restore()
     assert "forward" not in vars(layer)
 
 
@@ -87,7 +89,7 @@ def test_a_layer_that_does_more_than_gate_is_left_as_it_is() -> None:
     plain = type(layer).forward
     type(layer).forward = lambda self, rows: plain(self, rows).clamp(-0.01, 0.01)
     try:
-        onednn.pack(network)
+        onednn.accelerate(network)
         assert "forward" not in vars(layer)
     finally:
         type(layer).forward = plain
@@ -98,7 +100,7 @@ def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path)
     network = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     expected = logits(network)
-    onednn.with_packed_weights(network, lambda: None)
+    onednn.accelerated(network, lambda _: None)
     held = sum(parameter.untyped_storage().nbytes() for parameter in network.parameters() if not parameter.is_mkldnn)
     assert held == sum(parameter.nbytes for parameter in network.parameters() if not parameter.is_mkldnn)
     assert (logits(network) - expected).abs().max() < TOLERANCE
@@ -111,7 +113,7 @@ def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
     monkeypatch.setattr(onednn, "COLUMNS_AT_ONCE", 100)  # of 320
     network = build().eval()
     expected = logits(network)
-    undo = onednn.pack(network)
+    restore = onednn.accelerate(network)
     widths = []
     plain = torch.nn.functional.linear
 
@@ -122,26 +124,26 @@ def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
     monkeypatch.setattr(torch.nn.functional, "linear", watched)
     assert (logits(network) - expected).abs().max() < TOLERANCE
     assert widths[-4:] == [100, 100, 100, 20]
-    for restore in undo:
-        restore()
+    restore()
     assert torch.equal(logits(network), expected)
 
 
 def test_small_layers_and_other_precisions_are_left_alone() -> None:
-    assert onednn.pack(tiny_llama(vocab_size=64)) == []
-    assert onednn.pack(llama().to(torch.float16)) == []
+    for network in (tiny_llama(vocab_size=64), llama().to(torch.float16)):
+        onednn.accelerate(network)
+        assert not is_packed(network)
 
 
 def test_bfloat16_is_packed_where_the_processor_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     network = llama().eval().to(torch.bfloat16)
     expected = logits(network).float()
-    undo = onednn.pack(network)
-    assert bool(undo) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    restore = onednn.accelerate(network)
+    assert is_packed(network) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
     assert (logits(network).float() - expected).abs().max() < 0.05
-    for restore in undo:
-        restore()
+    restore()
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert onednn.pack(network) == []
+    onednn.accelerate(network)
+    assert not is_packed(network)
 
 
 def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:
@@ -149,9 +151,9 @@ def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:
     network = llama().eval()
     expected = logits(network)
 
-    def wrap() -> str:
+    def wrap(network: Any) -> str:
         torch.nn.functional.linear(torch.ones(1, 128), network.model.layers[0].mlp.gate_proj.weight)
         return "wrapped"
 
-    assert onednn.with_packed_weights(network, wrap) == "wrapped"
+    assert onednn.accelerated(network, wrap) == "wrapped"
     assert torch.equal(logits(network), expected)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, sentence_pieces, unigram, word_pieces
 from undertow.models.base import UnsupportedQueryError
 from undertow.models.generation.constraints import LabelTrie
-from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
+from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import SPAN, UNCONSTRAINED, ConstrainedGenerateQuery, MultipleChoiceQuery
 
@@ -36,7 +36,7 @@ def prompt_encoder(tokenizer: Any, context_tokens: int = 10_000) -> PromptEncode
         tokens: list[int] = tokenizer(text)["input_ids"]
         return tokens[: len(tokens) - n_closing] if n_closing and tokenizer.cls_token else tokens
 
-    return PromptEncoder(tokenizer, tokens_of, context_tokens, Vocabulary.from_tokenizer(tokenizer))
+    return PromptEncoder(tokenizer, tokens_of, context_tokens, Vocabulary(tokenizer))
 
 
 def prompted(asked: PromptEncoder, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> EncodedPrompt:
@@ -53,19 +53,13 @@ def refusal(asked: PromptEncoder, query: MultipleChoiceQuery | ConstrainedGenera
 
 def labels_of(one: EncodedPrompt) -> dict[int, tuple[int, ...]]:
     """The labels' tokens, by their places."""
-    assert one.trie is not None
     found: dict[int, tuple[int, ...]] = {}
-    states: list[tuple[tuple[int, ...], LabelTrie]] = [((), one.trie)]
+    states: list[tuple[tuple[int, ...], LabelTrie]] = [((), one.nodes[()])]
     for written, state in states:
         if state.label is not None:
             found[state.label] = written
         states += [((*written, token), child) for token, child in state.children.items()]
     return found
-
-
-def passage_of(one: EncodedPrompt) -> Passage:
-    assert one.passage is not None
-    return one.passage
 
 
 def shared(texts: Sequence[Sequence[int]]) -> int:
@@ -165,8 +159,8 @@ def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count(
     assert "'political affiliation'" in reason
     told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
     assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
-    assert told_apart.prefixes == ((),)
-    assert (told_apart.max_tokens, told_apart.own_tokens, told_apart.n_reads) == (0, 0, 1)
+    assert list(told_apart.nodes) == [()]
+    assert (told_apart.max_tokens, told_apart.own_tokens) == (0, 0)
 
 
 @pytest.mark.parametrize("build", [word_pieces, unigram])
@@ -229,7 +223,7 @@ def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, pas
         assert list(one.tokens) == asked.tokens_of(text)
         whole = asked.tokens_of(text + gap + passage)
         if whole[: len(one.tokens)] == list(one.tokens):
-            assert list(passage_of(one).tokens) == whole[len(one.tokens) :]
+            assert list(one.passage.tokens) == whole[len(one.tokens) :]
 
 
 @pytest.mark.parametrize("passage", PASSAGES)
@@ -237,7 +231,7 @@ def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, pas
 def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> None:
     asked = prompt_encoder(tokenizer_of(kind))
     for text in ("Answer:", "Answer:\n"):
-        spelled = passage_of(prompted(asked, ConstrainedGenerateQuery(text, passage, SPAN)))
+        spelled = prompted(asked, ConstrainedGenerateQuery(text, passage, SPAN)).passage
         n = len(spelled.tokens)
         assert len(spelled.spans) == n > 0
         for start in range(n):
@@ -265,7 +259,7 @@ def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
         return
     found, refused = asked.prompts([query])
     assume(not refused)
-    spelled = passage_of(found[0])
+    spelled = found[0].passage
     # Nothing but space, and what a tokenizer drops as if it were, is left over at its ends.
     assert spelled.text_of_span(spelled.tokens) in passage
     for start in range(len(spelled.tokens)):
@@ -276,7 +270,7 @@ def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
     """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
     for kind in ("byte-level", "trimmed byte-level"):
         asked = prompt_encoder(tokenizer_of(kind))
-        spelled = passage_of(prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")))
+        spelled = prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")).passage
         assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
 
 
@@ -337,18 +331,16 @@ def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
 def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
     asked = prompt_encoder(tokenizer_of(kind))
     spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
-    breaks = [token for token in spelled if token in asked.line_breaks]
+    breaks = [token for token in spelled if token in asked.vocabulary.line_breaks]
     assert len(breaks) == 1
     assert asked.tokenizer.decode(breaks).startswith("\n")
-    assert asked.line_breaks is asked.line_breaks
 
 
 def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
     asked = prompt_encoder(sentence_pieces())
-    (token,) = asked.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
+    (token,) = asked.vocabulary.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
     assert asked.tokenizer.decode([token]) == "?\nAnswer:"
-    assert not asked.line_ends & asked.line_breaks
-    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.line_breaks
-    assert (
-        prompt_encoder(tokenizer_of("byte-level")).line_ends == prompt_encoder(word_pieces()).line_breaks == frozenset()
-    )
+    assert not asked.vocabulary.line_ends & asked.vocabulary.line_breaks
+    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.vocabulary.line_breaks
+    assert not prompt_encoder(tokenizer_of("byte-level")).vocabulary.line_ends
+    assert not prompt_encoder(word_pieces()).vocabulary.line_breaks

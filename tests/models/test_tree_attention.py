@@ -108,7 +108,7 @@ def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Net
     expected = model.read_tree(tree)
     body, forward = model.network.base_model, model.network.base_model.forward
     body.forward = lambda **inputs: forward(**{name: given for name, given in inputs.items() if name != KEYWORD})
-    again = causal.CausalModel.from_network(model.identity, model.network, model.tokenizer)
+    again = causal.CausalModel.from_network(model.network, model.tokenizer, model.identity)
     assert not again.in_blocks
     assert again.limits.tree_depth == model.limits.tree_depth
     assert again.read_tree(tree) == pytest.approx(expected, abs=1e-4)
@@ -143,7 +143,7 @@ def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
     assert model.limits.budget_tokens == max(causal.BLOCK_BUDGET_TOKENS // 4, causal.CPU_BUDGET_TOKENS)
     monkeypatch.setattr(causal.CausalModel, "read_tree", _full)
     with pytest.raises(UndertowError, match="memory ran out"):
-        causal.CausalModel.from_network(model.identity, model.network, model.tokenizer)
+        causal.CausalModel.from_network(model.network, model.tokenizer, model.identity)
 
 
 def _full(self: causal.CausalModel, tree: PackedTree) -> Any:

@@ -1,5 +1,12 @@
 """Language models, one file per family. Only this package and `lab` import torch and transformers."""
 
-from undertow.models.registry import families, families_with_setting, parse_settings, resolve, settings
+from undertow.models.registry import (
+    families,
+    families_with_setting,
+    parse_settings,
+    resolve,
+    resolve_network,
+    settings,
+)
 
-__all__ = ["families", "families_with_setting", "parse_settings", "resolve", "settings"]
+__all__ = ["families", "families_with_setting", "parse_settings", "resolve", "resolve_network", "settings"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from undertow.errors import UndertowError
 from undertow.types import BLANK, CONTINUATIONS, Answer, Floats, ModelIdentity, Query, ScoredQuery
 
 Ints: TypeAlias = NDArray[np.int64]
+Capabilities: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Protocols by supported kind of query."""
+T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 FLOAT32 = "float32"
@@ -37,6 +40,7 @@ class ModelRequest:
         dtype: one of `DTYPES`.
         device: `auto`, or torch's name (`cpu`, `cuda`, `cuda:1`, `mps`).
         settings: settings of the family, by name; see its `Settings`.
+        network, tokenizer: of transformers, loaded already; then `name` is what reports call them, and there are no files.
     """
 
     name: str
@@ -44,10 +48,20 @@ class ModelRequest:
     dtype: str = FLOAT32
     device: str = "auto"
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    network: Any = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
 
 
 class UnsupportedQueryError(UndertowError):
     """The model does not support this query; the message is stored as the answer's `missing_reason`."""
+
+
+def attempt(encode: Callable[..., T], *arguments: Any) -> T | UnsupportedQueryError:
+    """What `encode` returns for a query, or why the query is not supported."""
+    try:
+        return encode(*arguments)
+    except UnsupportedQueryError as error:
+        return error.with_traceback(None)
 
 
 class OutOfMemoryError(UndertowError):
@@ -304,7 +318,7 @@ LoadedModel: TypeAlias = Any
 It may have `facts` for model comparison: `parameters` (a number), `objective` and `post_training` (words).
 """
 
-TOKEN_CAPABILITIES: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
+TOKEN_CAPABILITIES: Capabilities = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
 """Query kinds and protocols of a model that scores tokens."""
 
 
@@ -320,4 +334,4 @@ class ModelHandle:
 
     identity: ModelIdentity
     open: Callable[[], LoadedModel]
-    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKEN_CAPABILITIES)
+    capabilities: Capabilities = field(default_factory=lambda: TOKEN_CAPABILITIES)

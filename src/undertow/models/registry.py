@@ -1,12 +1,13 @@
-"""Resolve a model name: each family is tried in turn."""
+"""Resolve a model name, or a network in memory: each family in `families/` is tried in turn."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields, replace
-from functools import cache
+from dataclasses import Field, fields, replace
+from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -34,24 +35,18 @@ def settings() -> dict[str, Field[Any]]:
     """Fields of all families' `Settings`, by name. Loads no model library."""
     by_name: dict[str, Field[Any]] = {}
     for name in _names():
-        own = getattr(_module(name), "Settings", None)
-        if own is not None:
-            by_name = {option.name: option for option in fields(own)} | by_name
+        by_name = {option.name: option for option in _settings_of(name)} | by_name
     return by_name
 
 
 def families_with_setting(setting: str) -> list[str]:
     """Families with a setting of this name."""
-    return [
-        name
-        for name in _names()
-        if any(option.name == setting for option in fields(getattr(_module(name), "Settings", _NoSettings)))
-    ]
+    return [name for name in _names() if any(option.name == setting for option in _settings_of(name))]
 
 
-@dataclass(frozen=True)
-class _NoSettings:
-    """The settings of a family without any."""
+def _settings_of(name: str) -> Sequence[Field[Any]]:
+    own = getattr(_module(name), "Settings", None)
+    return fields(own) if own is not None else ()
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, Any]:
@@ -89,6 +84,8 @@ def resolve(request: ModelRequest) -> ModelHandle:
         )
     if not request.name.strip():
         raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
+    if request.network is not None:
+        return resolve_network(in_dtype(request.network, request.dtype), request.tokenizer, request.name)
     # A name that is a family, or a prefix of the form `family:`, selects it without importing the others.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
@@ -104,9 +101,47 @@ def resolve(request: ModelRequest) -> ModelHandle:
     )
 
 
+def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
+    """The handle of a network of transformers that is loaded already; its class says which family reads it.
+
+    Opening the model puts the network into evaluation mode, and a causal one may get attention that takes blocks; weights and
+    gradients stay as they are. `undertow.models.backend.preserve.preserve` undoes both, as `undertow.audit` does.
+
+    Args:
+        network: the network, on its device. Adapters of PEFT are read with their base.
+        tokenizer: its tokenizer.
+        name: name of the model in reports; by default that of its configuration or class, and that it is in memory.
+
+    Raises:
+        UndertowError: no family reads such a network.
+    """
+    network = network.get_base_model() if hasattr(network, "get_base_model") else network
+    for family in _names():
+        model = getattr(_module(family), "MODEL", None)
+        if model is not None and type(network).__name__.endswith(model.ARCHITECTURES):
+            identity = model.identify(network, tokenizer, name or name_of(network))
+            return ModelHandle(identity, partial(model.from_network, network, tokenizer, identity), model.CAPABILITIES)
+    raise UndertowError(
+        f"{type(network).__name__}: no model family here reads such a network; `undertow list models` says what can be read"
+    )
+
+
+def name_of(network: Any) -> str:
+    """What a network in memory is called: what it was loaded from, or its class."""
+    return f"{network.config.name_or_path or type(network).__name__} (in memory)"
+
+
+def in_dtype(network: Any, dtype: str) -> Any:
+    """The network, or a copy of it in another precision."""
+    if str(network.dtype) == f"torch.{dtype}":
+        return network
+    return copy.deepcopy(network).to(getattr(importlib.import_module("torch"), dtype))
+
+
+@cache
 def _own() -> list[str]:
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return sorted([*(name for name in names if not name.startswith("_")), *EXTERNAL_FAMILIES])
+    return sorted([*names, *EXTERNAL_FAMILIES])
 
 
 def _names() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,25 +44,15 @@ def costs_precision(identity: ModelIdentity) -> bool:
 
 
 def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: bool) -> str:
-    """The precision for `auto` on a device.
-
-    Args:
-        kind: torch's device type: `cpu`, `cuda`, `mps`, ...
-        instructions: CPU features and vendor, by Linux's names.
-        cuda_has_bfloat16: whether the GPU supports bfloat16.
-    """
+    """The precision for `auto`: by torch's device type, the CPU's features and vendor, and whether a GPU supports bfloat16."""
     fast = {CPU: _has_fast_bfloat16(instructions), CUDA: cuda_has_bfloat16}
     return BFLOAT16 if fast.get(kind, False) else FLOAT32
 
 
 def slow_dtype_warning(wanted: str, family: str, device: str) -> str:
-    """A warning if the CPU emulates the requested bfloat16; "" otherwise.
-
-    The arguments are those of `supported_dtype`.
-    """
-    if wanted != BFLOAT16 or family in WITHOUT_ARITHMETIC or _kind(device) != CPU:
-        return ""
-    if _has_fast_bfloat16(processor_instructions()):
+    """A warning if the CPU emulates the requested bfloat16; "" otherwise."""
+    emulated = wanted == BFLOAT16 and family not in WITHOUT_ARITHMETIC and _kind(device) == CPU
+    if not emulated or _has_fast_bfloat16(processor_instructions()):
         return ""
     return "this processor has no fast bfloat16 products, so --dtype bfloat16 is slower than float32 here; --dtype auto avoids that"
 
@@ -98,12 +88,11 @@ def _kind(device: str) -> str:
     kind = device.partition(":")[0]
     if kind != "auto":
         return kind
-    if sys.platform == "linux" and not any(Path("/dev", name).exists() for name in GPU_DEVICES):
-        return CPU
-    with suppress(ImportError):
-        import torch
+    if sys.platform != "linux" or any(Path("/dev", name).exists() for name in GPU_DEVICES):
+        with suppress(ImportError):
+            import torch
 
-        return CUDA if torch.cuda.is_available() else CPU
+            return CUDA if torch.cuda.is_available() else CPU
     return CPU
 
 
@@ -175,16 +164,14 @@ def free_bytes(kind: str, device: str) -> int | None:
             return None
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device if ":" in device else None)[0])
-    if kind != CPU:
-        return None
-    return min(_memory_limits(), default=None)
-
-
-def _memory_limits() -> Iterator[int]:
-    """Free memory of the machine and of the container's control group, where known."""
-    yield from _read(lambda: available_bytes(Path("/proc/meminfo").read_text(encoding="utf-8")))
-    group = Path("/sys/fs/cgroup")
-    yield from _read(lambda: int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    limits = []
+    if kind == CPU:
+        with suppress(OSError, ValueError):
+            limits.append(available_bytes(Path("/proc/meminfo").read_text(encoding="utf-8")))
+        with suppress(OSError, ValueError):  # a control group without a limit holds `max`
+            group = Path("/sys/fs/cgroup")
+            limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(limits, default=None)
 
 
 def available_bytes(meminfo: str) -> int:
@@ -198,11 +185,3 @@ def available_bytes(meminfo: str) -> int:
         if name == "MemAvailable":
             return 1024 * int(amount.split()[0])
     raise ValueError("no line MemAvailable")
-
-
-def _read(number: Callable[[], int]) -> list[int]:
-    """The number in a file, if the file exists and holds one; a group without a limit holds `max`."""
-    try:
-        return [number()]
-    except (OSError, ValueError):
-        return []

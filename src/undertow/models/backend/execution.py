@@ -93,17 +93,15 @@ def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tens
     return (wanted[:, :, None] == best[:, None, :]).any(-1)
 
 
-def list_duplicate_options(
-    query: ScoredQuery, spellings: Sequence[tuple[int, ...]]
-) -> frozenset[int] | UnsupportedQueryError:
-    """Options with the tokens of an earlier option of their group, which count once.
+def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int]:
+    """Indices of options with the tokens of an earlier option of their group, which count once.
 
     Args:
         query: the query.
         spellings: tokens of each option, of the whole text or the fill only [option].
 
-    Returns:
-        Indices of the duplicates, or an error if two groups share an option.
+    Raises:
+        UnsupportedQueryError: two groups share an option.
     """
     groups = (
         [option.group for option in query.options]
@@ -114,7 +112,7 @@ def list_duplicate_options(
     repeats = set()
     for option, (spelling, group) in enumerate(zip(spellings, groups, strict=True)):
         if owner.setdefault(spelling, group) != group:
-            return UnsupportedQueryError(
+            raise UnsupportedQueryError(
                 f"this tokenizer spells an option of {owner[spelling]} and one of {group} alike"
             )
         if spelling in spellings[:option]:
@@ -134,15 +132,13 @@ def unknown_words(query: ScoredQuery, options: Iterable[int]) -> UnsupportedQuer
     return UnsupportedQueryError(f"{UNKNOWN}: {', '.join(map(repr, dict.fromkeys(words)))}")
 
 
-def unused_positions(network: Any) -> int:
-    """Positions that no token can have: some families (RoBERTa) count from the padding index."""
-    places = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(places, "padding_idx", None)
-    return 0 if padding is None else int(padding) + 1
-
-
 def context_tokens(network: Any, tokenizer: Any) -> int:
     """Context length of a network and its tokenizer, in tokens."""
     config = network.config.get_text_config()
-    said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
-    return min(said, int(getattr(tokenizer, "model_max_length", 0) or 2**20))
+    names = ("max_position_embeddings", "max_encoder_position_embeddings", "max_decoder_position_embeddings")
+    said = [int(getattr(config, name, 0) or 2**20) for name in names]
+    # Some families (RoBERTa) count positions from the padding index.
+    positions = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(positions, "padding_idx", None)
+    unused = 0 if padding is None else int(padding) + 1
+    return min(*(one - unused for one in said), int(getattr(tokenizer, "model_max_length", 0) or 2**20))

@@ -7,8 +7,9 @@ the layout for every product. The choice depends on torch's build and the CPU on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from types import MethodType
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from undertow.errors import UndertowError
@@ -25,103 +26,117 @@ COLUMNS_AT_ONCE = 2048
 """Columns of a block of a head with tied embedding."""
 
 
-def with_packed_weights(network: Any, wrap: Callable[[], Model]) -> Model:
-    """Pack a network's weights and wrap it; unpack it if it does not work with packed weights.
+def accelerated(network: Any, wrap: Callable[[Any], Model]) -> Model:
+    """Accelerate a network and wrap it; undo it if the network does not work with packed weights.
 
     Args:
         network: on its device.
         wrap: builds the model and tests the network.
     """
-    undo = pack(network)
+    restore = accelerate(network)
     try:
-        model = wrap()
+        model = wrap(network)
     except UndertowError:
         raise
-    except Exception:
-        if not undo:
-            raise
-        for restore in undo:
-            restore()
-        model = wrap()
-    if undo:
-        undo.clear()
-        _leave_files(network)
-    if network.device.type == "cpu":
-        keep_freed_memory()
+    except Exception:  # noqa: BLE001 - code of the network's own, which knows no packed weight
+        restore()
+        model = wrap(network)
+    packed = [parameter.is_mkldnn for parameter in network.parameters()]
+    for parameter, is_packed in zip(network.parameters(), packed, strict=True):
+        if any(packed) and not is_packed:  # leave the mapped file, so that it can be unmapped
+            parameter.data = parameter.data.clone()
     return model
 
 
-def _leave_files(network: Any) -> None:
-    """Copy unpacked weights out of the mapped file, so that the file can be unmapped."""
-    for parameter in network.parameters():
-        if not parameter.is_mkldnn:
-            parameter.data = parameter.data.clone()
-
-
-def pack(network: Any) -> list[Callable[[], None]]:
-    """Pack the weights of every plain linear layer; returns functions that undo it, [] if nothing was packed.
+def accelerate(network: Any) -> Callable[[], None]:
+    """Pack the weights of every plain linear layer, and keep freed memory; nothing where that is no faster.
 
     A head with tied embedding would be held twice, so it keeps its layout and is multiplied in blocks of columns.
+
+    Returns:
+        A function that undoes it.
     """
     import torch
 
-    if network.device.type != "cpu" or not can_pack(network.dtype):
-        return []
+    undo: list[Callable[[], None]] = []
+
+    def restore() -> None:
+        for one in undo:
+            one()
+
+    if network.device.type != "cpu":
+        return restore
+    keep_freed_memory()
+    if not can_pack(network.dtype):
+        return restore
     from transformers.pytorch_utils import Conv1D
 
-    owners: dict[int, int] = {}
-    for module in network.modules():
-        for parameter in module.parameters(recurse=False):
-            owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    undo = []
+    owners = Counter(id(one) for module in network.modules() for one in module.parameters(recurse=False))
     for module in network.modules():
         if type(module) not in (torch.nn.Linear, Conv1D) or module.weight.numel() < MIN_WEIGHTS:
             continue
         if owners[id(module.weight)] == 1:
             undo.append(_pack_module(module, turned=type(module) is Conv1D))
         elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
-            undo.append(_multiply_in_columns(module))
-    return undo + [restore for module in network.modules() if undo for restore in _gate_in_place(module)]
+            undo.append(_replace_forward(module, partial(_multiply_in_columns, module)))
+    if undo:
+        undo += [_replace_forward(module, gate) for module in network.modules() if (gate := _gate_in_place(module))]
+    return restore
 
 
-def _gate_in_place(module: Any) -> list[Callable[[], None]]:
-    """Make a gated layer reuse its gate's memory, which saves two wide arrays; returns functions that undo it, [] for other layers.
+def _replace_forward(module: Any, forward: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], None]:
+    """Give one layer another way to compute; returns a function that undoes it."""
+    module.forward = forward
+    return lambda: delattr(module, "forward")
 
-    A layer is left as it is if the result differs on random rows.
-    """
+
+def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
+    """Pack one layer; returns a function that undoes it."""
     import torch
 
-    parts = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
-    if (
-        not all(type(part) is torch.nn.Linear for part in parts)
-        or type(getattr(module, "act_fn", None)) not in _silus()
-    ):
-        return []
-
-    def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
-        gate = torch.nn.functional.silu(self.gate_proj(rows), inplace=True)
-        actual: torch.Tensor = self.down_proj(gate.mul_(self.up_proj(rows)))
-        return actual
-
-    with torch.inference_mode():
-        dtype = module.gate_proj.weight.dtype
-        rows = torch.randn(4, module.gate_proj.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
-        expected, actual = module(rows), forward(module, rows)
-    if not torch.equal(expected, actual):
-        return []
-    module.forward = MethodType(forward, module)
+    dense = module.weight
+    packed = packed_weight(dense.detach().t().contiguous() if turned else dense.detach())
+    unpatch = _replace_forward(module, lambda rows: linear(rows, packed, module.bias))
+    module.weight = torch.nn.Parameter(packed, requires_grad=False)
 
     def restore() -> None:
-        del module.forward
+        module.weight = dense
+        unpatch()
 
-    return [restore]
+    return restore
 
 
-def _silus() -> tuple[type, ...]:
+def _multiply_in_columns(module: Any, rows: torch.Tensor) -> torch.Tensor:
+    """One layer in blocks of columns, since MKL converts and keeps whole weights."""
+    import torch
+
+    product = rows.new_empty(*rows.shape[:-1], len(module.weight))
+    for left in range(0, len(module.weight), COLUMNS_AT_ONCE):
+        block = slice(left, left + COLUMNS_AT_ONCE)
+        bias = None if module.bias is None else module.bias[block]
+        product[..., block] = torch.nn.functional.linear(rows, module.weight[block], bias)
+    return product
+
+
+def _gate_in_place(module: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """A gated layer that reuses its gate's memory, which saves two wide arrays; None where the result on random rows differs."""
     import torch
     from transformers.activations import ACT2FN
 
-    return torch.nn.SiLU, type(ACT2FN["silu"])
+    parts = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
+    silus = torch.nn.SiLU, type(ACT2FN["silu"])
+    if not all(type(part) is torch.nn.Linear for part in parts) or type(getattr(module, "act_fn", None)) not in silus:
+        return None
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        gate = torch.nn.functional.silu(module.gate_proj(rows), inplace=True)
+        product: torch.Tensor = module.down_proj(gate.mul_(module.up_proj(rows)))
+        return product
+
+    with torch.inference_mode():
+        dtype, width = module.gate_proj.weight.dtype, module.gate_proj.in_features
+        rows = torch.randn(4, width, generator=torch.Generator().manual_seed(0)).to(dtype)
+        return forward if torch.equal(module(rows), forward(rows)) else None
 
 
 def packed_weight(weight: torch.Tensor) -> torch.Tensor:
@@ -150,46 +165,6 @@ def can_pack(dtype: torch.dtype) -> bool:
     if dtype != torch.float32 and not (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
     return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-
-
-def _multiply_in_columns(module: Any) -> Callable[[], None]:
-    """Multiply one layer in blocks of columns, since MKL converts and keeps whole weights; returns a function that undoes it."""
-    import torch
-
-    def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
-        actual = rows.new_empty(*rows.shape[:-1], len(self.weight))
-        for left in range(0, len(self.weight), COLUMNS_AT_ONCE):
-            block = slice(left, left + COLUMNS_AT_ONCE)
-            bias = None if self.bias is None else self.bias[block]
-            actual[..., block] = torch.nn.functional.linear(rows, self.weight[block], bias)
-        return actual
-
-    module.forward = MethodType(forward, module)
-
-    def restore() -> None:
-        del module.forward
-
-    return restore
-
-
-def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
-    """Pack one layer; returns a function that undoes it."""
-    import torch
-
-    dense = module.weight
-    packed = packed_weight(dense.detach().t().contiguous() if turned else dense.detach())
-
-    def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
-        return linear(rows, packed, self.bias)
-
-    module.forward = MethodType(forward, module)
-    module.weight = torch.nn.Parameter(packed, requires_grad=False)
-
-    def restore() -> None:
-        module.weight = dense
-        del module.forward
-
-    return restore
 
 
 def weight_bytes(network: Any) -> int:

@@ -11,65 +11,54 @@ equal to depth, and the head applied a slice of rows at a time, so that [tokens,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import logits_at_once, to_device, tokens_per_pass
+from undertow.models.backend.device import to_device, tokens_per_pass
 from undertow.models.backend.execution import (
     AGREEMENT_NATS,
     FORWARD_ERRORS,
+    end_tokens_of,
     is_oom,
     list_duplicate_options,
     oom_errors,
     unknown_words,
 )
 from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
-from undertow.models.backend.onednn import weight_bytes
 from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, attend_in_blocks
 from undertow.models.backend.tree_kv_cache import ancestor_mask
 from undertow.models.base import (
-    CHAT_TRAINED,
     EXACT,
     PAPER,
     TOKEN_CAPABILITIES,
     BatchLimits,
-    CostEstimate,
+    Capabilities,
     EncodedQuery,
     Ints,
-    ModelHandle,
-    ModelRequest,
     OutOfMemoryError,
     PackedTree,
-    RequestFailedError,
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
+    attempt,
     common_prefix_length,
 )
-from undertow.models.generation.constrained_decoder import ConstrainedDecoder
-from undertow.models.generation.greedy_decoder import GreedyDecoder
+from undertow.models.generation.backends import CausalTexts, TreeBackend
+from undertow.models.generation.generation_state import Stops
+from undertow.models.generation.generator import Generator, PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
-from undertow.models.loading.library_contexts import loading_errors
-from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.resolve_weights import WeightFiles, read_gguf, resolve_weights
+from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import (
     CHOICE,
     GENERATION,
     WRITING,
-    Answer,
     ClozeQuery,
-    ConstrainedGenerateQuery,
     Floats,
-    GenerateQuery,
     ModelIdentity,
-    MultipleChoiceQuery,
-    Query,
     ScoredQuery,
 )
 
@@ -77,90 +66,49 @@ if TYPE_CHECKING:
     import torch
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
-ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-CAPABILITIES = {**TOKEN_CAPABILITIES, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
 """In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
-GPU_BUDGET_TOKENS = 8192
 SHARED, OWN = 4, 4
 LENGTH = SHARED + OWN
 """Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
 N_TRIED = 16
 """Texts that a tree is compared at."""
-SECTION = 16
-"""Packs of choices and of writing that share a cache: what they begin with is read again for the next sixteen."""
 
 
-def resolve(request: ModelRequest) -> ModelHandle | None:
-    """The model, if the request names a causal one.
+class CausalModel(PromptModel):
+    """A loaded causal model; see `undertow.models.base.TokenModel` and `AnsweringModel`."""
 
-    Raises:
-        UndertowError: the model cannot be found, or is of another family.
-    """
-    weights = resolve_weights(request, ARCHITECTURES)
-    return None if weights is None else model_handle(request, weights)
+    FAMILY, SCORING_METHOD, OBJECTIVE = "causal", "likelihood", "autoregressive"
+    ARCHITECTURES, AUTO_CLASS = ("ForCausalLM", "LMHeadModel"), "AutoModelForCausalLM"
+    TRAINED_TO = "continue texts"
+    CAPABILITIES: ClassVar[Capabilities] = {
+        **TOKEN_CAPABILITIES,
+        GENERATION: (EXACT, PAPER),
+        CHOICE: (EXACT, PAPER),
+        WRITING: (EXACT,),
+    }
+    CPU_BUDGET_TOKENS, GPU_BUDGET_TOKENS = CPU_BUDGET_TOKENS, 8192
 
-
-def model_handle(request: ModelRequest, weights: WeightFiles) -> ModelHandle:
-    """The causal model with these weights."""
-    identity = weights.identity(request, "causal", "likelihood")
-    return ModelHandle(identity, partial(_open, identity, weights, request.device), capabilities=CAPABILITIES)
-
-
-def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> CausalModel:
-    if weights.gguf is not None:
-        read_gguf(weights)  # before torch is imported
-    with loading_errors(identity.name):
-        from transformers import AutoModelForCausalLM
-
-        tokenizer = load_tokenizer(identity.name, weights)
-        return load_checked(
-            identity,
-            weights,
-            device,
-            kind=AutoModelForCausalLM,
-            trained_to="continue texts",
-            tokenizer=tokenizer,
-            wrap=partial(CausalModel.from_network, identity, tokenizer=tokenizer),
-        )
-
-
-@dataclass(slots=True)
-class CausalModel:
-    """A loaded causal model; see `undertow.models.base.TokenModel`."""
-
-    identity: ModelIdentity
-    network: Any
-    tokenizer: Any
-    limits: BatchLimits
-    notes: tuple[str, ...]
-    context_tokens: int
-    closing_tokens: int
-    decoder: GreedyDecoder
-    head_apart: bool = True
-    in_blocks: bool = False
-    prompt_notes: tuple[str, ...] = ()
-    _writer: ConstrainedDecoder | None = None
-
-    @classmethod
-    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
-        """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
+    def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any) -> None:
+        self.head_apart, self.in_blocks = True, False
+        super().__init__(identity, network, tokenizer)
         config = network.config.get_text_config()
-        context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
-        n_before, n_after = _added_tokens(tokenizer)
-        decoder = GreedyDecoder.from_network(network, tokenizer, context, 0)
-        model = cls(
-            identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder
-        )
-        refusal = _check_reading(model)
-        depth = 0 if refusal else min(context, _window(config))
-        model.limits, decoder.tree_depth = BatchLimits(model.limits.budget_tokens, depth), depth
-        if refusal:
-            model.notes += (f"read in plain batches, since {refusal}",)
-        model.notes += (_start_note(tokenizer, n_before),)
-        return model
+        self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 2**20)
+        n_before, self.closing_tokens = _added_tokens(tokenizer)
+        self.limits = BatchLimits(self.limits.budget_tokens, self.context_tokens)
+        refusal = _check_reading(self)
+        depth = 0 if refusal else min(self.context_tokens, _window(config))
+        self.limits = BatchLimits(self.limits.budget_tokens, depth)
+        self.notes = (f"read in plain batches, since {refusal}",) if refusal else ()
+        self.notes += (_start_note(tokenizer, n_before),)
+        vocabulary = Vocabulary(tokenizer)
+        encoder = PromptEncoder(tokenizer, lambda text: self._tokens([text])[0], self.context_tokens, vocabulary)
+        texts = CausalTexts(network, Stops(end_tokens_of(network, tokenizer), vocabulary), self._logits)
+        self.generator = Generator(self, encoder, texts, TreeBackend(network, self._n_logits()), depth)
+
+    # Sentences.
 
     def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
         """Each query as one token path per option; see `undertow.models.base.TokenModel`."""
@@ -168,10 +116,10 @@ class CausalModel:
         texts = [query.texts() for query in queries]
         bare, spaced = self._tokens([before.rstrip() for before in befores]), self._tokens(befores)
         whole = iter(self._tokens([text for options in texts for text in options]))
-        encoded = []
-        for query, options, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
-            encoded.append(self._encode_query(query, contexts, [next(whole) for _ in options]))
-        return encoded
+        return [
+            attempt(self._encode_query, query, contexts, [next(whole) for _ in options])
+            for query, options, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True)
+        ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
@@ -182,39 +130,36 @@ class CausalModel:
 
     def _encode_query(
         self, query: ScoredQuery, contexts: Sequence[list[int]], options: list[list[int]]
-    ) -> EncodedQuery | UnsupportedQueryError:
+    ) -> EncodedQuery:
         # Where a token spans the end of the context, all options are read from before it, so that they stay
         # conditioned on the same tokens; a space that is a token of its own belongs to the context.
         start = max(min(common_prefix_length(context, tokens) for tokens in options) for context in contexts)
         if start == 0:
-            opening = self._opening()
+            opening = self.tokenizer.bos_token_id
+            opening = self.tokenizer.eos_token_id if opening is None else opening
             if opening is None:
-                return UnsupportedQueryError(
+                raise UnsupportedQueryError(
                     "the sentence begins with its blank, and this tokenizer has no token that begins a text"
                 )
-            options, start = [[opening, *tokens] for tokens in options], 1
+            options, start = [[int(opening), *tokens] for tokens in options], 1
         for tokens in options:
             if len(tokens) <= start:
-                return UnsupportedQueryError("an option adds nothing to the text before it")
+                raise UnsupportedQueryError("an option adds nothing to the text before it")
             if len(tokens) - 1 > self.context_tokens:
-                return UnsupportedQueryError(
+                raise UnsupportedQueryError(
                     f"the text is longer than the {self.context_tokens} tokens that the model reads"
                 )
         unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
+        if len(unknown) == len(options):  # what all of them hold is in the text behind the blank
+            raise UnsupportedQueryError("the text behind the blank holds a character that this tokenizer does not know")
         if unknown:
-            # What all of them hold is in the text behind the blank.
-            behind = "the text behind the blank holds a character that this tokenizer does not know"
-            return UnsupportedQueryError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
+            raise unknown_words(query, unknown)
         repeats = list_duplicate_options(query, [tuple(tokens) for tokens in options])
-        if isinstance(repeats, UnsupportedQueryError):
-            return repeats
-        return EncodedQuery(tuple(_path(tokens, start) for tokens in options), repeats)
-
-    def _opening(self) -> int | None:
-        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
-            if token is not None:
-                return int(token)
-        return None
+        paths = [
+            TokenPath(tuple(tokens[:-1]), tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
+            for tokens in options
+        ]
+        return EncodedQuery(tuple(paths), repeats)
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """One forward over the whole tree [read]."""
@@ -276,123 +221,26 @@ class CausalModel:
         hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
         return hidden.flatten(0, 1)[to_device(places, hidden.device)]
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """Answers to prompts; see `undertow.models.base.AnsweringModel`."""
-        for places, group, by_decoder in _sorted_out(queries):
-            answers = (
-                self.decoder.answers(cast(Sequence[GenerateQuery], group), protocol, self._tokens_of)
-                if by_decoder
-                else self.writer.answers(
-                    cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group), protocol
-                )
-            )
-            for some in answers:
-                self.prompt_notes = tuple(self.decoder.notes_on(queries))
-                if not by_decoder and self.writer.refusal and not self.decoder.refusal:
-                    self.prompt_notes += (f"prompts were answered in plain batches, since {self.writer.refusal}",)
-                yield {places[at]: answer for at, answer in some.items()}
-
-    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """Indices of the prompts of each pack."""
-        return (pack for section in self.sections(queries) for pack in section)
-
-    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
-        """Packs that share a cache; greedy packs share none, so each is a section."""
-        for places, group, by_decoder in _sorted_out(queries):
-            if by_decoder:
-                greedy = self.decoder.packs(cast(Sequence[GenerateQuery], group), self._tokens_of)
-                yield from ([[places[at] for at in pack]] for pack in greedy)
-                continue
-            packs = (
-                [places[at] for at in pack]
-                for pack in self.writer.packs(cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group))
-            )
-            while section := list(islice(packs, SECTION)):
-                yield section
-
-    def reset_cache(self) -> None:
-        """Drop the cache of earlier prompts."""
-        if self._writer is not None:
-            self._writer.trunk = None
-
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """The estimated cost."""
-        efforts = [
-            self.decoder.estimate_cost(cast(Sequence[GenerateQuery], group), self._tokens_of, self.memory_bytes(1))
-            if by_decoder
-            else self.writer.estimate_cost(
-                cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group), self.memory_bytes(1)
-            )
-            for _, group, by_decoder in _sorted_out(queries)
-        ]
-        return CostEstimate(
-            sum(one.n_tokens for one in efforts),
-            sum(one.n_passes for one in efforts),
-            sum(one.seconds for one in efforts),
-            max(one.memory_bytes for one in efforts),
-        )
-
-    @property
-    def writer(self) -> ConstrainedDecoder:
-        """The decoder of choices and constrained answers."""
-        if self._writer is None:
-            prompt_encoder = PromptEncoder(
-                self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary
-            )
-            self._writer = ConstrainedDecoder(self.decoder, prompt_encoder, self._logits)
-        return self._writer
-
-    def _tokens_of(self, text: str) -> list[int]:
-        return self._tokens([text])[0]
-
-    @property
-    def facts(self) -> Mapping[str, str | float]:
-        """Facts for model comparison; a chat template implies instruction tuning."""
-        return {
-            "parameters": float(self.network.num_parameters()),
-            "objective": "autoregressive",
-            "post_training": CHAT_TRAINED if self.tokenizer.chat_template else "",
-        }
-
     def memory_bytes(self, budget_tokens: int) -> int:
         """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes.
 
         In blocks, of trees no deeper than a few hundred tokens; what takes more and has no room is read in halves.
         """
-        weights = weight_bytes(self.network)
-        config = self.network.config.get_text_config()
-        width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
+        heads = int(getattr(self.network.config.get_text_config(), "num_attention_heads", 1) or 1)
         seen = min(budget_tokens, 4 * MAX_BLOCK) if self.in_blocks else budget_tokens
-        activations = 4 * budget_tokens * (8 * width + seen * int(getattr(config, "num_attention_heads", 1) or 1))
-        vocabulary = self.network.get_output_embeddings().weight.shape[0]
-        logits = 2 * 4 * min(logits_at_once(self.network.device), budget_tokens * vocabulary)
-        return int(weights + activations + logits)
+        return super().memory_bytes(budget_tokens) + 4 * budget_tokens * seen * heads
 
 
 def _budget(model: CausalModel, *, in_blocks: bool) -> int:
     """Tokens of a pass that use the machine well."""
     processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
-    return tokens_per_pass(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
+    return tokens_per_pass(model.network, model.memory_bytes, processor=processor, gpu=model.GPU_BUDGET_TOKENS)
 
 
 def _processor_tokens(network: Any) -> int:
     """Tokens of a pass that use a processor well in blocks, few enough to lose little with one."""
     affordable = BLOCK_BUDGET_PRODUCTS // max(1, int(network.num_parameters()))
     return max(CPU_BUDGET_TOKENS, min(BLOCK_BUDGET_TOKENS, affordable))
-
-
-def _sorted_out(queries: Sequence[Query]) -> Iterator[tuple[list[int], list[Query], bool]]:
-    """Prompts to be answered greedily, and the others: their places, the queries, and whether they are the former."""
-    for by_decoder in (True, False):
-        places = [place for place, query in enumerate(queries) if isinstance(query, GenerateQuery) is by_decoder]
-        if places:
-            yield places, [queries[place] for place in places], by_decoder
-
-
-def _path(tokens: Sequence[int], start: int) -> TokenPath:
-    return TokenPath(tuple(tokens[:-1]), tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
 
 
 def _window(config: Any) -> int:
@@ -515,3 +363,7 @@ def _start_note(tokenizer: Any, n_before: int) -> str:
     if opening is None:
         return "no token is added before a text, and the tokenizer has none to begin one with its blank"
     return f"no token is added before a text, but {opening} before one that begins with its blank"
+
+
+MODEL = CausalModel
+resolve = MODEL.resolve

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
-from undertow.models.families import causal
+from undertow.models.families.causal import CausalModel
 from undertow.models.loading.resolve_weights import GGUF_PREFIX, path_of, resolve_gguf
 
 SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
@@ -26,4 +26,4 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     path = request.name.removeprefix(GGUF_PREFIX)
     if not path.strip():
         raise UndertowError("gguf: names no file; write gguf:PATH")
-    return causal.model_handle(request, resolve_gguf(path_of(path)))
+    return CausalModel.handle(request, resolve_gguf(path_of(path)))

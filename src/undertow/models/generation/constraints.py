@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Protocol
 
 END = -1
 """Stands for any of the model's end tokens."""
-ANY_TOKEN = None
-"""`allowed` of a state without a constraint."""
 
 
 class Constraint(Protocol):
@@ -41,7 +40,7 @@ class Constraint(Protocol):
 class AnyText:
     """No constraint."""
 
-    allowed: None = ANY_TOKEN
+    allowed: None = None
     may_end: bool = True
 
     def after(self, token: int) -> AnyText:
@@ -73,12 +72,12 @@ class PassageSpan:
     Attributes:
         passage: tokens of the passage.
         places: positions in the passage of the next token; all positions at the start.
-        started: whether the span has a token.
+        may_end: whether the span has a token.
     """
 
     passage: tuple[int, ...]
     places: tuple[int, ...]
-    started: bool = False
+    may_end: bool = False
 
     @classmethod
     def from_passage(cls, passage: Sequence[int]) -> PassageSpan:
@@ -90,15 +89,10 @@ class PassageSpan:
         """Tokens that follow the span at any of its positions."""
         return tuple(sorted({self.passage[place] for place in self.places if place < len(self.passage)}))
 
-    @property
-    def may_end(self) -> bool:
-        """Whether the span has a token."""
-        return self.started
-
     def after(self, token: int) -> PassageSpan:
         """The state with the positions of the longer span."""
         longer = (place + 1 for place in self.places if place < len(self.passage) and self.passage[place] == token)
-        return PassageSpan(self.passage, tuple(longer), started=True)
+        return PassageSpan(self.passage, tuple(longer), may_end=True)
 
 
 @dataclass(slots=True)
@@ -144,16 +138,16 @@ class LabelTrie:
         """The state after a token."""
         return self.children[token]
 
-    def prefixes(self) -> list[tuple[int, ...]]:
-        """Paths to all inner nodes, root first."""
-        prefixes: list[tuple[int, ...]] = []
+    def inner_nodes(self) -> dict[tuple[int, ...], LabelTrie]:
+        """The states from which a label goes on, by the tokens that lead to them, root first."""
+        nodes: dict[tuple[int, ...], LabelTrie] = {}
         left: list[tuple[tuple[int, ...], LabelTrie]] = [((), self)]
         while left:
             written, state = left.pop()
             if state.children:
-                prefixes.append(written)
+                nodes[written] = state
                 left += [((*written, token), child) for token, child in state.children.items()]
-        return sorted(prefixes)
+        return dict(sorted(nodes.items(), key=lambda node: node[0]))
 
 
 Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
@@ -174,7 +168,8 @@ def greedy_label(trie: LabelTrie, nexts: Nexts, *, ends_early: bool = False) -> 
     written: tuple[int, ...] = ()
     state = trie
     while state.children:
-        token = best_of(state, nexts[written], may_end=state.may_end or (ends_early and bool(written)))
+        may_end = state.may_end or (ends_early and bool(written))
+        token = max([*state.allowed, *([END] if may_end else [])], key=nexts[written].__getitem__)
         if token == END:
             break
         written, state = (*written, token), state.after(token)
@@ -195,21 +190,6 @@ def label_nats(trie: LabelTrie, nexts: Nexts) -> list[float]:
     return [nats_by_label[label] for label in sorted(nats_by_label)]
 
 
-def best_of(state: Constraint, nats: Mapping[int, float], *, may_end: bool) -> int:
-    """The most probable allowed token, or `END`."""
-    candidates = [*(state.allowed or ()), *([END] if may_end else [])]
-    return max(candidates, key=lambda token: nats[token])
-
-
-@dataclass(order=True, slots=True)
-class _Open:
-    """A span that may be extended: a node of the search."""
-
-    minus_nats: float
-    written: tuple[int, ...]
-    state: PassageSpan = field(compare=False)
-
-
 @dataclass(slots=True)
 class SpanSearch:
     """Best-first search for the most probable span of a passage.
@@ -218,45 +198,39 @@ class SpanSearch:
     after each to `extend`, and repeat while `running`; the answer is `best`.
 
     Attributes:
-        root: the initial state.
         best, best_nats: the most probable complete span so far.
     """
 
-    root: PassageSpan
     best: tuple[int, ...] = ()
     best_nats: float = -math.inf
-    _open: list[_Open] = field(default_factory=list)
-    _expanding: dict[tuple[int, ...], _Open] = field(default_factory=dict)
+    _open: list[tuple[float, tuple[int, ...], PassageSpan]] = field(default_factory=list)
+    _expanding: dict[tuple[int, ...], tuple[float, PassageSpan]] = field(default_factory=dict)
 
     @classmethod
     def from_passage(cls, passage: Sequence[int]) -> SpanSearch:
         """Start a search."""
-        root = PassageSpan.from_passage(passage)
-        return cls(root, _open=[_Open(0.0, (), root)])
+        return cls(_open=[(0.0, (), PassageSpan.from_passage(passage))])
 
     @property
     def running(self) -> bool:
         """Whether an open span may lead to a better one."""
-        return any(-one.minus_nats > self.best_nats for one in self._open)
+        return bool(self._open) and -self._open[0][0] > self.best_nats
 
     def next_spans(self, most: int) -> list[tuple[tuple[int, ...], PassageSpan]]:
         """Up to `most` open spans that may lead to a better one, the most probable first; they are no longer open."""
-        self._open = sorted(one for one in self._open if -one.minus_nats > self.best_nats)
-        batch, self._open = self._open[:most], self._open[most:]
-        self._expanding = {one.written: one for one in batch}
-        return [(one.written, one.state) for one in batch]
+        batch = [heappop(self._open) for _ in range(most) if self.running]
+        self._expanding = {written: (-minus_nats, state) for minus_nats, written, state in batch}
+        return [(written, state) for _, written, state in batch]
 
     def extend(self, written: tuple[int, ...], nats: Mapping[int, float]) -> None:
         """Extend a span of `next_spans` by the log-probabilities of what follows."""
-        one = self._expanding.pop(written)
-        so_far = -one.minus_nats
-        if one.state.may_end:
+        so_far, span = self._expanding.pop(written)
+        if span.may_end:
             self._offer(written, so_far + nats[END])
-        for token in one.state.allowed:
-            state = one.state.after(token)
-            longer, longer_nats = (*written, token), so_far + nats[token]
+        for token in span.allowed:
+            state, longer, longer_nats = span.after(token), (*written, token), so_far + nats[token]
             if state.allowed:
-                self._open.append(_Open(-longer_nats, longer, state))
+                heappush(self._open, (-longer_nats, longer, state))
             else:  # at the end of the passage only the end remains
                 self._offer(longer, longer_nats)
 

@@ -1,8 +1,7 @@
-"""From logits to answers: choose labels, and generate text under constraints.
+"""One generated answer, token by token: the constraint, the choice of the next token, and what is recorded at each step.
 
-    logits of a step   ->  the allowed tokens  ->  the most probable, or a sample  ->  the next state of the constraint
-
-The family computes the logits: from a causal network's tree, or from a decoder's rows.
+logits of a step   ->  the allowed tokens  ->  the most probable, or a sample  ->  the next state of the constraint
+                   ->  the recorder: probability of the options' tokens
 """
 
 from __future__ import annotations
@@ -10,201 +9,99 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.base import PAPER, UnsupportedQueryError
-from undertow.models.generation.constraints import (
-    END,
-    AnyText,
-    Constraint,
-    LabelTrie,
-    PassageSpan,
-    PassageTokens,
-    SpanSearch,
-    greedy_label,
-    label_nats,
-)
-from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
+from undertow.models.backend.execution import in_top_k
+from undertow.models.base import UnsupportedQueryError
+from undertow.models.generation.constraints import END, AnyText, Constraint, PassageSpan, PassageTokens
+from undertow.models.generation.prompt_encoder import EncodedPrompt
+from undertow.models.generation.step_readout import Step, answer_of
+from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import (
-    BEST_SPAN,
     PASSAGE_TOKENS,
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
-    MultipleChoiceQuery,
+    Floats,
+    GeneratedQuery,
+    GenerateQuery,
 )
 
 if TYPE_CHECKING:
     import torch
 
-MAX_SEQUENCES = 64
-"""Sequences or spans of one forward pass, at most."""
-Nats = dict[tuple[int, ...], dict[int, float]]
-"""Log-probabilities of the next tokens and `END`, by path: prompt and generated tokens."""
-Open = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""An open span: index of its prompt in the pack, its tokens, and the allowed next tokens."""
 
-
-def sort_of(prompt: EncodedPrompt) -> str:
-    """How a prompt is decoded: `choice`, `writing` or `search`."""
-    if prompt.trie is not None:
-        return "choice"
-    return "search" if query_of(prompt).constraint == BEST_SPAN else "writing"
-
-
-def query_of(prompt: EncodedPrompt) -> ConstrainedGenerateQuery:
-    """The query of a prompt for constrained generation."""
-    if not isinstance(prompt.query, ConstrainedGenerateQuery):
-        raise TypeError("a multiple choice query has no constraint")
-    return prompt.query
-
-
-def passage_of(prompt: EncodedPrompt) -> Passage:
-    """The passage of a prompt for constrained generation."""
-    if prompt.passage is None:
-        raise TypeError("a multiple choice query has no passage")
-    return prompt.passage
-
-
-@dataclass(frozen=True, slots=True)
 class Stops:
     """Tokens that end a generated answer.
 
     Attributes:
         ends: the model's own end tokens.
-        prompt_encoder: knows which tokens break a line.
+        vocabulary: knows which tokens break a line.
     """
 
-    ends: frozenset[int]
-    prompt_encoder: PromptEncoder
+    def __init__(self, ends: frozenset[int], vocabulary: Vocabulary) -> None:
+        self.ends, self.vocabulary = ends, vocabulary
 
-    def end_tokens(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
+    @cached_property
+    def _ends_and_breaks(self) -> frozenset[int]:
+        return self.ends | self.vocabulary.line_breaks
+
+    def end_tokens(self, query: GeneratedQuery) -> frozenset[int]:
         """Tokens that end the answer and are not part of it."""
-        return self.ends | self.prompt_encoder.line_breaks if query.line_ends else self.ends
+        return self._ends_and_breaks if _line_ends(query) else self.ends
 
-    def last(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
-        """Tokens that end the answer and are part of it."""
-        return self.prompt_encoder.line_ends if query.line_ends else frozenset()
-
-
-# Choices.
+    def last_tokens(self, query: GeneratedQuery) -> frozenset[int]:
+        """Tokens that end the answer and are part of it: text before a line break."""
+        return self.vocabulary.line_ends if _line_ends(query) else frozenset()
 
 
-def reads_of(pack: Sequence[EncodedPrompt]) -> dict[tuple[int, ...], list[int]]:
-    """Tokens to read after each path, for all choices of a pack."""
-    reads: dict[tuple[int, ...], set[int]] = {}
-    for prompt in pack:
-        for prefix in prompt.prefixes:
-            state: LabelTrie = prompt.trie or LabelTrie()
-            for token in prefix:
-                state = state.children[token]
-            reads.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
-    return {path: sorted(tokens) for path, tokens in reads.items()}
+def _line_ends(query: GeneratedQuery) -> bool:
+    return isinstance(query, ConstrainedGenerateQuery) and query.line_ends
 
 
-def nexts(
-    logits: torch.Tensor, reads: Sequence[tuple[tuple[int, ...], int, Sequence[int]]], ends: frozenset[int]
-) -> Nats:
-    """Log-probabilities of some tokens, and of an end, by path.
-
-    Args:
-        logits: [row, vocabulary].
-        reads: path, row, and the tokens to read there.
-        ends: tokens that end the answer.
-    """
+def end_logits(logits: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+    """Logit of an end, summed over all end tokens [row]."""
     import torch
 
-    norms = logits.logsumexp(-1)
-    end = end_nats(logits, norms, ends).tolist()
-    flat = [(row, token) for _, row, tokens in reads for token in tokens]
-    at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
-    values = iter((logits[at[:, 0], at[:, 1]] - norms[at[:, 0]]).double().tolist())
-    return {path: {token: next(values) for token in tokens} | {END: end[row]} for path, row, tokens in reads}
+    return logits[:, sorted(ends)].logsumexp(-1) if ends else torch.full_like(logits[:, 0], -torch.inf)
 
 
-def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
-    """Log-probability of the end, summed over all end tokens [row]."""
-    import torch
+@dataclass(slots=True)
+class StepRecorder:
+    """Records, at every step of some answers, the probability of the options' tokens.
 
-    if not ends:
-        return torch.full_like(norms, -torch.inf).double()
-    return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
-
-
-def choose_label(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnsupportedQueryError:
-    """The greedily decoded label and the log-probabilities of all; under protocol `paper` it may be part of a label."""
-    trie, query = prompt.trie, prompt.query
-    if trie is None or not isinstance(query, MultipleChoiceQuery):
-        raise TypeError("the query is not a multiple choice")
-    by_prefix = {prefix: nats[*prompt.tokens, *prefix] for prefix in prompt.prefixes}
-    values = label_nats(trie, by_prefix)
-    if any(math.isnan(value) or value == math.inf for value in values):
-        return UnsupportedQueryError("the model gave a probability that is not a number")
-    claimed = sum(math.exp(by_prefix[()][token]) for token in trie.children)
-    written, label = greedy_label(trie, by_prefix, ends_early=protocol == PAPER)
-    text = tokenizer.decode(list(written)) if label is None else query.labels[label]
-    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=text.strip(), n_dropped_shots=prompt.n_dropped)
-
-
-# Search.
-
-
-def span_nexts(
-    pack: Sequence[EncodedPrompt], wanted: Sequence[Open], logits: torch.Tensor, stops: Stops
-) -> list[dict[int, float]]:
-    """Log-probabilities after each span, from the logits there [span, vocabulary]."""
-    norms = logits.logsumexp(-1)
-    by_span = []
-    for row, (at, written, allowed) in enumerate(wanted):
-        ends, last = stops.end_tokens(query_of(pack[at])), stops.last(query_of(pack[at]))
-        if last.intersection(written[-1:]):
-            by_span.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
-            continue
-        nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
-        nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # an end token is not part of a span
-        end = end_nats(logits[row : row + 1], norms[row : row + 1], ends)
-        by_span.append(nats | {END: float(end[0])})
-    return by_span
-
-
-def search_spans(
-    pack: Sequence[EncodedPrompt], expand: Callable[[Sequence[Open]], Sequence[Mapping[int, float]]]
-) -> dict[int, Answer | UnsupportedQueryError]:
-    """The most probable span of each passage, by index of the prompt; all searches of a pack run together.
-
-    Args:
-        pack: prompts.
-        expand: returns log-probabilities after each span; the first call is for the empty spans.
+    Attributes:
+        tokens: the tokens of each answer's options, padded [answer, token].
+        top: how many most probable tokens count at all; 0 for all of them.
     """
-    searches = [SpanSearch.from_passage(passage_of(prompt).tokens) for prompt in pack]
-    while True:
-        share = max(1, MAX_SEQUENCES // max(1, sum(search.running for search in searches)))
-        open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.next_spans(share)]
-        if not open_ones:
-            break
-        next_nats = expand([(at, written, state.allowed) for at, written, state in open_ones])
-        for (at, written, _), nats in zip(open_ones, next_nats, strict=True):
-            searches[at].extend(written, nats)
-    return {prompt.place: _span_answer(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
 
+    tokens: torch.Tensor
+    top: int
 
-def _span_answer(prompt: EncodedPrompt, search: SpanSearch) -> Answer | UnsupportedQueryError:
-    if not search.best:
-        return UnsupportedQueryError("the model gave a probability that is not a number")
-    text = _cut_at_line_break(prompt, passage_of(prompt).text_of_span(search.best))
-    return Answer((search.best_nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped)
+    @classmethod
+    def from_prompts(cls, prompts: Sequence[EncodedPrompt], top: int, device: Any) -> StepRecorder:
+        """Record the options of these prompts."""
+        import torch
 
+        tokens = [[token for ids in prompt.options.ids for token in ids] for prompt in prompts]
+        width = max(map(len, tokens))
+        padded = [own + [0] * (width - len(own)) for own in tokens]
+        return cls(torch.tensor(padded, device=device, dtype=torch.int64).reshape(len(prompts), width), top)
 
-# Writing.
-
-
-def _cut_at_line_break(prompt: EncodedPrompt, text: str) -> str:
-    """The text, up to a line break if that ends it."""
-    return re.split("[\r\n]", text, maxsplit=1)[0] if query_of(prompt).line_ends else text
+    def probs(self, logits: torch.Tensor, norms: torch.Tensor, rows: Sequence[int]) -> Floats:
+        """Probabilities at one step of the answers `rows`, from their logits and normalisers [row, token]."""
+        tokens = self.tokens if len(rows) == len(self.tokens) else self.tokens[list(rows)]
+        probs = (logits.gather(1, tokens) - norms[:, None]).exp()
+        if self.top:
+            probs = probs.masked_fill(~in_top_k(logits, tokens, self.top), 0.0)
+        recorded: Floats = probs.double().cpu().numpy()
+        return recorded
 
 
 @dataclass(slots=True)
@@ -213,131 +110,137 @@ class GenerationState:
 
     Attributes:
         prompt: the prompt.
+        number: index among the answers that are generated together.
         state: state of the constraint.
         draws: random generator of a sampled answer.
         tokens, nats: tokens so far, and their log-probability.
+        probs: what the recorder saw at each of them.
         done: whether the answer has ended.
     """
 
     prompt: EncodedPrompt
+    number: int
     state: Constraint
-    draws: np.random.Generator
+    draws: np.random.Generator | None
     tokens: list[int] = field(default_factory=list)
     nats: float = 0.0
+    probs: list[Floats] = field(default_factory=list)
     done: bool = False
 
     @classmethod
-    def from_prompt(cls, prompt: EncodedPrompt) -> GenerationState:
+    def from_prompt(cls, prompt: EncodedPrompt, number: int) -> GenerationState:
         """Start an answer."""
-        query, passage = query_of(prompt), passage_of(prompt).tokens
-        state: Constraint = AnyText()
-        if query.constraint != UNCONSTRAINED:
-            state = (
-                PassageTokens.from_passage(passage)
-                if query.constraint == PASSAGE_TOKENS
-                else PassageSpan.from_passage(passage)
-            )
+        query, state = prompt.query, cls._constraint(prompt)
+        if not isinstance(query, ConstrainedGenerateQuery) or not query.temperature:
+            return cls(prompt, number, state, None)
         # The seed depends on the query only, not on the batch.
         seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
-        return cls(prompt, state, np.random.default_rng(list(seed_digest)))
+        return cls(prompt, number, state, np.random.default_rng(list(seed_digest)))
 
-    @property
-    def query(self) -> ConstrainedGenerateQuery:
-        """The query."""
-        return query_of(self.prompt)
+    @staticmethod
+    def _constraint(prompt: EncodedPrompt) -> Constraint:
+        constraint = getattr(prompt.query, "constraint", UNCONSTRAINED)
+        if constraint == UNCONSTRAINED:
+            return AnyText()
+        kind = PassageTokens if constraint == PASSAGE_TOKENS else PassageSpan
+        return kind.from_passage(prompt.passage.tokens)
 
-    def advance(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
-        """Choose the next token or the end from the logits of one step [vocabulary]."""
-        chosen = self._sample(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
-        if chosen in ends or chosen == END:
-            nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
-            self.done = True
+    def advance(self, logits: torch.Tensor, best: int, norm: float, end_logit: float, ends: frozenset[int]) -> None:
+        """Choose the next token or the end.
+
+        Args:
+            logits: of this step [vocabulary].
+            best: the most probable token.
+            norm: logarithm of the sum of their exponentials.
+            end_logit: logit of an end, summed over all end tokens.
+            ends: end tokens.
+        """
+        query = self.prompt.query
+        if isinstance(query, GenerateQuery):
+            chosen = best  # as in the network's own greedy search, end tokens compete one by one
+        elif isinstance(query, ConstrainedGenerateQuery) and self.draws is not None:
+            chosen = self._sample(query, self.draws, logits, ends)
         else:
-            nats = float(logits[chosen])
+            chosen = self._most_probable(logits, best, end_logit, ends)
+        ended = chosen in ends or chosen == END
+        if not isinstance(query, GenerateQuery):
+            self.nats += (end_logit if ended else float(logits[chosen])) - norm
+        if not ended:
             self.tokens.append(chosen)
             self.state = self.state.after(chosen)
-            spent = len(self.tokens) >= self.prompt.max_tokens
-            self.done = spent or (self.state.allowed is not None and not self.state.allowed)
-        self.nats += nats - norm
+        spent = len(self.tokens) >= self.prompt.max_tokens
+        self.done = ended or spent or (self.state.allowed is not None and not self.state.allowed)
 
-    def _most_probable(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+    def _most_probable(self, logits: torch.Tensor, best: int, end_logit: float, ends: frozenset[int]) -> int:
         """The most probable allowed token; all end tokens count as one."""
-        import torch
-
-        tokens = self._tokens(ends)
-        if tokens is None:
-            others = logits.clone()
-            others[sorted(ends)] = -torch.inf
-            best = int(others.argmax())
-        elif tokens:
+        if self.state.allowed is not None:
+            tokens = [token for token in self.state.allowed if token not in ends]
+            if not tokens:
+                return END
             best = tokens[int(logits[tokens].argmax())]
-        else:
-            return END
-        if not self.state.may_end or not ends:
-            return best
-        return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
+        return END if self.state.may_end and end_logit > float(logits[best]) else best
 
-    def _sample(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+    def _sample(
+        self, query: ConstrainedGenerateQuery, draws: np.random.Generator, logits: torch.Tensor, ends: frozenset[int]
+    ) -> int:
         """Sample from the `top_k` most probable allowed tokens at the temperature."""
-        tokens = self._tokens(frozenset() if self.state.may_end else ends)
-        if tokens is not None and self.state.may_end:
-            tokens = sorted({*tokens, *ends})
-        if tokens == []:
-            return END
+        tokens: list[int] | None = None
+        if self.state.allowed is not None:
+            allowed = set(self.state.allowed)
+            tokens = sorted(allowed | ends if self.state.may_end else allowed - ends)
+            if not tokens:
+                return END
         among = logits if tokens is None else logits[tokens]
-        n_kept = min(self.query.top_k or len(among), len(among))
+        n_kept = min(query.top_k or len(among), len(among))
         values, places = among.double().topk(n_kept)
-        shares = (values / self.query.temperature).softmax(-1).cpu().numpy()
-        place = int(np.searchsorted(np.cumsum(shares), self.draws.random() * shares.sum(), side="right"))
+        shares = (values / query.temperature).softmax(-1).cpu().numpy()
+        place = int(np.searchsorted(np.cumsum(shares), draws.random() * shares.sum(), side="right"))
         chosen = int(places[min(place, n_kept - 1)])
         return chosen if tokens is None else tokens[chosen]
 
-    def _tokens(self, without: frozenset[int]) -> list[int] | None:
-        """Allowed tokens without these; None for all."""
-        allowed = self.state.allowed
-        return None if allowed is None else [token for token in allowed if token not in without]
-
-    def answer(self, tokenizer: Any) -> Answer | UnsupportedQueryError:
+    def answer(self, tokenizer: Any, vocabulary: Vocabulary) -> Answer | UnsupportedQueryError:
         """The answer."""
+        text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        query = self.prompt.query
+        if isinstance(query, GenerateQuery):
+            return answer_of(query, self._steps(vocabulary), text)
         if math.isnan(self.nats):
             return UnsupportedQueryError("the model gave a probability that is not a number")
         if isinstance(self.state, PassageSpan) and self.tokens:
-            text = passage_of(self.prompt).text_of_span(tuple(self.tokens))
-        else:
-            text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = _cut_at_line_break(self.prompt, text)
-        return Answer((self.nats,), math.nan, text=text, n_dropped_shots=self.prompt.n_dropped)
+            text = self.prompt.passage.text_of_span(self.tokens)
+        return written_answer(self.prompt, self.nats, text)
+
+    def _steps(self, vocabulary: Vocabulary) -> list[Step]:
+        """Each token with the probability of each option; NaN for an option without tokens of its own."""
+        ids = self.prompt.options.ids
+        words = {token for own in ids for token in own}
+        starts = np.cumsum([0, *map(len, ids)])
+        steps = []
+        for token, probs in zip(self.tokens, self.probs, strict=True):
+            sums = (float(probs[start:end].sum()) if end > start else math.nan for start, end in pairwise(starts))
+            steps.append(Step(vocabulary.text_of(token), tuple(sums), spells=token in words))
+        return steps
 
 
-def decode_step(sequences: Sequence[GenerationState], logits: torch.Tensor, stops: Stops) -> None:
-    """Choose the next token of each answer from the logits of a step [sequence, vocabulary]."""
+def written_answer(prompt: EncodedPrompt, nats: float, text: str) -> Answer:
+    """An answer with one log-probability, its own; up to a line break if that ends it."""
+    if _line_ends(prompt.query):
+        text = re.split("[\r\n]", text, maxsplit=1)[0]
+    return Answer((nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped)
+
+
+def decode_step(
+    states: Sequence[GenerationState], logits: torch.Tensor, stops: Stops, recorder: StepRecorder | None
+) -> None:
+    """Choose the next token of each answer from the logits of a step [answer, vocabulary]."""
     norms = logits.logsumexp(-1)
-    for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
-        sequence.advance(row, norm, stops.end_tokens(sequence.query))
-        # A token may hold text before its line break.
-        sequence.done |= sequence.tokens[-1:] != [] and sequence.tokens[-1] in stops.last(sequence.query)
-
-
-def forced_generate_kwargs(sequences: Sequence[GenerationState], stops: Stops) -> dict[str, Any]:
-    """Keywords of the network's `generate` that force the tokens chosen here, one row per sequence."""
-    import torch
-    from transformers import GenerationConfig, LogitsProcessorList
-
-    end = min(stops.ends, default=0)
-
-    def choose(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        going = [at for at, sequence in enumerate(sequences) if not sequence.done]
-        decode_step([sequences[at] for at in going], logits.float()[going], stops)
-        forced = torch.full_like(logits, -torch.inf)
-        for at, sequence in enumerate(sequences):
-            forced[at, end if sequence.done else sequence.tokens[-1]] = 0.0
-        return forced
-
-    config = GenerationConfig(
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=max(sequence.prompt.max_tokens for sequence in sequences),
-        pad_token_id=end,
-        eos_token_id=[end] if stops.ends else None,
-    )
-    return {"generation_config": config, "logits_processor": LogitsProcessorList([choose])}
+    best, ends = logits.argmax(-1).tolist(), [stops.end_tokens(state.prompt.query) for state in states]
+    ends_at = {own: end_logits(logits, own).tolist() for own in set(ends)}
+    probs = recorder.probs(logits, norms, [state.number for state in states]) if recorder else None
+    for row, (state, norm) in enumerate(zip(states, norms.tolist(), strict=True)):
+        n_before = len(state.tokens)
+        state.advance(logits[row], best[row], norm, ends_at[ends[row]][row], ends[row])
+        if len(state.tokens) > n_before:
+            state.done |= state.tokens[-1] in stops.last_tokens(state.prompt.query)
+            if probs is not None:
+                state.probs.append(probs[row])

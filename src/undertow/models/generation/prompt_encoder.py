@@ -1,20 +1,35 @@
-"""Encode prompts with few-shot examples, and their labels or passage.
+"""Encode prompts with few-shot examples, and the words, labels or passage of their answers.
 
 Examples that do not fit are dropped from the front.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from undertow.models.base import UnsupportedQueryError, common_prefix_length
+from undertow.models.base import UnsupportedQueryError, attempt, common_prefix_length
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.tokens.chat_template import encode_chat
-from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
+from undertow.types import (
+    BEST_SPAN,
+    CHOICE,
+    GENERATION,
+    WRITING,
+    ConstrainedGenerateQuery,
+    GeneratedQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Query,
+)
 
+Tokens = tuple[int, ...]
+SEARCH = "search"
+"""Mode of a prompt whose answer is the most probable span, beside `GENERATION`, `CHOICE` and `WRITING`."""
 TAIL = 32
 """Characters before a label that may affect its tokens, if they hold the start of a word."""
 BEHIND_WORD, BEHIND_SPACE = ": ", "\n"
@@ -33,7 +48,7 @@ class Passage:
     """
 
     text: str
-    tokens: tuple[int, ...]
+    tokens: Tokens
     spans: tuple[tuple[int, int], ...]
 
     def text_of_span(self, written: Sequence[int]) -> str:
@@ -54,32 +69,37 @@ class EncodedPrompt:
         query: the query.
         tokens: tokens of examples and prompt.
         n_dropped: number of examples that did not fit.
-        trie, prefixes: labels of a choice, and the paths to its inner nodes.
+        options: tokens of the words whose probability is recorded.
+        nodes: states of a choice's labels, by the tokens after which a distribution is read, the root first.
         passage: passage of a constrained answer.
     """
 
     place: int
-    query: MultipleChoiceQuery | ConstrainedGenerateQuery
-    tokens: tuple[int, ...]
+    query: GeneratedQuery
+    tokens: Tokens
     n_dropped: int = 0
-    trie: LabelTrie | None = None
-    prefixes: tuple[tuple[int, ...], ...] = ()
-    passage: Passage | None = None
+    options: OptionTokens = field(default_factory=OptionTokens)
+    nodes: Mapping[Tokens, LabelTrie] = field(default_factory=dict)
+    passage: Passage = field(default_factory=lambda: Passage("", (), ()))
+
+    @property
+    def mode(self) -> str:
+        """How it is answered: `GENERATION`, `CHOICE`, `WRITING` or `SEARCH`."""
+        if isinstance(self.query, ConstrainedGenerateQuery):
+            return SEARCH if self.query.constraint == BEST_SPAN else WRITING
+        return CHOICE if isinstance(self.query, MultipleChoiceQuery) else GENERATION
 
     @property
     def max_tokens(self) -> int:
         """Maximum tokens behind the prompt on one path."""
-        return len(self.passage.tokens) if self.passage is not None else max(map(len, self.prefixes))
+        if isinstance(self.query, GenerateQuery):
+            return self.query.max_tokens
+        return len(self.passage.tokens) or max(map(len, self.nodes))
 
     @property
     def own_tokens(self) -> int:
         """Maximum tokens fed behind the prompt."""
-        return len(self.passage.tokens) if self.passage is not None else sum(map(bool, self.prefixes))
-
-    @property
-    def n_reads(self) -> int:
-        """Number of distributions read in the first pass."""
-        return max(1, len(self.prefixes))
+        return len(self.nodes) - 1 if self.nodes else self.max_tokens
 
 
 @dataclass(slots=True)
@@ -91,119 +111,84 @@ class PromptEncoder:
         tokens_of: tokenizes a text with the model's opening tokens.
         context_tokens: maximum length of prompt and answer together.
         vocabulary: the tokenizer's.
+        frame: what is written around a prompt.
+        n_given: with an encoder, where an answer is a text of its own: the number of tokens that a decoder is given before it.
     """
 
     tokenizer: Any
     tokens_of: Callable[[str], list[int]]
     context_tokens: int
     vocabulary: Vocabulary
-    _labels: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(
-        default_factory=dict
-    )
-    _passages: dict[tuple[str, str], Passage | UnsupportedQueryError] = field(default_factory=dict)
-    _line_breaks: frozenset[int] | None = None
-    _line_ends: frozenset[int] | None = None
+    frame: Callable[[str], str] = str
+    n_given: int = 0
+    _labels: dict[tuple[str, tuple[str, ...]], tuple[Tokens, tuple[Tokens, ...]]] = field(default_factory=dict)
+    _passages: dict[tuple[str, str], Passage] = field(default_factory=dict)
 
-    @property
-    def line_breaks(self) -> frozenset[int]:
-        """Tokens that begin with a line break."""
-        if self._line_breaks is None:
-            self._line_breaks = self.vocabulary.line_breaks()
-        return self._line_breaks
-
-    @property
-    def line_ends(self) -> frozenset[int]:
-        """Tokens with a line break after other text."""
-        if self._line_ends is None:
-            self._line_ends = self.vocabulary.line_ends()
-        return self._line_ends
-
-    def prompts(
-        self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]
-    ) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
+    def prompts(self, queries: Sequence[Query]) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
         """Encoded queries, and errors for unsupported ones by index."""
         prompts: list[EncodedPrompt] = []
         refused: dict[int, UnsupportedQueryError] = {}
         for place, query in enumerate(queries):
-            prompt = self._encode_prompt(place, query)
+            prompt = attempt(self._encode_prompt, place, query)
             if isinstance(prompt, UnsupportedQueryError):
                 refused[place] = prompt
             else:
                 prompts.append(prompt)
         return prompts, refused
 
-    def _encode_prompt(
-        self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery
-    ) -> EncodedPrompt | UnsupportedQueryError:
+    def _encode_prompt(self, place: int, query: Query) -> EncodedPrompt:
         """The query with as many of its last examples as fit, by bisection."""
-        whole = self._without(place, query, 0)
-        if isinstance(whole, UnsupportedQueryError) or self._fits(whole):
-            return whole
-        most = self._without(place, query, len(query.shots))
-        if isinstance(most, UnsupportedQueryError):
-            return most
-        if not self._fits(most):
-            return UnsupportedQueryError(
-                f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads, without any example"
+        if not isinstance(query, GeneratedQuery):
+            raise UnsupportedQueryError("a text with a blank is read, not answered")
+
+        @cache
+        def without(n_dropped: int) -> EncodedPrompt:
+            return self._encode_without(place, query, n_dropped)
+
+        def fits(n_dropped: int) -> bool:
+            prompt = without(n_dropped)
+            if not self.n_given:
+                return len(prompt.tokens) + prompt.max_tokens <= self.context_tokens
+            n_before = 0 if isinstance(query, GenerateQuery) else self.n_given
+            return max(len(prompt.tokens), n_before + prompt.max_tokens) <= self.context_tokens
+
+        n_shots = 0 if isinstance(query, GenerateQuery) else len(query.shots)
+        if fits(0):
+            return without(0)
+        if not fits(n_shots):
+            raise UnsupportedQueryError(
+                f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads"
+                + (", without any example" if n_shots else "")
             )
-        too_few, enough, best = 0, len(query.shots), most
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            tried = self._without(place, query, middle)
-            if isinstance(tried, UnsupportedQueryError):
-                return tried
-            too_few, enough, best = (too_few, middle, tried) if self._fits(tried) else (middle, enough, best)
-        return best
+        return without(bisect_left(range(n_shots), True, lo=1, key=fits))
 
-    def _fits(self, prompt: EncodedPrompt) -> bool:
-        return len(prompt.tokens) + prompt.max_tokens <= self.context_tokens
-
-    def _without(
-        self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery, n_dropped: int
-    ) -> EncodedPrompt | UnsupportedQueryError:
+    def _encode_without(self, place: int, query: GeneratedQuery, n_dropped: int) -> EncodedPrompt:
         """The query without its first `n_dropped` examples, whether it fits or not."""
-        text = "".join((*query.shots[n_dropped:], query.prompt))
+        shots = () if isinstance(query, GenerateQuery) else query.shots[n_dropped:]
+        text = self.frame("".join((*shots, query.prompt)))
         tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
-        if isinstance(tokens, UnsupportedQueryError):
-            return tokens
-        return self._whole(place, query, (text, tokens), n_dropped)
-
-    def _whole(
-        self,
-        place: int,
-        query: MultipleChoiceQuery | ConstrainedGenerateQuery,
-        prompt: tuple[str, tuple[int, ...]],
-        n_dropped: int,
-    ) -> EncodedPrompt | UnsupportedQueryError:
-        text, tokens = prompt
         if not tokens:
-            return UnsupportedQueryError("the prompt is empty")
+            raise UnsupportedQueryError("the prompt is empty")
+        apart = query.chat or bool(self.n_given)  # the answer is a text of its own
+        if isinstance(query, GenerateQuery):
+            return EncodedPrompt(place, query, tokens, options=self.vocabulary.of_options(query.options))
         if isinstance(query, ConstrainedGenerateQuery):
             behind = BEHIND_SPACE if text[-1:].isspace() else BEHIND_WORD
-            passage = self._passage(query.passage, "" if query.chat else behind)
-            if isinstance(passage, UnsupportedQueryError):
-                return passage
+            passage = self._passage(query.passage, "" if apart else behind)
             return EncodedPrompt(place, query, tokens, n_dropped, passage=passage)
-        kept, labels = self._alone(tokens, query) if query.chat else self._behind(text, tokens, query.labels)
-        if not kept:
-            return UnsupportedQueryError(
+        if apart:
+            spelled = self.tokenizer([label.strip() for label in query.labels], add_special_tokens=False)["input_ids"]
+            labels = tuple(map(tuple, spelled))
+        else:
+            tokens, labels = self._behind(text, tokens, query.labels)
+        if not tokens:
+            raise UnsupportedQueryError(
                 "its labels are spelled together with the whole prompt, so nothing stands before them"
             )
         trie = _trie(query, labels, self.tokenizer.unk_token_id)
-        if isinstance(trie, UnsupportedQueryError):
-            return trie
-        return EncodedPrompt(place, query, kept, n_dropped, trie, tuple(trie.prefixes()))
+        return EncodedPrompt(place, query, tokens, n_dropped, nodes=trie.inner_nodes())
 
-    def _alone(
-        self, tokens: tuple[int, ...], query: MultipleChoiceQuery
-    ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The prompt, and the labels at the beginning of a chat answer."""
-        spelled = (self.tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in query.labels)
-        return tokens, tuple(tuple(one) for one in spelled)
-
-    def _behind(
-        self, text: str, tokens: tuple[int, ...], labels: tuple[str, ...]
-    ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    def _behind(self, text: str, tokens: Tokens, labels: tuple[str, ...]) -> tuple[Tokens, tuple[Tokens, ...]]:
         """The prompt's tokens that no label changes, and the tokens of each label from there on.
 
         A label may share a token with the end of the prompt; then all labels begin before that token.
@@ -225,19 +210,19 @@ class PromptEncoder:
             self._labels[key] = tokens[start - 1 :], spelled
         return tokens[:start], spelled
 
-    def _passage(self, text: str, behind: str) -> Passage | UnsupportedQueryError:
+    def _passage(self, text: str, behind: str) -> Passage:
         if (text, behind) not in self._passages:
             if len(self._passages) >= PASSAGES_KEPT:
                 self._passages.clear()
             self._passages[text, behind] = self._encode_passage(text, behind)
         return self._passages[text, behind]
 
-    def _encode_passage(self, text: str, behind: str) -> Passage | UnsupportedQueryError:
+    def _encode_passage(self, text: str, behind: str) -> Passage:
         """The tokens of a passage behind a stand-in, with a space if one comes before it."""
         if not text.strip():
-            return UnsupportedQueryError("the passage that the answer is to be made of is empty")
+            raise UnsupportedQueryError("the passage that the answer is to be made of is empty")
         if not getattr(self.tokenizer, "is_fast", False):
-            return UnsupportedQueryError("this tokenizer does not give character offsets")
+            raise UnsupportedQueryError("this tokenizer does not give character offsets")
         space = behind[1:]
         for sign in (behind[:1], ""):
             coded = self.tokenizer(sign + space + text, add_special_tokens=False, return_offsets_mapping=True)
@@ -247,31 +232,25 @@ class PromptEncoder:
         # A space may be a token with an empty range.
         kept = [(token, span) for token, span in pairs if span[1] > len(sign)]
         if not kept:
-            return UnsupportedQueryError("the passage that the answer is to be made of has no tokens")
+            raise UnsupportedQueryError("the passage that the answer is to be made of has no tokens")
         n_before = len(sign + space)
         spans = ((max(0, start - n_before), max(0, end - n_before)) for _, (start, end) in kept)
         return Passage(text, tuple(token for token, _ in kept), tuple(spans))
 
 
-def _trie(
-    query: MultipleChoiceQuery, labels: Sequence[tuple[int, ...]], unknown: int | None
-) -> LabelTrie | UnsupportedQueryError:
-    """The trie of the labels, or why they cannot be encoded or distinguished."""
+def _trie(query: MultipleChoiceQuery, labels: Sequence[Tokens], unknown: int | None) -> LabelTrie:
+    """The trie of the labels."""
     counted = [one[:1] for one in labels] if query.first_token else list(labels)
     for at, one in enumerate(counted):
+        label = repr(query.labels[at].strip())
         if unknown in one:
-            return UnsupportedQueryError(
-                f"the label {query.labels[at].strip()!r} holds a character that this tokenizer cannot spell"
-            )
+            raise UnsupportedQueryError(f"the label {label} holds a character that this tokenizer cannot spell")
         if not one:
-            return UnsupportedQueryError(
-                f"this tokenizer spells the label {query.labels[at].strip()!r} with no token of its own"
-            )
+            raise UnsupportedQueryError(f"this tokenizer spells the label {label} with no token of its own")
         if one in counted[:at]:
-            other = query.labels[counted.index(one)].strip()
-            how = "begins" if query.first_token else "spells"
-            first = " with the same token" if query.first_token else " alike"
-            return UnsupportedQueryError(
-                f"this tokenizer {how} {other!r} and {query.labels[at].strip()!r}{first}, so they cannot be distinguished"
+            other = repr(query.labels[counted.index(one)].strip())
+            how, alike = ("begins", "with the same token") if query.first_token else ("spells", "alike")
+            raise UnsupportedQueryError(
+                f"this tokenizer {how} {other} and {label} {alike}, so they cannot be distinguished"
             )
     return LabelTrie.from_labels(counted)

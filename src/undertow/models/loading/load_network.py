@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from undertow._files import first_line
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import chosen_device
-from undertow.models.backend.onednn import with_packed_weights
+from undertow.models.backend.onednn import accelerated
 from undertow.models.loading.check_folder import first_names
 from undertow.models.loading.check_weights import (
     check_complete,
@@ -68,7 +68,7 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     check_finite(identity.name, network)
     network.weights_digest = fingerprint(network)
     network = network.eval().to(chosen)
-    model: Any = with_packed_weights(network, lambda: wrap(network))
+    model: Any = accelerated(network, wrap)
     model.notes = (*notes, *model.notes)
     return model  # type: ignore[no-any-return]
 
@@ -179,8 +179,8 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
     return AutoTokenizer.from_pretrained(weights.location, **weights.options)
 
 
-def fingerprint(network: Any) -> str:
-    """A fingerprint of the loaded weights: equal for equal files (16 hex digits).
+def fingerprint(network: Any, *, whole: bool = False) -> str:
+    """A fingerprint of the loaded weights, of some numbers or of the whole: equal for equal files (16 hex digits).
 
     Includes the version of transformers, which may change the layout of weights.
     """
@@ -190,7 +190,7 @@ def fingerprint(network: Any) -> str:
     digest = hashlib.sha256()
     for key, tensor in sorted(network.state_dict().items()):
         flat = tensor.detach().reshape(-1)
-        sampled = flat[:: max(1, -(-flat.numel() // N_SAMPLED))].contiguous().cpu()
+        sampled = flat[:: 1 if whole else max(1, -(-flat.numel() // N_SAMPLED))].contiguous().cpu()
         digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(sampled.view(torch.uint8).numpy().tobytes())
     return f"transformers {transformers.__version__}: {digest.hexdigest()[:16]}"

@@ -19,18 +19,24 @@ CLOCK = "strftime_now"
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 
-def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQueryError:
-    """Tokens of a chat with the prompt as the user's message, or why it cannot be built."""
+def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...]:
+    """Tokens of a chat with the prompt as the user's message.
+
+    Raises:
+        UnsupportedQueryError: the model has no template, or it cannot take the prompt.
+    """
     if not tokenizer.chat_template:
-        return UnsupportedQueryError("this model has no chat template; leave --chat out")
+        raise UnsupportedQueryError("this model has no chat template; leave --chat out")
     messages = [{"role": "user", "content": prompt}]
     try:
         template = _with_fixed_date(tokenizer.get_chat_template())
         coded = tokenizer.apply_chat_template(
             messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
-    except Exception as error:  # noqa: BLE001 - a template is a program and may raise anything
-        return UnsupportedQueryError(f"the chat template of this model cannot take the prompt ({str(error)[:200]})")
+    except Exception as error:  # a template is a program and may raise anything
+        raise UnsupportedQueryError(
+            f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
+        ) from error
     return tuple(coded["input_ids"])
 
 

@@ -6,11 +6,17 @@ text      In 1953 , she was a teenager .        tokens of the fill: those whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
 from undertow.types import ClozeQuery
+
+Offsets = list[tuple[int, int] | None]
+"""Character range of each token; None for those that begin and end a text [token]."""
+TextWithOffsets = tuple[str, tuple[int, ...], Offsets]
+"""A text, its tokens, and the characters that each stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,21 @@ class FillSpan:
     tokens: tuple[int, ...]
     places: tuple[int, ...]
 
+    @property
+    def fill_tokens(self) -> list[int]:
+        """Tokens of the fills."""
+        return [self.tokens[place] for place in self.places]
+
+
+def tokenize_with_offsets(tokenizer: Any, texts: Sequence[str]) -> Iterator[TextWithOffsets]:
+    """Each text, its tokens, and the characters that each stands for."""
+    if not texts:
+        return
+    coded = tokenizer(list(texts), return_offsets_mapping=True, return_special_tokens_mask=True)
+    columns = coded["input_ids"], coded["offset_mapping"], coded["special_tokens_mask"]
+    for text, ids, offsets, special in zip(texts, *columns, strict=True):
+        yield text, tuple(ids), [None if mark else span for mark, span in zip(special, offsets, strict=True)]
+
 
 def fill_offsets(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     """Character range of each fill of an option: (first, one past the last)."""
@@ -36,15 +57,17 @@ def fill_offsets(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     return places
 
 
-def locate_fills(
-    text: str, spans: Sequence[tuple[int, int]], ids: tuple[int, ...], offsets: Sequence[tuple[int, int] | None]
-) -> FillSpan | UnsupportedQueryError:
-    """The tokens of the fills; each must cover no other text but a space before the fill."""
+def locate_fills(text: str, ids: tuple[int, ...], offsets: Offsets, spans: Sequence[tuple[int, int]]) -> FillSpan:
+    """The tokens of the fills; each must cover no other text but a space before the fill.
+
+    Raises:
+        UnsupportedQueryError: a token covers more, or a fill has no tokens.
+    """
     places: list[int] = []
     for first, end in spans:
         own = [at for at, span in enumerate(offsets) if span is not None and span[0] < end and span[1] > first]
         if not own:
-            return UnsupportedQueryError("an option adds nothing to the text around it")
+            raise UnsupportedQueryError("an option adds nothing to the text around it")
         # A separate space token belongs to the word behind it: a mask stands for both.
         before = offsets[own[0] - 1] if own[0] else None
         if before is not None and before[1] <= first and text[before[0] : first] in ("", " "):
@@ -52,7 +75,7 @@ def locate_fills(
         for at in own:
             start, stop = offsets[at] or (first, end)
             if stop > end or text[start:first].strip():
-                return UnsupportedQueryError(
+                raise UnsupportedQueryError(
                     f"this tokenizer joins an option with the word beside it: {text[first:end]!r}"
                 )
         places += own

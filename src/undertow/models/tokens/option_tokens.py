@@ -8,7 +8,8 @@ zirself  none: it is several tokens         cannot be read in one step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
@@ -31,25 +32,22 @@ class OptionTokens:
         ids: token ids [option][token]; () for an option of several tokens, or one that counts with an earlier option.
     """
 
-    ids: tuple[tuple[int, ...], ...]
+    ids: tuple[tuple[int, ...], ...] = ()
 
 
-@dataclass(slots=True)
 class Vocabulary:
     """A tokenizer's vocabulary by the words that its tokens spell; decoded on first use."""
 
-    tokenizer: Any
-    _texts: dict[int, str] = field(default_factory=dict)
-    _tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _known: dict[tuple[Option, ...], OptionTokens | UnsupportedQueryError] = field(default_factory=dict)
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._known: dict[tuple[Option, ...], OptionTokens] = {}
 
-    @classmethod
-    def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
-        """The vocabulary of a tokenizer, decoded on first use."""
-        return cls(tokenizer)
+    def of_options(self, options: Sequence[Option]) -> OptionTokens:
+        """The tokens of each option's word.
 
-    def of_options(self, options: Sequence[Option]) -> OptionTokens | UnsupportedQueryError:
-        """The tokens of each option's word, or why the options cannot be distinguished by single tokens."""
+        Raises:
+            UnsupportedQueryError: single tokens do not distinguish the options.
+        """
         key = tuple(options)
         if key not in self._known:
             self._known[key] = self._of_options(key)
@@ -57,47 +55,40 @@ class Vocabulary:
 
     def text_of(self, token: int) -> str:
         """The text of a token, with its leading space where the tokenizer marks it."""
-        if not self._texts:
-            self._decode()
         return self._texts.get(token, "")
 
+    @cached_property
     def line_breaks(self) -> frozenset[int]:
         """Tokens that begin with a line break."""
-        if not self._texts:
-            self._decode()
         return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
 
+    @cached_property
     def line_ends(self) -> frozenset[int]:
         """Tokens with a line break after other text, such as a full stop."""
-        if not self._texts:
-            self._decode()
         breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
-        return breaking - self.line_breaks()
+        return breaking - self.line_breaks
 
-    def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnsupportedQueryError:
+    def _of_options(self, options: tuple[Option, ...]) -> OptionTokens:
         ids: list[tuple[int, ...]] = []
         owner: dict[int, str] = {}
         for option in options:
-            word = word_of(option.fills[0])
-            tokens = self._of_word(word)
+            tokens = self._of_word(word_of(option.fills[0]))
             others = [owner[token] for token in tokens if owner.get(token, option.group) != option.group]
             if others:
-                return UnsupportedQueryError(
+                raise UnsupportedQueryError(
                     f"this tokenizer spells an option of {others[0]} and one of {option.group} alike"
                 )
             ids.append(tuple(token for token in tokens if token not in owner))
             owner |= dict.fromkeys(tokens, option.group)
         if not owner:
             words = ", ".join(option.fills[0] for option in options)
-            return UnsupportedQueryError(
+            raise UnsupportedQueryError(
                 f"no word is a single token, so none can be seen in the steps of an answer: {words}"
             )
         return OptionTokens(tuple(ids))
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         """Tokens that spell the word, or the single token that an uncased tokenizer gives it."""
-        if not self._texts:
-            self._decode()
         if word in self._tokens or not word:
             return self._tokens.get(word, ())
         for spelled in (word, f" {word}"):
@@ -106,26 +97,39 @@ class Vocabulary:
                 return self._tokens.get(word_of(self._texts[tokens[0]]), ())
         return ()
 
-    def _decode(self) -> None:
+    @cached_property
+    def _pieces(self) -> dict[int, str]:
+        """Tokens as the tokenizer stores them."""
         numbers = sorted(set(self.tokenizer.get_vocab().values()))
-        decoded = self.tokenizer.batch_decode([[number] for number in numbers], clean_up_tokenization_spaces=False)
-        pieces = self.tokenizer.convert_ids_to_tokens(numbers)
-        # In other vocabularies ## is a heading of Markdown.
+        return dict(zip(numbers, self.tokenizer.convert_ids_to_tokens(numbers), strict=True))
+
+    @cached_property
+    def _has_word_pieces(self) -> bool:
+        """Whether ## continues a word; in other vocabularies it is a heading of Markdown."""
         model = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "model", None)
-        pieced = type(model).__name__ == "WordPiece"
-        self._texts = {
-            number: _with_space(text, piece, pieced=pieced)
-            for number, text, piece in zip(numbers, decoded, pieces, strict=True)
+        return type(model).__name__ == "WordPiece"
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        """The text of each token."""
+        numbers = [[number] for number in self._pieces]
+        decoded = self.tokenizer.batch_decode(numbers, clean_up_tokenization_spaces=False)
+        return {
+            number: _with_space(text, piece, pieced=self._has_word_pieces)
+            for (number, piece), text in zip(self._pieces.items(), decoded, strict=True)
         }
-        # *mask* is a word and <mask> is not; nor is the end of a word.
+
+    @cached_property
+    def _tokens(self) -> dict[str, tuple[int, ...]]:
+        """The tokens of each word. *mask* is a word and <mask> is not; nor is the end of a word."""
         special = set(self.tokenizer.all_special_ids)
-        if pieced:
-            special |= {number for number, piece in zip(numbers, pieces, strict=True) if piece.startswith(CONTINUES)}
+        if self._has_word_pieces:
+            special |= {number for number, piece in self._pieces.items() if piece.startswith(CONTINUES)}
         spelled: dict[str, list[int]] = {}
         for number, text in self._texts.items():
             if number not in special:
                 spelled.setdefault(word_of(text), []).append(number)
-        self._tokens = {word: tuple(tokens) for word, tokens in spelled.items() if word}
+        return {word: tuple(tokens) for word, tokens in spelled.items() if word}
 
 
 def _with_space(text: str, piece: str, *, pieced: bool) -> str:

@@ -13,13 +13,13 @@ transformers:
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from undertow.models.base import Ints, UnsupportedQueryError
+from undertow.models.base import Ints, UnsupportedQueryError, attempt
 from undertow.types import SpanQuery
 
 MAX_TEXT_TOKENS = 384
@@ -145,17 +145,15 @@ class QAEncoder:
     def encode(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
         texts = list(dict.fromkeys((query.question, query.passage) for query in queries))
-        windows = dict(zip(texts, self._windows(texts), strict=True))
-        return [
-            _encode_question(place, query, windows[query.question, query.passage])
-            for place, query in enumerate(queries)
-        ]
-
-    def _windows(self, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[Window, ...] | UnsupportedQueryError]:
+        windows: dict[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError] = {}
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
-            for (question, passage), encoding in zip(some, self._tokenize(some), strict=True):
-                yield self._windows_of(question, passage, encoding)
+            for text, encoding in zip(some, self._tokenize(some), strict=True):
+                windows[text] = attempt(self._windows_of, *text, encoding)
+        return [
+            attempt(_encode_question, place, query, windows[query.question, query.passage])
+            for place, query in enumerate(queries)
+        ]
 
     def _tokenize(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
         """The tokenizer's encodings of each text, or of each window of one."""
@@ -163,74 +161,64 @@ class QAEncoder:
         pair = (questions, passages) if self.passage_last else (passages, questions)
         return self.tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options).encodings
 
-    def _windows_of(self, question: str, passage: str, whole: Any) -> tuple[Window, ...] | UnsupportedQueryError:
+    def _windows_of(self, question: str, passage: str, whole: Any) -> tuple[Window, ...]:
         if not question.strip() or not passage.strip():
-            return UnsupportedQueryError("the question or the passage is empty")
+            raise UnsupportedQueryError("the question or the passage is empty")
         n_passage = whole.sequence_ids.count(int(self.passage_last))
         if not n_passage:
-            return UnsupportedQueryError("this tokenizer finds no tokens in the passage")
-        if len(whole.ids) <= self.context_tokens:
-            return (self._window(whole, (0, len(passage))),)
-        room = self.context_tokens - (len(whole.ids) - n_passage)
-        # The overlap must be smaller than the window, or the tokenizer refuses.
-        if room <= self.overlap_tokens:
-            return UnsupportedQueryError(
-                f"the question leaves too little of the {self.context_tokens} tokens that the model reads for windows on the passage"
+            raise UnsupportedQueryError("this tokenizer finds no tokens in the passage")
+        encodings = [whole]
+        if len(whole.ids) > self.context_tokens:
+            # The overlap must be smaller than the window, or the tokenizer refuses.
+            if self.context_tokens - (len(whole.ids) - n_passage) <= self.overlap_tokens:
+                raise UnsupportedQueryError(
+                    f"the question leaves too little of the {self.context_tokens} tokens that the model reads for windows on the passage"
+                )
+            encodings = self._tokenize(
+                [(question, passage)],
+                truncation="only_second" if self.passage_last else "only_first",
+                max_length=self.context_tokens,
+                stride=self.overlap_tokens,
+                return_overflowing_tokens=True,
             )
-        return tuple(self._cut(question, passage))
+        windows = [self._window(encoding) for encoding in encodings]
+        opening, closing = min(one.characters[0] for one in windows), max(one.characters[1] for one in windows)
+        # Keep the white space at both ends of the passage.
+        stretches = [
+            (0 if first == opening else first, len(passage) if end == closing else end)
+            for first, end in (one.characters for one in windows)
+        ]
+        return tuple(replace(one, characters=own) for one, own in zip(windows, stretches, strict=True))
 
-    def _cut(self, question: str, passage: str) -> Iterator[Window]:
-        """Windows on a long passage, in the tokenizer's order."""
-        encodings = self._tokenize(
-            [(question, passage)],
-            truncation="only_second" if self.passage_last else "only_first",
-            max_length=self.context_tokens,
-            stride=self.overlap_tokens,
-            return_overflowing_tokens=True,
-        )
-        windows = [self._window(encoding, (0, len(passage))) for encoding in encodings]
-        stretches = [(int(window.offsets[0, 0]), int(window.offsets[-1, 1])) for window in windows]
-        opening, closing = min(first for first, _ in stretches), max(end for _, end in stretches)
-        for window, (first, end) in zip(windows, stretches, strict=True):
-            # Keep the white space at both ends of the passage.
-            yield replace(
-                window, characters=(0 if first == opening else first, len(passage) if end == closing else end)
-            )
-
-    def _window(self, encoding: Any, characters: Span) -> Window:
+    def _window(self, encoding: Any) -> Window:
         own = [at for at, sequence in enumerate(encoding.sequence_ids) if sequence == int(self.passage_last)]
         words = encoding.word_ids
-        mark = self.tokenizer.cls_token_id
+        offsets = np.array([encoding.offsets[at] for at in own], dtype=np.int64)
         return Window(
             tuple(encoding.ids),
             tuple(encoding.type_ids),
             own[0],
-            np.array([encoding.offsets[at] for at in own], dtype=np.int64),
+            offsets,
             np.array([NO_WORD if words[at] is None else words[at] for at in own], dtype=np.int64),
-            characters,
-            tuple(at for at, token in enumerate(encoding.ids) if token == mark),
+            (int(offsets[0, 0]), int(offsets[-1, 1])),
+            tuple(at for at, token in enumerate(encoding.ids) if token == self.tokenizer.cls_token_id),
         )
 
 
 def _encode_question(
     place: int, query: SpanQuery, windows: tuple[Window, ...] | UnsupportedQueryError
-) -> EncodedQuestion | UnsupportedQueryError:
+) -> EncodedQuestion:
     if isinstance(windows, UnsupportedQueryError):
-        return windows
-    candidates = []
-    for candidate in query.candidates:
-        pieces = _pieces(query.passage, candidate.strip(), windows)
-        if isinstance(pieces, UnsupportedQueryError):
-            return pieces
-        candidates.append(pieces)
+        raise UnsupportedQueryError(str(windows))
+    candidates = (_pieces(query.passage, candidate.strip(), windows) for candidate in query.candidates)
     return EncodedQuestion(place, query, windows, tuple(candidates))
 
 
-def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Piece, ...] | UnsupportedQueryError:
+def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Piece, ...]:
     """All occurrences of a candidate in windows that hold it whole."""
     spans = locate_spans(passage, candidate)
     if not spans:
-        return UnsupportedQueryError("a candidate occurs only within longer words of the passage")
+        raise UnsupportedQueryError("a candidate occurs only within longer words of the passage")
     pieces, reason = [], "no window holds a candidate whole"
     for number, window in enumerate(windows):
         for span in spans:
@@ -243,7 +231,9 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
                 reason = "this tokenizer joins a candidate with the word beside it"
             else:
                 pieces.append(Piece(number, *places))
-    return tuple(pieces) if pieces else UnsupportedQueryError(reason)
+    if not pieces:
+        raise UnsupportedQueryError(reason)
+    return tuple(pieces)
 
 
 def locate_spans(passage: str, piece: str) -> list[Span]:

@@ -22,8 +22,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import QueryRunner, WorkUnit, estimate
 from undertow.models.backend.tree_kv_cache import TreeKVCache
 from undertow.models.base import EXACT, PrefixTree
-from undertow.models.families import causal
-from undertow.models.generation import constrained_decoder, greedy_decoder
+from undertow.models.generation import backends, generator
 from undertow.types import (
     BEST_SPAN,
     PASSAGE_TOKENS,
@@ -202,7 +201,7 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
         MultipleChoiceQuery("What?\nAnswer: ", ("gender", "race", "religion")),
     ]  # fmt: skip
     found = told(asked, queries)
-    assert not asked.writer.refusal
+    assert not asked.generator.refusal
     for query, answer in zip(queries, found, strict=True):
         text, values, other_prob = chosen_by_hand(asked, query)
         assert not answer.missing_reason
@@ -456,8 +455,8 @@ def test_one_by_one_and_in_any_order() -> None:
 
 @pytest.mark.parametrize("room", briefly([90, 1]))
 def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", room)
-    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 2 * room)
+    monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", room)
+    monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 2 * room)
     asked = model()
     packs = list(asked.packs(mixture()))
     assert len(packs) > 10
@@ -467,14 +466,14 @@ def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_plain_batches() -> None:
     asked = model()
-    asked.writer._refusal = "told so"
+    asked.generator._refusal = "told so"
     with noting(asked.network):
         alike(told(asked, mixture()), reference())
-    assert asked.writer.trunk is None
+    assert asked.generator.tree.trunk is None
 
 
 def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 16)
+    monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 16)
     asked = ready(model())
     with noting(asked.network) as fed:
         (answer,) = told(asked, choices()[:1])
@@ -487,7 +486,7 @@ def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.Monkey
 
 def ready(asked: Any) -> Any:
     """The model, its checks behind it."""
-    assert not asked.writer.refusal
+    assert not asked.generator.refusal
     return asked
 
 
@@ -500,10 +499,10 @@ def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
 
 def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all packs, and whatever else is in them, all but the last token of what begins one."""
-    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 150)
+    monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 150)
     asked = ready(model())
-    prompts, _ = asked.writer.prompt_encoder.prompts(many())
-    paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.prefixes]
+    prompts, _ = asked.generator.encoder.prompts(many())
+    paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.nodes]
     n_nodes = len(PrefixTree.from_paths(paths).tokens)
     n_packs = len(list(asked.packs(many())))
     assert n_packs > 4
@@ -550,7 +549,7 @@ def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], An
     network = build()
     network.resize_token_embeddings(len(tokenizer))
     asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
-    assert (not asked.writer.refusal) == in_tree
+    assert (not asked.generator.refusal) == in_tree
     labelled = [
         MultipleChoiceQuery(f"The {word}.{task}", DIMENSIONS)
         for word in ("sea", "cats")
@@ -581,7 +580,7 @@ def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> Non
     network = tiny_gemma2()
     network.resize_token_embeddings(len(tokenizer))
     asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
-    assert asked.decoder.tree_depth == 8
+    assert asked.generator.tree_depth == 8
     short, long = MultipleChoiceQuery("The sea.", (" no", " cats")), MultipleChoiceQuery(DOCUMENTS[0], (" no", " cats"))
     for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
         assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
@@ -599,9 +598,8 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     found = []
     for refusal in ("", "told so"):
         asked = model_of(network, tokenizer)
-        asked.decoder.ends = frozenset()
-        asked.decoder.tree_refusal()
-        asked.writer._refusal = refusal
+        asked.generator.stops.ends = frozenset()
+        asked.generator._refusal = refusal
         found.append(told(asked, queries))
     alike(found[0], found[1])
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
@@ -621,7 +619,7 @@ def refuse(columns: Any) -> Any:
 
 @pytest.mark.parametrize(
     "wrong",
-    [lambda columns: columns.flip(0), lambda columns: (columns - 1).clamp(0), refuse],
+    [lambda columns: [*columns][::-1], lambda columns: [max(0, one - 1) for one in columns], refuse],
     ids=["turned", "one off", "none"],
 )
 def test_a_cache_that_keeps_what_it_should_not_is_found_out(
@@ -630,7 +628,7 @@ def test_a_cache_that_keeps_what_it_should_not_is_found_out(
     keep = TreeKVCache.keep_path
     monkeypatch.setattr(TreeKVCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(columns)))
     asked = model()
-    assert asked.writer.refusal
+    assert asked.generator.refusal
     alike(told(asked, mixture()[::3]), reference()[::3])
 
 
@@ -671,10 +669,10 @@ def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 90)
-    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 200)
+    monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 90)
+    monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 200)
     answered: list[Tokens] = []
-    plain = constrained_decoder.ConstrainedDecoder._answer_pack
+    plain = generator.Generator.answer_pack
 
     def watched(self: Any, pack: Any, protocol: str) -> Any:
         if len(answered) == stop_at:
@@ -682,7 +680,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         answered.append(tuple(prompt.tokens for prompt in pack))
         return plain(self, pack, protocol)
 
-    monkeypatch.setattr(constrained_decoder.ConstrainedDecoder, "_answer_pack", watched)
+    monkeypatch.setattr(generator.Generator, "answer_pack", watched)
     stop_at = -1
     whole = answers(model(), mixture(), tmp_path / "whole")
     as_planned = list(answered)
@@ -702,9 +700,9 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit, though a pack begins with what the one before left: each section is told to forget that."""
-    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 90)
-    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 200)
-    monkeypatch.setattr(causal, "SECTION", 3)
+    monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 90)
+    monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 200)
+    monkeypatch.setattr(generator, "SECTION", 3)
     distinct = {query_digest(query): query for query in mixture()}
     said = []
     for backwards in (False, True):

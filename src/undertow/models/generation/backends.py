@@ -1,0 +1,390 @@
+"""Two ways to run a network that generates: a tree of prompts over one KV cache, and whole texts with the network's `generate`.
+
+    tree       Fill in : In 1801 _ was a child      cache   [ tree of all prompts | step 1 | step 2 | ... ]
+                             └ In 1953 _ was ...            every answer sees its own path in it, and nothing else
+    generate   prompts of one length in a batch, without padding; a logits processor chooses each token
+
+Prefixes within a pack are fed to the tree once; the prefix that the next pack shares stays in the cache. So an instruction or a
+document is read once for all that follows it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from undertow.models.backend.device import to_device
+from undertow.models.backend.tree_kv_cache import TreeKVCache
+from undertow.models.base import BatchLimits, Ints, PrefixTree, common_prefix_length
+from undertow.models.generation.generation_state import GenerationState, Stops
+from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, Tokens
+from undertow.types import CHOICE, GENERATION
+
+if TYPE_CHECKING:
+    import torch
+
+Text = tuple[int, Tokens]
+"""A text to go on with: index of its prompt in the pack, and the tokens behind the prompt."""
+Step = Callable[[Sequence[GenerationState], "torch.Tensor"], None]
+"""Chooses the next token of some answers from the logits of a step [answer, vocabulary]."""
+CPU_FORWARD_TOKENS, GPU_FORWARD_TOKENS = 512, 8192
+"""New tokens of one forward pass; with more, attention over the tree costs more than larger products save."""
+CPU_TREE_TOKENS, GPU_TREE_TOKENS = 2048, 16_384
+"""Columns in the cache of one pack: its prompt tree, and its answers at maximum length."""
+STEP_LOGITS = 2**24
+"""Logits of one step of all answers of a pack: 64 MiB in float32."""
+MAX_ROWS = {GENERATION: 2**30, CHOICE: 2**30, SEARCH: 8}
+MAX_SEQUENCES = 64
+"""Written answers, spans or rows of one forward pass, at most."""
+PLAIN_ROWS = 16
+
+
+class Backend(Protocol):
+    """Runs the prompts of one pack at a time."""
+
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """Packs of prompts of one mode, as many as fit; the prefix shared with the prompt `before` is free."""
+        ...
+
+    def start(self, prompts: Sequence[Tokens]) -> None:
+        """Begin a pack."""
+        ...
+
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """Logits after texts of the pack, in slices: their indices, and [text, vocabulary] in float32."""
+        ...
+
+    def write(self, states: Sequence[GenerationState], step: Step) -> None:
+        """Generate answers until all are done."""
+        ...
+
+    def finish(self) -> None:
+        """End a pack."""
+        ...
+
+
+@dataclass(slots=True)
+class TreeBackend:
+    """The prompts of a pack as one tree in a KV cache, and what is written behind them as its new leaves.
+
+    Attributes:
+        network: a causal network that accepts a four-dimensional mask.
+        n_logits: size of the vocabulary.
+        trunk: cache of the last pack, for the prefix that the next one shares.
+    """
+
+    network: Any
+    n_logits: int
+    trunk: TreeKVCache | None = None
+    _prompts: Sequence[Tokens] = ()
+    _tree: PrefixTree | None = None
+    _sees: dict[Text, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def tree_tokens(self) -> int:
+        """Maximum columns in the cache of one pack."""
+        return GPU_TREE_TOKENS if self.network.device.type == "cuda" else CPU_TREE_TOKENS
+
+    @property
+    def forward_tokens(self) -> int:
+        """Maximum new tokens of one forward pass."""
+        return GPU_FORWARD_TOKENS if self.network.device.type == "cuda" else CPU_FORWARD_TOKENS
+
+    @property
+    def max_reads(self) -> int:
+        """Maximum distributions of one step."""
+        return max(1, STEP_LOGITS // self.n_logits)
+
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """Neighbours in the tree; a prefix shared with the previous prompt costs nothing."""
+        mode = prompts[0].mode
+        room = self.forward_tokens if mode == CHOICE else self.tree_tokens
+        max_rows = MAX_ROWS.get(mode, MAX_SEQUENCES)
+        pack: list[EncodedPrompt] = []
+        n_tokens = n_reads = 0
+        for prompt in sorted(prompts, key=lambda prompt: prompt.tokens):
+            own = len(prompt.tokens) - common_prefix_length(before, prompt.tokens) + prompt.own_tokens
+            reads = max(1, len(prompt.nodes))
+            if pack and (n_tokens + own > room or n_reads + reads > self.max_reads or len(pack) == max_rows):
+                yield pack
+                pack, n_tokens, n_reads = [], 0, 0
+                if mode == GENERATION:  # such a pack is a section of its own, whose cache is empty
+                    own = len(prompt.tokens) + prompt.own_tokens
+            pack.append(prompt)
+            n_tokens, n_reads, before = n_tokens + own, n_reads + reads, prompt.tokens
+        if pack:
+            yield pack
+
+    def start(self, prompts: Sequence[Tokens]) -> None:
+        """Begin a pack with the prefix that the last one left."""
+        self._prompts, self._tree, self._sees = prompts, None, {}
+        if self.trunk is None:
+            self.trunk = TreeKVCache(self.network)
+
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """One slice: the first texts of a pack grow its tree, and later ones are leaves behind earlier ones."""
+        yield range(len(texts)), self._grow(texts) if self._tree is None else self._extend(texts)
+
+    def _grow(self, texts: Sequence[Text]) -> torch.Tensor:
+        """Feed texts without their cached prefix; logits after each [text, vocabulary]."""
+        import torch
+
+        trunk = self._trunk
+        paths = [(*self._prompts[at], *written) for at, written in texts]
+        first = min(paths)
+        # Feed the last token of the first path again for its logits; no other path ends before it.
+        n_known = min(common_prefix_length(trunk.path, first), len(first) - 1)
+        trunk.keep_path(first[:n_known], range(n_known))
+        self._tree = tree = PrefixTree.from_paths(paths)
+        distinct, rows = np.unique([tree.nodes_of[path][-1] for path in paths], return_inverse=True)
+        parts = trunk.feed_branches(tree, n_known, distinct, self.forward_tokens)
+        logits = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return logits if np.array_equal(rows, np.arange(len(distinct))) else logits[rows]
+
+    def _extend(self, texts: Sequence[Text]) -> torch.Tensor:
+        """Feed the last token of texts whose beginnings are in the cache; logits after each [text, vocabulary]."""
+        trunk, n, nodes_of = self._trunk, len(texts), self._tree.nodes_of if self._tree else {}
+        sees = np.zeros((n, trunk.n_columns + n), dtype=bool)
+        for row, (at, written) in enumerate(texts):
+            parent = self._sees.get((at, written[:-1]))
+            if parent is not None:
+                sees[row, : len(parent)] = parent
+            else:
+                sees[row, nodes_of[*self._prompts[at], *written[:-1]]] = True
+            sees[row, trunk.n_columns + row] = True
+            self._sees[at, written] = sees[row]
+        tokens = np.array([written[-1] for _, written in texts])
+        depths = np.array([len(self._prompts[at]) + len(written) - 1 for at, written in texts])
+        return trunk.feed(tokens, depths, to_device(sees, self.network.device), np.arange(n))
+
+    @property
+    def _trunk(self) -> TreeKVCache:
+        if self.trunk is None:
+            raise RuntimeError("no pack was started")
+        return self.trunk
+
+    def write(self, states: Sequence[GenerationState], step: Step) -> None:
+        """One token of every unfinished answer in each forward pass."""
+        going = list(states)
+        while going:
+            texts = [(state.number, tuple(state.tokens)) for state in going]
+            ((_, logits),) = self.logits_after(texts)
+            self._sees = {text: self._sees[text] for text in texts if text in self._sees}  # earlier steps are over
+            step(going, logits)
+            going = [state for state in going if not state.done]
+
+    def finish(self) -> None:
+        """Keep the path of the last prompt for the next pack."""
+        last = max(self._prompts)
+        if self._tree is not None:
+            self._trunk.keep_path(last, self._tree.nodes_of[last])
+        self._tree, self._sees = None, {}
+
+
+class GenerateBackend(ABC):
+    """Whole texts, without a cache of ours; answers are written by the network's `generate`, one row each.
+
+    Attributes:
+        network: the network.
+        stops: tokens that end an answer.
+    """
+
+    def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
+        self.network, self.stops, self._settings = network, stops, settings
+        self.prompts: Sequence[Tokens] = ()
+
+    @abstractmethod
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """Packs of prompts of one length."""
+
+    @abstractmethod
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """Logits after texts of the pack, in slices: their indices, and [text, vocabulary] in float32."""
+
+    @abstractmethod
+    def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
+        """What `generate` is given of some prompts of the pack."""
+
+    def start(self, prompts: Sequence[Tokens]) -> None:
+        """Begin a pack."""
+        self.prompts = prompts
+
+    def finish(self) -> None:
+        """Forget the pack."""
+        self.prompts = ()
+
+    def write(self, states: Sequence[GenerationState], step: Step) -> None:
+        """Generate answers; a logits processor chooses each token.
+
+        The checkpoint's own generation settings (penalties, forced tokens) would change the distributions, so they are set aside.
+        """
+        from transformers import GenerationConfig, LogitsProcessorList
+
+        ends = self.stops.ends
+        own, self.network.generation_config = self.network.generation_config, GenerationConfig()
+        try:
+            for start in range(0, len(states), MAX_SEQUENCES):
+                some = states[start : start + MAX_SEQUENCES]
+                config = GenerationConfig(
+                    do_sample=False,
+                    num_beams=1,
+                    max_new_tokens=max(state.prompt.max_tokens for state in some),
+                    pad_token_id=min(ends, default=0),
+                    eos_token_id=[min(ends)] if ends else None,
+                    **self._settings,
+                )
+                choose = LogitsProcessorList([partial(self._choose, some, step)])
+                self.network.generate(**self.inputs(some), generation_config=config, logits_processor=choose)
+        finally:
+            self.network.generation_config = own
+
+    def _choose(
+        self, states: Sequence[GenerationState], step: Step, _: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Called by `generate` with the logits of a step [row, vocabulary]; leaves it one token in each row."""
+        going = [at for at, state in enumerate(states) if not state.done]
+        step([states[at] for at in going], logits.float()[going] if len(going) < len(states) else logits.float())
+        end = min(self.stops.ends, default=0)
+        chosen = [end if state.done else state.tokens[-1] for state in states]
+        logits.fill_(-math.inf)
+        logits[list(range(len(states))), chosen] = 0.0
+        return logits
+
+
+class CausalTexts(GenerateBackend):
+    """Whole texts of a causal network that takes no tree, or not of this depth.
+
+    Args:
+        logits_at: returns logits of texts of one length at flat positions, in slices of rows.
+    """
+
+    def __init__(
+        self, network: Any, stops: Stops, logits_at: Callable[[dict[str, Any], Ints], Iterator[torch.Tensor]]
+    ) -> None:
+        super().__init__(network, stops)
+        self._logits_at = logits_at
+
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """A few prompts of one length, the longest first."""
+        by_length: dict[int, list[EncodedPrompt]] = {}
+        for prompt in prompts:
+            by_length.setdefault(len(prompt.tokens), []).append(prompt)
+        for _, rows in sorted(by_length.items(), reverse=True):
+            yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
+
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """One forward pass over the texts of each length."""
+        import torch
+
+        by_length: dict[int, list[int]] = {}
+        for row, (at, written) in enumerate(texts):
+            by_length.setdefault(len(self.prompts[at]) + len(written), []).append(row)
+        for length, rows in by_length.items():
+            tokens = [(*self.prompts[texts[row][0]], *texts[row][1]) for row in rows]
+            inputs = {"input_ids": torch.tensor(tokens, device=self.network.device)}
+            yield rows, torch.cat(list(self._logits_at(inputs, np.arange(1, len(rows) + 1) * length - 1)))
+
+    def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
+        """The prompts."""
+        import torch
+
+        tokens = torch.tensor([state.prompt.tokens for state in states], device=self.network.device)
+        return {"inputs": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+class EncoderDecoder(Protocol):
+    """A model with an encoder and a decoder; see `undertow.models.families.seq2seq.Seq2SeqModel`."""
+
+    network: Any
+    limits: BatchLimits
+
+    def encode_sources(self, sources: Ints) -> torch.Tensor:
+        """Encoder states of texts of one length [source, position, width]."""
+        ...
+
+    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
+        """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32."""
+        ...
+
+
+class EncoderDecoderTexts(GenerateBackend):
+    """Texts that a decoder writes; the encoder reads each prompt of a pack once.
+
+        encoder   Task: What is it about? Text: ... </s>
+        decoder   <pad>                  -> gender | race | political       the labels as texts of their own
+                  <pad> political        -> affiliation | end               in the same row: a decoder looks back only
+
+    Args:
+        reader: the model.
+        stops: tokens that end an answer.
+        given: tokens that a decoder is given before an answer, its opening first.
+    """
+
+    def __init__(self, reader: EncoderDecoder, stops: Stops, given: Tokens) -> None:
+        super().__init__(reader.network, stops, decoder_start_token_id=given[0])
+        self._reader, self._given = reader, given
+
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """Prompts of one length, the longest first; those of one text are together, and are read once."""
+        by_text: dict[Tokens, list[EncodedPrompt]] = {}
+        for prompt in prompts:
+            by_text.setdefault(prompt.tokens, []).append(prompt)
+        pack: list[EncodedPrompt] = []
+        n_rows = longest = 0
+        for tokens in sorted(by_text, key=lambda tokens: (-len(tokens), tokens)):
+            own = sum(len(self._given) + prompt.own_tokens for prompt in by_text[tokens])
+            full = (n_rows + 1) * (len(tokens) + max(longest, own)) > self._reader.limits.budget_tokens
+            if pack and (full or len(tokens) != len(pack[0].tokens)):
+                yield pack
+                pack, n_rows, longest = [], 0, 0
+            pack = pack + by_text[tokens]
+            n_rows, longest = n_rows + 1, max(longest, own)
+        if pack:
+            yield pack
+
+    def start(self, prompts: Sequence[Tokens]) -> None:
+        """Read the prompts of a pack."""
+        self.prompts = prompts
+        distinct = {tokens: row for row, tokens in enumerate(dict.fromkeys(prompts))}
+        self._row_of = [distinct[tokens] for tokens in prompts]
+        self._states = self._reader.encode_sources(np.array(list(distinct), dtype=np.int64))
+
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """Texts that begin one another are read in one row; padding is fed, but never read."""
+        rows: list[list[int]] = []
+        for number, (at, written) in enumerate(texts):
+            last = texts[rows[-1][-1]] if rows else (-1, ())
+            if last[0] == at and written[: len(last[1])] == last[1]:
+                rows[-1].append(number)
+            else:
+                rows.append([number])
+        for start in range(0, len(rows), MAX_SEQUENCES):
+            some = rows[start : start + MAX_SEQUENCES]
+            fed_rows = [(*self._given, *texts[numbers[-1]][1]) for numbers in some]
+            length = max(map(len, fed_rows))
+            fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in fed_rows], dtype=np.int64)
+            read = [(number, row) for row, numbers in enumerate(some) for number in numbers]
+            places = np.array([row * length + len(self._given) - 1 + len(texts[number][1]) for number, row in read])
+            states = self._states[[self._row_of[texts[numbers[-1]][0]] for numbers in some]]
+            left = iter(read)
+            for logits in self._reader.logits_at(states, fed, places):
+                yield [next(left)[0] for _ in logits], logits
+
+    def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
+        """Encoder states, and what the decoder is given; an answer whose steps are recorded begins with the opening alone."""
+        import torch
+        from transformers.modeling_outputs import BaseModelOutput
+
+        encoded = self._states[[self._row_of[state.number] for state in states]]
+        given = self._given[:1] if states[0].prompt.mode == GENERATION else self._given
+        return {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=encoded),
+            "attention_mask": torch.ones(encoded.shape[:2], dtype=torch.int64, device=encoded.device),
+            "decoder_input_ids": torch.tensor([given] * len(states), device=encoded.device),
+        }

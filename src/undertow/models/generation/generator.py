@@ -1,0 +1,363 @@
+"""Answer prompts: written answers, free or constrained, whose steps may be recorded, labels, and the most probable span.
+
+Prompts are sorted by prefix or length and cut into packs. A written answer, greedy or sampled, takes a step for each token. A choice
+takes none: its labels are branches of the prompt, and one pass reads them all. The most probable span is searched for.
+
+    pack 1   a document   Task: Identify ... Answer:   → gender | race | political → affiliation
+                          Task: Generate ... Answer:   → gender | race | political → affiliation
+    pack 2   (kept)       Question: What ... Answer:   → ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import cast
+
+import numpy as np
+
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, is_oom, oom_errors
+from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError
+from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
+from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
+from undertow.models.generation.generation_state import (
+    GenerationState,
+    StepRecorder,
+    decode_step,
+    end_logits,
+    written_answer,
+)
+from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder
+from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
+from undertow.models.tokens.chat_template import template_notes
+from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, MultipleChoiceQuery, Query
+
+BLOCK = 4096
+"""Prompts to tokenize before the first answer."""
+SECTION = 16
+"""Packs of choices and of writing that share a cache: what they begin with is read again for the next sixteen."""
+CHECK_STEPS = 3
+NOT_A_NUMBER = "the model gave a probability that is not a number"
+Answers = dict[int, Answer | UnsupportedQueryError]
+
+
+class Generator(PackedAnswers[EncodedPrompt]):
+    """Answers prompts with one network.
+
+    Attributes:
+        encoder: encodes prompts.
+        stops: tokens that end an answer.
+        plain: runs whole texts.
+        tree: runs a tree of prompts; None for an encoder-decoder.
+        tree_depth: longest path that a tree reads exactly; 0 for plain batches.
+    """
+
+    def __init__(
+        self,
+        model: HuggingFaceModel,
+        encoder: PromptEncoder,
+        plain: GenerateBackend,
+        tree: TreeBackend | None = None,
+        tree_depth: int = 0,
+    ) -> None:
+        self.model, self.encoder, self.plain, self.tree, self.tree_depth = model, encoder, plain, tree, tree_depth
+        self.stops = plain.stops
+        self._refusal: str | None = None if tree else ""
+
+    def notes_on(self, queries: Sequence[Query]) -> tuple[str, ...]:
+        """Notes on plain batches and on chat templates."""
+        notes = [f"prompts were answered in plain batches, since {self._refusal}"] if self._refusal else []
+        chat = any(getattr(query, "chat", False) for query in queries)
+        return (*notes, *(template_notes(self.encoder.tokenizer) if chat else ()))
+
+    # Packs.
+
+    def encode_queries(self, queries: Sequence[Query]) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
+        """Prompts in tokens."""
+        return self.encoder.prompts(queries)
+
+    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
+        """Packs that may share a cache, as indices; unsupported queries are packs of their own.
+
+        Prompts are tokenized in blocks of neighbours, so the first answers do not wait for all prompts.
+        """
+        order = sorted(range(len(queries)), key=lambda place: cast(GeneratedQuery, queries[place]).display_text())
+        for start in range(0, len(order), BLOCK):
+            block = order[start : start + BLOCK]
+            prompts, refused = self.encode_queries([queries[place] for place in block])
+            if refused:
+                yield [[block[at] for at in refused]]
+            for (mode, in_tree), packs in groupby(
+                self._planned(prompts), lambda pack: (pack[0].mode, self._in_tree(pack[0]))
+            ):
+                # A greedy pack takes many steps, and one that is interrupted is computed again.
+                size = SECTION if in_tree and mode != GENERATION else 1
+                while section := list(islice(packs, size)):
+                    yield [[block[prompt.place] for prompt in pack] for pack in section]
+
+    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
+        """Indices of the prompts of each pack."""
+        return (pack for section in self.sections(queries) for pack in section)
+
+    def reset_cache(self) -> None:
+        """Drop the cache of earlier prompts."""
+        if self.tree is not None:
+            self.tree.trunk = None
+
+    def cut_packs(self, encoded: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
+        """Packs of prompts of one mode; the prefix that the last pack left in the cache is free."""
+        trunk = self.tree.trunk if self.tree is not None else None
+        return self._planned(encoded, trunk.path if trunk is not None else ())
+
+    def _planned(self, prompts: Sequence[EncodedPrompt], before: tuple[int, ...] = ()) -> Iterator[list[EncodedPrompt]]:
+        groups: dict[tuple[str, bool], list[EncodedPrompt]] = {}
+        for prompt in prompts:
+            groups.setdefault((prompt.mode, self._in_tree(prompt)), []).append(prompt)
+        for (_, in_tree), members in sorted(groups.items()):
+            yield from (self.tree if in_tree and self.tree else self.plain).packs(members, before)
+
+    @property
+    def refusal(self) -> str:
+        """Why the tree is not used; "" if it is. Tested on first use."""
+        if self._refusal is None:
+            with oom_errors():
+                self._refusal = self._check() if self.tree_depth else "its attention takes no tree"
+        return self._refusal
+
+    def _in_tree(self, prompt: EncodedPrompt) -> bool:
+        return self.tree is not None and not self.refusal and len(prompt.tokens) + prompt.max_tokens <= self.tree_depth
+
+    def pack_cost(self, pack: Sequence[EncodedPrompt]) -> CostEstimate:
+        """The distinct tokens of the prompts, and what is written; a pass of the prompts, and one for each step."""
+        own = sum(prompt.own_tokens for prompt in pack)
+        if self._in_tree(pack[0]):
+            n_tokens = len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + own
+        else:
+            n_tokens = sum(map(len, {prompt.tokens for prompt in pack})) + own
+        steps = 0 if pack[0].mode == CHOICE else max(prompt.max_tokens for prompt in pack)
+        n_passes = steps + (1 if self.tree else 2)  # an encoder's and a decoder's
+        return CostEstimate(n_tokens, n_passes, 0.0, self.memory_bytes(n_tokens, len(pack)))
+
+    def memory_bytes(self, budget_tokens: int, n_rows: int = 1) -> int:
+        """Weights, the cache of a pack with its mask, and the logits of a step, in bytes."""
+        network = self.model.network
+        config, size = network.config.get_text_config(), int(network.dtype.itemsize)
+        heads = int(getattr(config, "num_attention_heads", 1) or 1)
+        kept = int(getattr(config, "num_key_value_heads", 0) or heads)
+        width = int(getattr(config, "head_dim", 0) or int(config.hidden_size) // heads)
+        cache = 2 * size * budget_tokens * int(config.num_hidden_layers) * kept * width
+        logits = 3 * 4 * n_rows * int(network.get_output_embeddings().weight.shape[0])
+        return (
+            self.model.memory_bytes(budget_tokens if self.tree is None else 1)
+            + cache
+            + logits
+            + size * budget_tokens**2
+        )
+
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        """The estimated cost, from one timed pack of each kind of query."""
+        kinds: dict[type, list[Query]] = {}
+        for query in queries:
+            kinds.setdefault(type(query), []).append(query)
+        costs = []
+        for some in kinds.values():
+            self.reset_cache()
+            costs.append(super().estimate_cost(some, protocol))
+        whole = costs[0]
+        for cost in costs[1:]:
+            whole = CostEstimate(
+                whole.n_tokens + cost.n_tokens,
+                whole.n_passes + cost.n_passes,
+                whole.seconds + cost.seconds,
+                max(whole.memory_bytes, cost.memory_bytes),
+            )
+        return whole
+
+    # Answers.
+
+    def answer_pack(self, pack: Sequence[EncodedPrompt], protocol: str) -> Answers:
+        """Answers of a pack by index of the query; under protocol `paper` only the most probable tokens of a step count."""
+        import torch
+
+        in_tree = all(map(self._in_tree, pack))
+        backend: Backend = self.tree if in_tree and self.tree else self.plain
+        with torch.inference_mode(), oom_errors():
+            backend.start([prompt.tokens for prompt in pack])
+            if pack[0].mode == CHOICE:
+                answers = self._choose(pack, backend, ends_early=protocol == PAPER)
+            elif pack[0].mode == SEARCH:
+                answers = self._search(pack, backend)
+            else:
+                answers = self._write(pack, backend, PAPER_TOP if protocol == PAPER else 0)
+            backend.finish()
+        return answers
+
+    def _write(self, pack: Sequence[EncodedPrompt], backend: Backend, top: int) -> Answers:
+        states = [GenerationState.from_prompt(prompt, number) for number, prompt in enumerate(pack)]
+        recorder = None
+        if pack[0].mode == GENERATION:
+            recorder = StepRecorder.from_prompts(pack, top, self.model.network.device)
+        backend.write(states, partial(decode_step, stops=self.stops, recorder=recorder))
+        tokenizer, vocabulary = self.encoder.tokenizer, self.encoder.vocabulary
+        return {state.prompt.place: state.answer(tokenizer, vocabulary) for state in states}
+
+    def _choose(self, pack: Sequence[EncodedPrompt], backend: Backend, *, ends_early: bool) -> Answers:
+        """The greedily decoded label and the log-probabilities of all; it may be part of a label if an end may come early."""
+        reads = {
+            (at, prefix): state.allowed for at, prompt in enumerate(pack) for prefix, state in prompt.nodes.items()
+        }
+        nats = self._nats_after(backend, pack, reads)
+        answers: Answers = {}
+        for at, prompt in enumerate(pack):
+            trie, labels = prompt.nodes[()], cast(MultipleChoiceQuery, prompt.query).labels
+            nexts = {prefix: nats[at, prefix] for prefix in prompt.nodes}
+            values = label_nats(trie, nexts)
+            if any(math.isnan(value) or value == math.inf for value in values):
+                answers[prompt.place] = UnsupportedQueryError(NOT_A_NUMBER)
+                continue
+            written, label = greedy_label(trie, nexts, ends_early=ends_early)
+            text = self.encoder.tokenizer.decode(list(written)) if label is None else labels[label]
+            other = max(0.0, 1.0 - sum(math.exp(nexts[()][token]) for token in trie.children))
+            answers[prompt.place] = Answer(tuple(values), other, text=text.strip(), n_dropped_shots=prompt.n_dropped)
+        return answers
+
+    def _search(self, pack: Sequence[EncodedPrompt], backend: Backend) -> Answers:
+        """The most probable span of each passage; all searches of a pack run together."""
+        searches = [SpanSearch.from_passage(prompt.passage.tokens) for prompt in pack]
+        while any(search.running for search in searches):
+            share = max(1, MAX_SEQUENCES // sum(search.running for search in searches))
+            spans = {
+                (at, written): span.allowed
+                for at, search in enumerate(searches)
+                for written, span in search.next_spans(share)
+            }
+            for (at, written), nats in self._nats_after(backend, pack, spans).items():
+                searches[at].extend(written, nats)
+        return {
+            prompt.place: written_answer(prompt, search.best_nats, prompt.passage.text_of_span(search.best))
+            if search.best
+            else UnsupportedQueryError(NOT_A_NUMBER)
+            for prompt, search in zip(pack, searches, strict=True)
+        }
+
+    def _nats_after(
+        self, backend: Backend, pack: Sequence[EncodedPrompt], allowed: dict[Text, tuple[int, ...]]
+    ) -> dict[Text, dict[int, float]]:
+        """Log-probabilities after some texts, of the allowed next tokens and of an end."""
+        import torch
+
+        nats: dict[Text, dict[int, float]] = {}
+        texts = sorted(allowed, key=lambda text: (pack[text[0]].tokens, *text))
+        for numbers, logits in backend.logits_after(texts):
+            some = [texts[number] for number in numbers]
+            norms = logits.logsumexp(-1)
+            flat = [(row, token) for row, text in enumerate(some) for token in allowed[text]]
+            at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
+            values = iter((logits[at[:, 0], at[:, 1]] - norms[at[:, 0]]).double().tolist())
+            ends = [self.stops.end_tokens(pack[number].query) for number, _ in some]
+            end_nats = {own: (end_logits(logits, own) - norms).double().tolist() for own in set(ends)}
+            for row, text in enumerate(some):
+                own = {token: next(values) for token in allowed[text]} | {END: end_nats[ends[row]][row]}
+                nats[text] = self._span_rules(pack[text[0]], text, own, ends[row])
+        return nats
+
+    def _span_rules(
+        self, prompt: EncodedPrompt, text: Text, nats: dict[int, float], ends: frozenset[int]
+    ) -> dict[int, float]:
+        """A span goes on with no end token, nor behind a token that says something and breaks the line."""
+        if prompt.mode != SEARCH:
+            return nats
+        if self.stops.last_tokens(prompt.query).intersection(text[1][-1:]):
+            return dict.fromkeys(nats, -math.inf) | {END: 0.0}
+        return nats | dict.fromkeys(ends.intersection(nats), -math.inf)
+
+    # The tree.
+
+    def _check(self) -> str:
+        """Read a pack of full width from its tree, some steps of it, and a text behind the prefix that it leaves in the cache.
+
+            texts    a a a a b b b b | b b b        compared with the same texts read whole, at every step
+                     a a a a c c c c | c c c
+            after    a a a a c c c d                behind what was kept of the last text
+
+        Returns:
+            "", or why the tree must not be used.
+        """
+        import torch
+
+        tree = self.tree
+        length = min(8, self.tree_depth - CHECK_STEPS)
+        if length < 4 or tree is None:
+            return "it looks back over a few tokens only"
+        shared, n_tokens = length // 2, self.plain.network.get_output_embeddings().weight.shape[0]
+        n_rows = min(tree.max_reads, max(2, (tree.tree_tokens - shared) // (length - shared + CHECK_STEPS)))
+        draws = np.random.default_rng(0).integers(n_tokens // 4, n_tokens // 2, size=(n_rows, length + CHECK_STEPS))
+        draws[:, :shared] = draws[0, :shared]
+        draws = draws[np.lexsort(draws.T[::-1])]
+        prompts = [tuple(row[:length].tolist()) for row in draws]
+        after = (*prompts[-1][:-2], prompts[-1][-2] + 1, prompts[-1][-1])
+
+        def gap(texts: Sequence[Text], compared: Sequence[int]) -> float:
+            ((_, actual),) = tree.logits_after(texts)
+            ((_, expected),) = self.plain.logits_after([texts[at] for at in compared])
+            return float((actual[list(compared)].log_softmax(-1) - expected.log_softmax(-1)).abs().max())
+
+        try:
+            with torch.inference_mode():
+                gaps = []
+                tree.start(prompts)
+                self.plain.start(prompts)
+                for n in range(CHECK_STEPS + 1):
+                    texts = [(at, tuple(row[length : length + n].tolist())) for at, row in enumerate(draws)]
+                    gaps.append(gap(texts, (0, n_rows // 2, n_rows - 1)))
+                tree.finish()
+                tree.start([after])
+                self.plain.start([after])
+                gaps.append(gap([(0, ())], (0,)))
+        except FORWARD_ERRORS as error:
+            if is_oom(error):
+                raise
+            return f"its cache takes no tree of prompts ({type(error).__name__})"
+        finally:
+            self.reset_cache()
+        limit = AGREEMENT_NATS[str(self.plain.network.dtype).removeprefix("torch.")]
+        agrees = all(one <= limit for one in gaps)
+        return "" if agrees else "it answers a tree of prompts differently from the prompts one by one"
+
+
+class PromptModel(HuggingFaceModel):
+    """A model that answers prompts with a generator; see `undertow.models.base.AnsweringModel`.
+
+    Attributes:
+        generator: answers the prompts.
+        own_notes: notes on every prompt.
+        prompt_notes: these, and notes on how prompts were answered.
+    """
+
+    generator: Generator
+    own_notes: tuple[str, ...] = ()
+    prompt_notes: tuple[str, ...] = ()
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
+        """Answers pack by pack; unsupported queries first."""
+        for answers in self.generator.answer(queries, protocol):
+            self.prompt_notes = (*self.own_notes, *self.generator.notes_on(queries))
+            yield answers
+
+    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
+        """Indices of the prompts of each pack."""
+        return self.generator.packs(queries)
+
+    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
+        """Packs that may share a cache."""
+        return self.generator.sections(queries)
+
+    def reset_cache(self) -> None:
+        """Drop the cache of earlier prompts."""
+        self.generator.reset_cache()
+
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        """The estimated cost of prompts."""
+        return self.generator.estimate_cost(queries, protocol)
