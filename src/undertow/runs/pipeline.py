@@ -30,7 +30,7 @@ from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import Progress, RunEstimate, estimate, run_queries
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
-from undertow.metrics.replies import reply_results
+from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph

@@ -204,21 +204,24 @@ class ChoiceReader:
             self._yes_or_no(claim)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
-            or ((NO if elliptic["no"] else YES) if elliptic else None)
+            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
         )
         if said:
             yield Vote(said)
             return
-        on_topic = known.has("shape.topic", self._asked) and known.has("shape.topic", claim)
-        shared = (_stems(claim) & _stems(self._asked)) - _stems(self._people.replace("|", " "))
-        if shared or on_topic:
-            turned = _negations(claim) + (on_topic and known.has("shape.factual", claim)) + _negations(self._asked)
-            yield Vote(NO if turned % 2 else YES, MEDIUM)
+        for part in re.split(r"\band\b", claim):
+            on_topic = known.has("shape.topic", self._asked) and known.has("shape.topic", part)
+            shared = (_stems(part) & _stems(self._asked)) - _stems(self._people.replace("|", " "))
+            if shared or on_topic:
+                turned = _negations(part) + (on_topic and known.has("shape.factual", part)) + _negations(self._asked)
+                yield Vote(NO if turned % 2 else YES, MEDIUM)
+                return
 
     def _choice_votes(self, claim: str) -> Iterator[Vote]:
         known, found = rules(), self.mentions(claim)
         names = {name for name, _, _ in found}
         picks = {name for name, start, end in found if not self._is_out(claim, start, end)}
+        picks = picks or {name for name, start, end in found if not self._is_out(claim, start, end, possessives=False)}
         if len(self.named) == 2:
             if not found and (ordinal := known.patterns["shape.ordinal"].search(claim)):
                 yield Vote(self._in_order()[ordinal.group(1).lower() in ("latter", "second")])
@@ -273,7 +276,7 @@ class ChoiceReader:
             sorted(self.named, key=self._asked.rfind) if all(name in self._asked for name in self.named) else self.named
         )
 
-    def _is_out(self, claim: str, start: int, end: int) -> bool:
+    def _is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is what another is compared with, or is a possessive beside another."""
         known, before, behind = rules(), claim[:start], claim[end:]
         several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
@@ -281,7 +284,7 @@ class ChoiceReader:
             known.has("choice.demoted", before)
             or known.has("choice.refused", before)
             or known.has("choice.refused_after", behind)
-            or (several and known.starts("shape.possessive", behind))
+            or (possessives and several and known.starts("shape.possessive", behind))
         )
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:

@@ -10,9 +10,10 @@ from importlib import resources
 from typing import Any
 
 from undertow.data.replies.reader import ANSWER, WORD, Question, read
+from undertow.stats.intervals.proportions import wilson_interval
 
 TUNING, HELD_OUT = "tuning", "held-out"
-NO_TEXT = "(none)"
+NO_TEXT, ALL = "(none)", "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,17 @@ def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
                 yield LabelledReply(HELD_OUT if part == HELD_OUT else TUNING, name, questions[name], label, reply)
 
 
-def error_table() -> list[dict[str, str | int]]:
-    """Replies read and misread, by kind of question and part, with 95% Wilson intervals of the error rate left to the caller."""
-    rows: dict[tuple[str, str], list[int]] = {}
+def error_rates() -> list[dict[str, str | int]]:
+    """Replies read and misread, by part and kind of question, with the 95% Wilson interval of the error rate."""
+    counts: dict[tuple[str, str], list[bool]] = {}
     for one in labelled_replies():
-        for kind in (one.question.kind, "all"):
-            counts = rows.setdefault((one.part, kind), [0, 0])
-            counts[0] += 1
-            counts[1] += one.reading != one.label
-    return [
-        {"part": part, "question": kind, "replies": n, "misread": misread}
-        for (part, kind), (n, misread) in rows.items()
-    ]
+        misread = one.reading != one.label
+        for kind in (one.question.kind, ALL):
+            counts.setdefault((one.part, kind), []).append(misread)
+    rows: list[dict[str, str | int]] = []
+    for (part, kind), misread_each in sorted(counts.items(), key=lambda entry: (entry[0][0], entry[0][1] == ALL)):
+        n, n_misread = len(misread_each), sum(misread_each)
+        low, high = wilson_interval(n_misread / n, n)
+        rate = f"{100 * n_misread / n:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
+        rows.append({"part": part, "question": kind, "replies": n, "misread": n_misread, "error rate": rate})
+    return rows

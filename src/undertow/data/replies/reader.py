@@ -85,6 +85,7 @@ def plain_text(reply: str) -> str:
     """A reply without hidden parts and markdown, with straight quotes and single spaces; lines are kept."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["hidden"].sub("", text))
+    text = rules().patterns["shape.contraction"].sub(r"\1n't", text)
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
