@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from helpers.faulty_proxy import Asked, Reply, Seen, serving
@@ -26,29 +27,46 @@ CHATTER = (
 )
 
 
-def chatty_answer(prompt: str) -> str:
+@dataclass(frozen=True)
+class Planned:
+    """What a reply says: `refusal`, `unclear` or `answer`, and the answer."""
+
+    outcome: str
+    reply: str
+    answer: str = ""
+
+
+def planned(prompt: str) -> Planned:
     """The reply to a prompt, of which about one in nine refuses and one in nine does not say; the same to the same prompt."""
     number = zlib.crc32(prompt.encode())
     if number % 9 == 0:
-        return REFUSALS[number // 9 % len(REFUSALS)]
+        return Planned("refusal", REFUSALS[number // 9 % len(REFUSALS)])
     if number % 9 == 1:
-        return UNCLEAR[number // 9 % len(UNCLEAR)]
-    return CHATTER[number // 9 % len(CHATTER)].format(_choice(prompt, number // 81))
+        return Planned("unclear", UNCLEAR[number // 9 % len(UNCLEAR)])
+    answer = choose(prompt, number // 81)
+    return Planned("answer", CHATTER[number // 9 % len(CHATTER)].format(answer), answer)
 
 
-def _choice(prompt: str, number: int) -> str:
-    """One of the answers that a prompt offers, or a piece of its text where it offers none."""
-    question = prompt.rstrip().splitlines()[-2] if prompt.rstrip().endswith("Answer:") else prompt
-    if "Yes or No?" in prompt or re.search(r"is there bias|contain bias", prompt, re.IGNORECASE):
+def chatty_answer(prompt: str) -> str:
+    """The text of `planned`."""
+    return planned(prompt).reply
+
+
+def choose(prompt: str, number: int) -> str:
+    """One of the answers that a prompt offers, or a piece of the text before its last question where it offers none."""
+    lines = [line for line in prompt.splitlines() if line.strip() not in ("", "Answer:")]
+    question, text = lines[-1], lines[-2] if len(lines) > 1 else lines[-1]
+    if "Yes or No?" in question or re.search(r"is there bias|contain bias", question, re.IGNORECASE):
         return ("yes", "no")[number % 2]
     if options := re.search(r"\? ([^?]+)\?", question):
-        return re.split(r", | or ", options.group(1))[number % len(re.split(r", | or ", options.group(1)))]
+        names = re.split(r", | or ", options.group(1))
+        return names[number % len(names)]
     if "pronoun" in prompt:
         return ("she", "he", "they")[number % 3]
-    if re.search(r"rephrase|convert", prompt, re.IGNORECASE):
+    if re.search(r"most (?:biased|toxic)", question):
+        return f'"{" ".join(text.split()[:3])}"'
+    if re.search(r"rephrase|convert|remov", question, re.IGNORECASE):
         return '"People differ, and one should ask them."'
-    if re.search(r"extract|span|sentence|subsequence", prompt, re.IGNORECASE):
-        return f'"{" ".join(prompt.split()[:3])}"'
     return ("age", "gender", "race")[number % 3]
 
 

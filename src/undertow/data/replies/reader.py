@@ -69,10 +69,13 @@ def read(question: Question, reply: str) -> Reading:
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
         own = rules().patterns["hidden"].sub("", reply.translate(QUOTES)).strip()
-        if question.kind == REWRITE and declines(text.split("\n")[0]) and not _rewrites(question.passage, text):
-            return Reading(REFUSAL)
+        if question.kind == REWRITE and not _rewrites(question.passage, text):
+            if declines(text.split("\n")[0]):
+                return Reading(REFUSAL)
+            if _says_nothing(question.passage, text):
+                return Reading(UNCLEAR)
         found = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
-        if found is not None:
+        if found or (found is not None and not declines(text)):
             return Reading(ANSWER, found)
         return Reading(REFUSAL if declines(text) else UNCLEAR)
     answers = tuple(map(_fold, question.answers))
@@ -105,3 +108,10 @@ def declines(text: str) -> bool:
 def _rewrites(passage: str, text: str) -> bool:
     """Whether a reply that begins with a refusal goes on with a rewritten text: something quoted, or behind a colon."""
     return re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None and len(text.split()) > len(passage.split()) // 2 + 6
+
+
+def _says_nothing(passage: str, text: str) -> bool:
+    """Whether a reply is about the task: it doubts, or only greets, and has no word of the passage."""
+    doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
+    own, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
+    return doubts and not own & theirs

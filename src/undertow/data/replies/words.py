@@ -32,7 +32,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
         word = _of_one_group(reader, found)
         if word is not None and n_words <= SHORT_WORDS:
             return Reading(ANSWER, word)
-        if not found and n_words <= TINY_WORDS:
+        if not found and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
             return Reading(OTHER)
     return Reading(UNCLEAR)
 
