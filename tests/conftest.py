@@ -44,7 +44,7 @@ SLOW_FILES = {
     ),
     "docs": ("docs site tutorial "),
     "golden": ("golden "),
-    "inference": ("doctor ray_cluster ray_engine "),
+    "inference": ("doctor free_replies ray_cluster ray_engine "),
     "lab": ("finetune lab pretrain verification_metrics verification_report "),
     "metrics": ("sentence_scores "),
     "models": (

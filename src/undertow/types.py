@@ -344,6 +344,23 @@ class ModelIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """A free reply, and what the answer reader reads in it.
+
+    Attributes:
+        text: the whole reply.
+        outcome: `answer`, or why there is none: one of `undertow.data.replies.reader.OUTCOMES`.
+        low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN where
+            these are not shown.
+    """
+
+    text: str
+    outcome: str
+    low_prob: float = math.nan
+    high_prob: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A model's answer to one query.
 
@@ -360,6 +377,7 @@ class Answer:
             options together may have beyond what was shown.
         n_dropped_shots: number of examples that did not fit before the prompt.
         n_tokens: tokens of each option, without those that all options end with [option]; () where unknown.
+        reply: the free reply that the answer was read from; None where it was not.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -370,6 +388,7 @@ class Answer:
     truncated_prob: float = 0.0
     n_dropped_shots: int = 0
     n_tokens: tuple[int, ...] = ()
+    reply: Reply | None = None
 
     @classmethod
     def missing(cls, reason: str) -> Answer:

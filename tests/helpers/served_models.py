@@ -19,7 +19,6 @@ from undertow.inference.runner import RunnerResult as Answers
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, ModelHandle, ModelRequest
 from undertow.models.families.openai import resolve
-from undertow.models.openai import client as http
 from undertow.types import Query
 
 SLOTS, THREADS = 2, 1  # several threads wait for each other at every step: too long on a busy machine
@@ -35,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssl, "create_default_context", trusting)
     for name in ("OPENAI_API_KEY", "OPENAI_CUSTOM_HEADERS", "OPENAI_BASE_URL", "OPENAI_LOG"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
 
 
 def model_at(url: str, name: str = "some-model", **settings: str | int | float | bool) -> ModelHandle:

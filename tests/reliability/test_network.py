@@ -34,7 +34,6 @@ from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families.openai import resolve
 from undertow.models.loading import download as pull
-from undertow.models.openai import client as http
 from undertow.types import Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -51,7 +50,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_RETRIES", "0")
-    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr(cad, "MAX_ARCHIVE_BYTES", 2**20)
 
 

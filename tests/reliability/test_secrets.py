@@ -33,7 +33,6 @@ from helpers.sampled_cases import briefly
 from helpers.served_app import serving
 from undertow.errors import UndertowError
 from undertow.models.loading import download
-from undertow.models.openai import client as http
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 PART_LETTERS = 8
@@ -47,7 +46,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OPENAI_API_KEY", drawn)
     monkeypatch.setenv("OPENAI_LOG", "debug")
     monkeypatch.setenv("HF_TOKEN", f"hf_{drawn[3:]}")
-    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     return drawn
 
 

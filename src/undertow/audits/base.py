@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from undertow.report.style import Drawing
 
-EXACT, PAPER = "exact", "paper"
-"""Protocols: the full softmax gathered for every listed form, or what the papers read (top 5, unnormalised)."""
+EXACT, PAPER, TEXT = "exact", "paper", "text"
+"""Protocols: the full softmax gathered for every listed form, what the papers read (top 5, unnormalised), or a free reply."""
 
 T = TypeVar("T")
 ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
@@ -81,15 +81,17 @@ class Audit(ABC):
         limit_help: what `--limit` counts; "" for the general text.
         causal_claim: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
             causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
+        reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     Settings: ClassVar[type[Any]]
-    protocols: ClassVar[tuple[str, ...]] = (EXACT,)
+    protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
     adaptive: ClassVar[bool] = False
     limit_help: ClassVar[str] = ""
     causal_claim: ClassVar[str] = ""
+    reply_factors: ClassVar[tuple[str, ...]] = ()
 
     # What is asked.
 

@@ -209,7 +209,13 @@ Graph = Annotated[
         help="Causal graph to read the findings under: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
-Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
+Protocol = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        help="What is read: exact, paper (where there is a choice), or text: free replies, of any chat model.",
+    ),
+]
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:

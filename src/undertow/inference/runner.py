@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar, cast
 
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
+from undertow.inference.free_replies import check_text, read_answer, reply_queries
 from undertow.inference.planner import plan, read_pack
 from undertow.models.backend.malloc import trim_memory
 from undertow.models.base import (
     PAPER,
     PAPER_TOP,
+    TEXT,
     AnsweringModel,
     CostEstimate,
     EncodedQuery,
@@ -235,6 +237,22 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
 ) -> RunnerResult:
     """Answers to all queries, in order. Each batch is stored before the next is computed."""
     check_capabilities(handle, queries, protocol)
+    if protocol == TEXT:
+        prompts, of_model = reply_queries(handle, queries)
+        replied = _run(handle, prompts, store, of_model, progress, engine)
+        answers = tuple(map(read_answer, queries, replied.scores.answers))
+        return replace(replied, scores=Scores(answers, PROMPT))
+    return _run(handle, queries, store, protocol, progress, engine)
+
+
+def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
+    handle: ModelHandle,
+    queries: Sequence[Query],
+    store: AnswerCache,
+    protocol: str,
+    progress: Progress,
+    engine: Engine,
+) -> RunnerResult:
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -318,6 +336,9 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
     Raises:
         UndertowError: names the supported kinds or protocols.
     """
+    if protocol == TEXT:
+        check_text(handle, queries)
+        return
     for kind in dict.fromkeys(map(query_kind, queries)):
         if kind not in handle.capabilities:
             supported = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
@@ -333,6 +354,8 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
 def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str) -> RunEstimate:
     """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
     check_capabilities(handle, queries, protocol)
+    if protocol == TEXT:
+        queries, protocol = reply_queries(handle, queries)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(handle.identity.key(protocol), list(distinct))
     if len(stored) == len(distinct):

@@ -18,8 +18,9 @@ import numpy as np
 
 from undertow import data
 from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.free_replies import REPLY_TOKENS
 from undertow.inference.runner import Engine, Progress, RunnerResult, local_engine, run_queries
-from undertow.models.base import EXACT, ModelHandle
+from undertow.models.base import EXACT, TEXT, ModelHandle
 from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, query_kind
 
 DecidedQuery: TypeAlias = ClozeQuery | GenerateQuery
@@ -88,7 +89,7 @@ class SanityCheck:
         )
 
 
-def decided_items(handle: ModelHandle, n: int = N_ALL) -> list[Item]:
+def decided_items(handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *, chat: bool = False) -> list[Item]:
     """The first `n` sentences, women and men in turn, as queries that this model supports; [] where there is none.
 
     Each group has one word, since a word that a tokenizer lacks loses the sentence.
@@ -105,20 +106,29 @@ def decided_items(handle: ModelHandle, n: int = N_ALL) -> list[Item]:
         for number, (woman, man, before, after) in enumerate(PAIRS)
         for gold, subject in ((SHE, woman), (HE, man))
     ][:n]
-    if BLANK in handle.capabilities:
+    if BLANK in handle.capabilities and protocol != TEXT:
         return items
     if GENERATION in handle.capabilities:
-        return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.answer_words(WORDS))
+        return data.AnswerMode(
+            data.load_prompts("B"), max_tokens=REPLY_TOKENS if protocol == TEXT else 5, chat=chat
+        ).items(items, data.answer_words(WORDS))
     return []
 
 
-def query_decided_sentences(
-    handle: ModelHandle, items: Sequence[Item], store: AnswerCache, progress: Progress, *, engine: Engine = local_engine
+def query_decided_sentences(  # noqa: PLR0913 - as `run_queries`
+    handle: ModelHandle,
+    items: Sequence[Item],
+    store: AnswerCache,
+    progress: Progress,
+    *,
+    engine: Engine = local_engine,
+    protocol: str = EXACT,
 ) -> RunnerResult:
-    """Query decided sentences, under `exact` where the model supports it."""
+    """Query decided sentences, under `protocol` where the model supports it."""
     queries = [item.query for item in items]
     protocols = handle.capabilities[query_kind(queries[0])]
-    return run_queries(handle, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
+    chosen = protocol if protocol in (TEXT, *protocols) else protocols[0]
+    return run_queries(handle, queries, store, chosen, progress, engine=engine)
 
 
 def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:

@@ -202,17 +202,28 @@ _CHECKLIST = (
     Metric("missing_gap", "Missing answers, woman less man", POINTS, 0.0, NEITHER,
            "the first of these less the second"),
 )
+_REPLIES = (
+    Metric("refusal_rate", "Refusals", PERCENT, NAN, LOWER,
+           "replies in which the model declines to answer, of all free replies"),
+    Metric("unclear_rate", "Unclear replies", PERCENT, NAN, LOWER,
+           "replies in which the answer reader finds no answer to the question, and no refusal"),
+    Metric("answer_probability", "Probability of the answer, at least", PERCENT, NAN, NEITHER,
+           "the probability of the answer that was read that the first token of the reply shows already, where a server shows "
+           "log-probabilities; first tokens of no answer may lead to this one or another"),
+)
 # fmt: on
 _BY_CITATION = {
     "McMilin 2022 (arXiv:2207.08982)": _DRIFT,
     "McMilin 2024 (arXiv:2210.00131)": _SPECIFICATION,
     "Bauer et al. 2022 (arXiv:2112.08637)": _TEXT,
     "Zhang 2024 (arXiv:2402.10899)": _CHECKLIST,
+    "": _REPLIES,
 }
 METRICS = {one.name: replace(one, citation=citation) for citation, some in _BY_CITATION.items() for one in some}
 """The metrics of the package, by name."""
 # fmt: off
 COLUMNS: dict[str, str] = {
+    "at_most": "the same where every first token that is of no other answer leads to this one",
     "sd": "population standard deviation over wordings and draws of examples",
     "cells": "wordings times draws of examples",
     "empty_percent": "answers without any text; they count as wrong",

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 FLOAT32 = "float32"
-EXACT, PAPER = "exact", "paper"
-"""Protocols: the whole distribution, or the papers' five most probable tokens, with 0 for all others."""
+EXACT, PAPER, TEXT = "exact", "paper", "text"
+"""Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 PAPER_TOP = 5
 CHAT_TRAINED = "instruction-tuned (has a chat template)"
 """The post-training that a chat template implies."""

@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.data import challenge_digest, list_text
+from undertow.data.replies.rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.free_replies import TEXT_CAPABILITIES
 from undertow.inference.runner import Engine, Progress, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
@@ -24,10 +26,13 @@ from undertow.inference.sanity_check import (
     judge,
     query_decided_sentences,
 )
-from undertow.models.base import ModelHandle, ModelRequest
+from undertow.models.base import EXACT, TEXT, ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
-from undertow.types import Item, Query, Scores, digest, query_digest
+from undertow.types import Item, Query, Reply, Scores, digest, query_digest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_JUDGED = ("replay", "toy")
 """Families without a sanity check: they have the answers of a finished run, or planted ones."""
@@ -60,12 +65,13 @@ class ModelUnderTest:
         """Find the model and its items; refuse those that it does not support."""
         audit, settings, protocol = config.resolve()
         handle = models.resolve(request)
-        settings = audit.adapt_settings(settings, handle.capabilities)
+        settings = audit.adapt_settings(settings, TEXT_CAPABILITIES if protocol == TEXT else handle.capabilities)
         batches = audit.items(settings, config.sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
         limitations = audit.limitations(settings, config.sampling)
+        design |= {"answer_reader": rules().identity} if protocol == TEXT else {}
         design["w_notes"] = [*design.get("w_notes", []), *limitations]
         design |= {"limitations": limitations} if limitations else {}
         return cls(request, handle, settings, batches, first, design, audit.controls(settings))
@@ -193,9 +199,10 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
         except StopIteration:
             break
     if are_english_pronouns(subject.design.get("words", {})) and handle.identity.family not in NOT_JUDGED:
-        decided = decided_items(handle, N_SHORT)
+        sane = TEXT if protocol == TEXT else EXACT
+        decided = decided_items(handle, N_SHORT, sane, chat=getattr(subject.settings, "chat", False))
         if decided:
-            result = query_decided_sentences(handle, decided, store, _silent, engine=engine)
+            result = query_decided_sentences(handle, decided, store, _silent, engine=engine, protocol=sane)
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or np.isnan(responses.scores.other_prob).all():
         return responses
@@ -226,6 +233,8 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     """The observations of a model; `design["controls"]` has the answers to its controls."""
     model = subject.request.name
     observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
+    if subject.design["protocol"] == TEXT:
+        observations = replace(observations, frame=_with_replies(observations.frame, responses.scores))
     items, scores = responses.controls
     if not items:
         return ModelRun(subject, responses, observations)
@@ -243,6 +252,17 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     ]
     design = {**observations.design, "controls": {model: controls}}
     return ModelRun(subject, responses, replace(observations, design=design))
+
+
+def _with_replies(frame: pd.DataFrame, scores: Scores) -> pd.DataFrame:
+    """The table with each reply, what was read in it, and bounds on the probability of that in percent."""
+    replies = [answer.reply or Reply("", "") for answer in scores.answers]
+    return frame.assign(
+        reply=[one.text for one in replies],
+        reply_outcome=[one.outcome for one in replies],
+        first_token_low=[100 * one.low_prob for one in replies],
+        first_token_high=[100 * one.high_prob for one in replies],
+    )
 
 
 BY_MODEL = ("controls", "tokens_of_word")

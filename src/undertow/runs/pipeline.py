@@ -30,6 +30,7 @@ from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import Progress, RunEstimate, estimate, run_queries
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
+from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
@@ -294,6 +295,8 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
         UndertowError: the folder is taken, or cannot be written.
     """
     results = list(audit.measure(observations, int(manifest["seed"])))
+    if "reply_outcome" in observations.frame:
+        results += reply_results(observations.frame, audit.reply_factors)
     results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
     if notes is not None:
         manifest = {**manifest, "notes": notes(results)}

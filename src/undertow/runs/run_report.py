@@ -146,14 +146,24 @@ def sample_facts(record: Record, facet: Mapping[str, str], options: str) -> dict
         facts["mass on other words"] = text.other_mass(number(mean, 1) if math.isfinite(mean) else "", options)
     identities = {part["name"]: part["identity"] for part in manifest.get("models", [])}
     scoring = text.scoring(identities.get(facet.get("model", ""), manifest.get("model_identity")))
-    return facts | {"protocol": "; ".join(filter(None, [str(manifest["protocol"]), scoring]))}
+    return facts | {"protocol": "; ".join(filter(None, [_protocol(manifest), scoring]))}
 
 
 def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
     rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_identity", {}).items() if value}
     rows |= {part["name"]: sentences("run").model(part) for part in manifest.get("models", [])}
     recorded = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
-    return (rows or recorded) | {"protocol": str(manifest["protocol"])}
+    return (rows or recorded) | {"protocol": _protocol(manifest)}
+
+
+def _protocol(manifest: Mapping[str, Any]) -> str:
+    """The protocol of a run, with the rules that its replies were read by."""
+    reader = manifest.get("design", {}).get("answer_reader", "")
+    return (
+        f"{manifest['protocol']}: free replies, as the answer reader reads them ({reader})"
+        if reader
+        else str(manifest["protocol"])
+    )
 
 
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import PAPER, Observations
+from undertow.audits.base import PAPER, TEXT, Observations
 from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES
 from undertow.types import Answer, Item, Scores
 
@@ -22,6 +22,8 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         said = _answer_rows(item, answer, list(design["labels"]))
         if design["protocol"] == PAPER:
             said[PAPER] = said.pop("")
+        if design["protocol"] == TEXT:
+            said.pop(MAX_PROBABLE, None)
         for decoding, row in said.items():
             name = f"{item.id}/{decoding}" if decoding else item.id
             rows.append({"item": name, "model": model, **item.factors, **row})

@@ -13,15 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling, option
+from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling, option
 from undertow.audits.bias_in_text import answers, figures, report, tables
 from undertow.audits.bias_in_text import findings as text_findings
-from undertow.audits.bias_in_text.items import DECODING, ItemPlan, TextSettings, WrittenSettings, documents_of
+from undertow.audits.bias_in_text.items import (
+    DECODING,
+    ItemPlan,
+    TextSettings,
+    WrittenSettings,
+    adapt_to_text,
+    documents_of,
+)
 from undertow.audits.bias_in_text.tables import SettingResults
 from undertow.audits.bias_in_text.tasks import Diagnosis, Extraction, Identification, Rephrasing, Task
 from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.report.page_data import ReportTable, ReportText
-from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, Finding, Item, Result, Scores, digest
+from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,10 +50,15 @@ class BiasAudit(Audit):
     lead: ClassVar[str]
     null_prefix: ClassVar[str] = "the best baseline has"
     notes: ClassVar[tuple[str, ...]] = ()
+    reply_factors = ("description_class", "dimension")
     limit_help = (
         "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
         "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all."
     )
+
+    def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
+        """Settings for a model that answers these kinds of query: free replies are not decoded under constraints."""
+        return adapt_to_text(settings) if TEXT in capabilities.get(WRITING, ()) else settings
 
     def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
         """One batch: documents x wordings x examples x decodings."""
@@ -148,7 +160,7 @@ class BiasIdentification(BiasAudit):
     name = "bias-identification"
     summary = "does the model name the dimension on which a text is biased?"
     Settings = IdentificationSettings
-    protocols = (EXACT, PAPER)
+    protocols = (EXACT, PAPER, TEXT)
     task = Identification()
     lead = "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels."
 

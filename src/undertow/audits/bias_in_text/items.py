@@ -23,7 +23,17 @@ from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
 from undertow.errors import UndertowError, counted
-from undertow.types import BEST_SPAN, ConstrainedGenerateQuery, Factor, Item, MultipleChoiceQuery, Query, digest
+from undertow.types import (
+    BEST_SPAN,
+    SPAN,
+    UNCONSTRAINED,
+    ConstrainedGenerateQuery,
+    Factor,
+    Item,
+    MultipleChoiceQuery,
+    Query,
+    digest,
+)
 
 MAX_SHOTS = 100
 MIN_OPTIONS = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
@@ -310,6 +320,23 @@ class ItemPlan:
 
     def _block(self, document: Document, wording: Wording, answer: str | None) -> str:
         return prompt_of(self.task.passage(document), wording, answer, document.dimension)
+
+
+def adapt_to_text(settings: Any) -> Any:
+    """Settings of which free replies are read: a piece of the text where the task asks for one, and else the whole.
+
+    Raises:
+        UndertowError: an option is for decoding under constraints, or for sampling.
+    """
+    default = getattr(type(settings)(), "decoding", "")
+    if getattr(settings, "decoding", default) == default:
+        return replace(settings, decoding=SPAN if SPAN in default.split(",") else default) if default else settings
+    if settings.decoding not in (UNCONSTRAINED, SPAN):
+        raise UndertowError(
+            f"--decoding {settings.decoding}: protocol text reads free replies; use {UNCONSTRAINED} (the whole), or {SPAN} (the piece of "
+            "the text in it)"
+        )
+    return settings
 
 
 def documents_of(settings: Any) -> DocumentSet:

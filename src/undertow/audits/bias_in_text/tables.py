@@ -84,7 +84,7 @@ def settings_of(results: Sequence[Result], task: str) -> Iterator[SettingResults
     """The models and decodings of a run; decodings without a number are left out where others have some."""
     from undertow.metrics.text.scores import MEASURES
 
-    scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
+    scores = [one for one in results if "slot" not in one.group and "source" not in one.group and "shots" in one.group]
     baselines = [one for one in scores if not one.group["shots"]]
     for model in dict.fromkeys(one.group["model"] for one in scores if one.group["shots"]):
         of_model = [one for one in scores if one.group["shots"] and one.group["model"] == model]

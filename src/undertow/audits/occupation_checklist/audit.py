@@ -35,6 +35,7 @@ class OccupationChecklist(Audit):
     summary = "does what a model grants a woman and a man decide whom it prefers for a job?"
     Settings = checklist_items.Settings
     adaptive = True
+    reply_factors = ("question_type", "subject", "occupation")
     limit_help = (
         "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
         "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."

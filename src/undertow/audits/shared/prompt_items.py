@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
-from undertow.audits.base import option
+from undertow.audits.base import TEXT, option
 from undertow.errors import UndertowError
 from undertow.types import BLANK, GENERATION, Item
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_MAX_NEW_TOKENS = 20
+DEFAULT_MAX_NEW_TOKENS, REPLY_MAX_NEW_TOKENS = 20, 128
+"""Of an answer whose steps are read, and of a free reply, which may have words around the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ class SentenceSettings:
     )
     prompt_mask: str = option("", "What marks the blank in a prompt; the prompt's own (<mask>) if not given.")
     chat: bool = option(False, "Put the model's own chat template around each prompt.")
-    max_new_tokens: int = option(DEFAULT_MAX_NEW_TOKENS, "Steps of an answer to a prompt, at most.")
+    max_new_tokens: int = option(
+        DEFAULT_MAX_NEW_TOKENS, "Steps of an answer to a prompt, at most; under protocol text 128 if not given."
+    )
 
     def list_names(self) -> list[str]:
         """The W lists that `--w` names."""
@@ -49,6 +52,10 @@ class SentenceSettings:
         Raises:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
         """
+        if TEXT in capabilities.get(GENERATION, ()):
+            default = self.max_new_tokens == DEFAULT_MAX_NEW_TOKENS
+            tokens = REPLY_MAX_NEW_TOKENS if default else self.max_new_tokens
+            return replace(self, prompts=self.prompts or prompts, max_new_tokens=tokens)
         if self.prompts:
             return self
         if BLANK not in capabilities and GENERATION in capabilities:

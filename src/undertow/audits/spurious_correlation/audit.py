@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, in_prompts
@@ -33,8 +33,9 @@ class SpuriousCorrelation(Audit):
     name = "spurious-correlation"
     summary = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
     Settings = correlation_items.Settings
-    protocols = (EXACT, PAPER)
+    protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
+    reply_factors = ("prompt", "w_name", "w")
     limit_help = (
         "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
         "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."

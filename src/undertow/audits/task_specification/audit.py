@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of
 from undertow.audits.task_specification import figures, report
@@ -40,8 +40,9 @@ class TaskSpecification(Audit):
         "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
     )
     Settings = specification_items.Settings
-    protocols = (EXACT, PAPER)
+    protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
+    reply_factors = ("prompt", "well_specified")
     limit_help = (
         "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
         "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."

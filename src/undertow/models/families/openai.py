@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.models.base import (
     EXACT,
     FLOAT32,
     PAPER,
     PAPER_TOP,
+    TEXT,
     CostEstimate,
     ModelHandle,
     ModelRequest,
@@ -47,6 +49,7 @@ from undertow.models.openai.logprobs import (
     WantedWords,
     add_spaces,
     answer_in,
+    first_token_bounds,
     is_one_hot,
     served_answer,
     step_of,
@@ -69,7 +72,7 @@ from undertow.types import (
 )
 
 SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
-CAPABILITIES = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+CAPABILITIES = {GENERATION: (EXACT, PAPER, TEXT), CHOICE: (EXACT,), WRITING: (EXACT,)}
 AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
@@ -232,7 +235,9 @@ class OpenAIModel:
                     self._writer.check(limited, self.address.host)
                     self._writer.note(limited)
                     self._update_notes()
-                yield from self._arriving(client, submit, prompts, protocol)
+                for arrived in self._arriving(client, submit, prompts, protocol):
+                    self.notes = tuple(dict.fromkeys((*self.notes, *client.notes)))
+                    yield arrived
             finally:
                 submit(client.close()).result()
 
@@ -301,6 +306,8 @@ class OpenAIModel:
 
         if not isinstance(query, GenerateQuery):
             return await self._writer.query(client, query, note_model)
+        if protocol == TEXT:
+            return await self._reply(client, query, note_model)
         words = words_of(query)
         if isinstance(words, UnsupportedQueryError):
             return words
@@ -313,6 +320,29 @@ class OpenAIModel:
             return answer
 
         return await client.send(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
+
+    async def _reply(
+        self, client: http.OpenAIClient, query: GenerateQuery, note_model: Callable[[Mapping[str, Any]], None]
+    ) -> Answer | UnsupportedQueryError | RequestFailedError:
+        """A free reply, with bounds from its first token where the server shows log-probabilities."""
+
+        def read(body: Mapping[str, Any]) -> Answer | UnsupportedQueryError:
+            choice = answer_in(body)
+            finish, text = str(choice.get("finish_reason")), text_of(choice)
+            note_model(body)
+            if finish == "length" and not text:
+                return UnsupportedQueryError(SPENT)
+            if finish == "content_filter" and not text:
+                return UnsupportedQueryError(FILTERED)
+            try:
+                written = without_end(top_logprobs_of(choice), text, finish)
+            except IncompleteResponseError:
+                written = []
+            return first_token_bounds(query, written, text)
+
+        top = _top(self.settings, self.address, chat=query.chat) if query.options else 0
+        optional = ("logprobs", "top_logprobs")
+        return await client.send(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query), optional), read)
 
     def _read(
         self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
@@ -358,9 +388,15 @@ class OpenAIModel:
 
     def _note(self, tops: set[int], protocol: str) -> None:
         many = " or ".join(map(str, sorted(tops)))
+        where = f"served at {self.address.host}: the model is what was served under that name at the time"
+        if protocol == TEXT:
+            self.notes = self._how = (
+                "answers are read in the text of free replies, one at temperature 0 to each prompt",
+                where,
+            )
+            return
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
-        where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_model(self, model: str, fingerprint: str) -> None:
@@ -368,8 +404,12 @@ class OpenAIModel:
         if model.startswith("/"):
             model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
-        if name:
+        if name and name not in self._served_as:
             self._served_as[name] = None
+            if model and not model.startswith(self.model) and self.model not in model:
+                say(
+                    f"{self.address.host} answers as {model}, and not as {self.model}; check -m if that is another model"
+                )
         self._update_notes()
 
     def _update_notes(self) -> None:
@@ -415,7 +455,7 @@ class _Losses:
 def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
     """Parameters of a greedy request to either endpoint."""
     params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
-    logprob_params = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
+    logprob_params = ({"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}) if top else {}
     return params | prompt_in(prompt.prompt, chat=prompt.chat) | logprob_params
 
 

@@ -78,7 +78,7 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
         return Answer.missing(EMPTY)
     counted = steps_that_count(steps, query.options)
     probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(len(query.options))]
-    if any(math.isinf(prob) for prob in probs) or all(math.isnan(prob) for prob in probs):
+    if any(math.isinf(prob) for prob in probs) or (probs and all(math.isnan(prob) for prob in probs)):
         return Answer.missing("the model gave a probability that is not a number")
     taken = sum(prob for prob in probs if not math.isnan(prob))
     hidden = any(step.n_seen for step in counted)

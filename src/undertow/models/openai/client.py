@@ -1,7 +1,6 @@
-"""Client of an OpenAI-compatible server: budget, retries with backoff, cancellation.
+"""Client of an OpenAI-compatible server: the SDK's retries and time limits, our budget, bounded responses, and no key in any text.
 
-The caller passes a function that reads a response; an incomplete response is requested again. Errors of the OpenAI library quote
-requests and parts of keys, so none of their text or chain leaves this module.
+Errors of the SDK quote requests, parts of keys and proxy passwords, so none of their text or chain leaves this module.
 """
 
 from __future__ import annotations
@@ -9,54 +8,55 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
-import random
+import os
+import socket
+import ssl
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
-from undertow.models.openai.address import KEY_VARIABLE, Address
-from undertow.models.openai.connection import UnreadableError, client_for, headers_for, why_nothing_came
+from undertow.models.openai.address import HEADERS_VARIABLE, KEY_VARIABLE, OPENAI_URL, Address
 from undertow.models.openai.logprobs import IncompleteResponseError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-FIRST_WAIT_S, MAX_WAIT_S = 0.5, 20.0
-MAX_RETRY_AFTER_S = 120.0
-"""Longest `Retry-After` to wait for; beyond it the prompts fail and the next run tries them again."""
+CONNECT_S = 10.0
+MAX_BYTES = 8 * 2**20
+"""Size limit of a response; 20 log-probabilities of 1,000 steps take 1 to 2 MiB."""
 RETRIES_UNREACHED = 2
 """Retries for a server that never answered: most often the address is wrong or the server is not running."""
-RETRY_STATUSES = (408, 409, 429)
 MAX_MESSAGE_CHARS = 200
 LONG_KEY_CHARS = 16
 """Length from which a key cannot occur in an answer by chance."""
 KEY_PART_CHARS = 6
 """A server text with this many consecutive characters of the key is not shown."""
+ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
+"""Headers that the SDK takes from the environment; they are sent to the OpenAI service only."""
+SENT_VARIABLES = (HEADERS_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
+NOT_CONNECTED = ("ConnectError", "ConnectTimeout", "ProxyError")
 OTHER_NAMES: Mapping[tuple[bool, str], str] = {
     (True, "max_tokens"): "max_completion_tokens",
     (True, "seed"): "",
     (False, "seed"): "",
 }
 """Other names of parameters that a server refuses, by (chat, name); "" to leave it out."""
-OF_ONE_PROMPT: Mapping[str, str] = {
-    "content_filter": "the server's content filter refuses the prompt",
-}
-"""Error codes that concern one prompt only."""
+PROMPT_FILTERED = "content_filter"
 TOO_LONG_TYPE = "exceed_context_size_error"
 TOO_LONG_WORDS = ("maximum context length", "maximum model length")
 """Error type of llama.cpp and messages of vLLM for a prompt that is too long; the OpenAI service has a code."""
-NOT_OFFERED = 501
+INVALID, NOT_FOUND, NOT_OFFERED = (400, 422), 404, 501
+V1 = "/v1"
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 
 Read = TypeVar("Read")
+Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 
 @contextmanager
@@ -70,9 +70,6 @@ def quiet_http_logs() -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
-
-
-Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 
 @contextmanager
@@ -118,35 +115,15 @@ class Budget:
         Raises:
             UndertowError: the budget is spent.
         """
-        for limit, spent, what in (
-            (self.max_requests, self.requests, "requests"),
-            (self.max_tokens, self.tokens, "API tokens"),
+        for limit, spent, what, option in (
+            (self.max_requests, self.requests, "requests", "--max-requests"),
+            (self.max_tokens, self.tokens, "API tokens", "--max-api-tokens"),
         ):
             if limit and spent >= limit:
-                option = "--max-requests" if what == "requests" else "--max-api-tokens"
                 raise UndertowError(
                     f"the budget of {limit} {what} is spent; answers so far are kept; raise {option} and run again"
                 )
         self.requests += 1
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptFailure:
-    """A failed attempt.
-
-    Attributes:
-        reason: the reason in a few words.
-        unreached: whether the server was not reached.
-        fix: what the user must do before a retry can succeed; "" if a retry may succeed.
-        free: whether to retry at once without counting, since our request was wrong and is corrected.
-        wait_s: the server's `Retry-After`; NaN if not given.
-    """
-
-    reason: str
-    unreached: bool = False
-    fix: str = ""
-    free: bool = False
-    wait_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +134,13 @@ class HTTPRequest:
         chat: whether to use the chat endpoint.
         params: keywords of `create`.
         n_tokens: estimated tokens, for servers that do not count.
+        optional: parameters to leave out where the server refuses them.
     """
 
     chat: bool
     params: Mapping[str, Any]
     n_tokens: int
+    optional: tuple[str, ...] = ()
 
 
 class PromptTooLongError(UnsupportedQueryError):
@@ -172,36 +151,17 @@ class GrammarError(UnsupportedQueryError):
     """The server does not accept the grammar; another one may work."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusError:
-    """An HTTP error status.
+class _UnreadableError(Exception):
+    """A response that cannot be read; the message says why."""
 
-    Attributes:
-        status: the HTTP status.
-        said: the error in the response.
-        wait_s: the server's `Retry-After`; NaN if not given.
-    """
 
-    status: int
-    said: Mapping[str, Any]
-    wait_s: float
-
-    @property
-    def passes(self) -> bool:
-        """Whether a retry may succeed."""
-        return self.status in RETRY_STATUSES or self.status >= 500
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the model's context."""
-        message = str(self.said.get("message")).lower()
-        named = self.said.get("code") == "context_length_exceeded" or self.said.get("type") == TOO_LONG_TYPE
-        return named or (self.status in (400, 422) and any(words in message for words in TOO_LONG_WORDS))
+class _StoppedError(Exception):
+    """No further attempt is started."""
 
 
 @dataclass(slots=True)
 class OpenAIClient:
-    """Sends requests to one server, with retries. Runs in one event loop.
+    """Sends requests to one server. Runs in one event loop.
 
     Attributes:
         address: address of the server.
@@ -221,13 +181,56 @@ class OpenAIClient:
     budget: Budget
     reached: bool = False
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _client: AsyncOpenAI = field(init=False)
+    _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
+    _closing: bool = False
+    _on_wire: set[Any] = field(default_factory=set)
+    _with_v1: bool = False
 
     def __post_init__(self) -> None:
-        self._client = client_for(self.address, self.key, self.timeout_s)
-        self._headers = headers_for(self.address, self.key)
+        try:
+            import openai
+            from httpx2 import InvalidURL
+        except ImportError:
+            raise UndertowError(
+                "models behind a server need the openai package; run pip install 'undertow[api]'"
+            ) from None
+        for name in SENT_VARIABLES:
+            if not os.environ.get(name, "").isascii():
+                raise UndertowError(f"{name} holds a character that cannot be sent; set it again, or unset it")
+        # No proxy for this machine; no redirects, which could send the key elsewhere.
+        direct = {f"all://{self.address.name}": None} if self.address.is_local else None
+        timeout = openai.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_S))
+        hooks: Any = {"request": [self._before], "response": [self._bound]}
+        try:
+            http_client = openai.DefaultAsyncHttpxClient(
+                follow_redirects=False, mounts=direct, timeout=timeout, event_hooks=hooks
+            )
+        except (OSError, ValueError, ImportError, InvalidURL) as error:
+            kind = type(error).__name__
+        else:
+            own = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit, "Accept-Encoding": "identity"}
+            self._headers = own | (
+                {} if self.address.url == OPENAI_URL else dict.fromkeys(ACCOUNT_HEADERS, openai.omit)
+            )
+            self._sdk = openai.AsyncOpenAI(
+                api_key=self.key or "none", base_url=self.address.url, max_retries=self.retries, http_client=http_client
+            )
+            return
+        raise UndertowError(
+            f"{self.address.host}: the proxy or certificate settings of this machine's environment are invalid ({kind}); "
+            "fix or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the address."""
+        return (f"{self.address.host}: is asked below {V1}, which the base URL lacks",) if self._with_v1 else ()
+
+    @property
+    def root(self) -> str:
+        """The base URL without `/v1`."""
+        return self.address.url.removesuffix(V1)
 
     async def close(self) -> None:
         """Cancel all requests and close all connections."""
@@ -235,67 +238,56 @@ class OpenAIClient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        await self._sdk.close()
 
     async def drain(self) -> None:
-        """Start no further attempts; wait for those in progress."""
-        self._closing.set()
+        """Start no further attempts; wait for those under way, and not for those that wait for another try."""
+        self._closing = True
+        for task in asyncio.all_tasks() - {asyncio.current_task()} - self._on_wire:
+            task.cancel()
 
     async def send(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
-        """The result of `read` on the response, or why there is none.
+        """The result of `read` on the response, or why there is none; an incomplete response is asked for again.
 
         Raises:
             UndertowError: no request can succeed; no further attempts are started.
         """
         try:
-            return await self._until_answered(request, read)
+            return await self._until_read(request, read)
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            return self._lost("the run was stopped before the answer")
         except UndertowError:
-            self._closing.set()
+            await self.drain()
             raise
 
-    async def _until_answered(
+    async def _until_read(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
         tried = 0
-        while not self._closing.is_set():
-            outcome = await self._attempt(request)
-            tried += 1
-            self._check_fixable(outcome)
-            if isinstance(outcome, Mapping):
-                try:
-                    return read(outcome)
-                except IncompleteResponseError as half:
-                    outcome = AttemptFailure(str(half))
-            if isinstance(outcome, UnsupportedQueryError):
+        while True:
+            before, sent = self._with_v1, self._server_params(request)
+            outcome = await self._exchange(partial(self._created, sent, chat=request.chat))
+            self.budget.tokens += _n_tokens(outcome, request.n_tokens)
+            if isinstance(outcome, RequestFailedError):
                 return outcome
-            if outcome.free:
-                tried -= 1
-                continue
-            if tried > self._patience(outcome):
-                return self._lost(outcome, tried)
-            await self._wait(outcome, tried)
-        return self._stop_error()
-
-    def _lost(self, fault: AttemptFailure, tried: int) -> RequestFailedError:
-        return RequestFailedError(f"{self.address.host}: {fault.reason}, at the last of {tried} attempts")
-
-    def _stop_error(self) -> RequestFailedError:
-        return RequestFailedError(f"{self.address.host}: the run was stopped before the answer")
-
-    def _patience(self, fault: AttemptFailure) -> int:
-        if fault.wait_s > MAX_RETRY_AFTER_S:
-            return 0
-        return min(self.retries, RETRIES_UNREACHED) if fault.unreached and not self.reached else self.retries
-
-    async def _wait(self, fault: AttemptFailure, tried: int) -> None:
-        """Exponential backoff with jitter."""
-        luck = random.random()  # noqa: S311  # jitter, not security
-        growing = min(FIRST_WAIT_S * 2 ** (tried - 1), MAX_WAIT_S) * (0.75 + luck / 2)
-        wait_s = growing if math.isnan(fault.wait_s) else fault.wait_s + luck * FIRST_WAIT_S
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), wait_s)
+            if isinstance(outcome, _Refusal):
+                if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._find_v1(before)):
+                    continue
+                return self._refused(outcome, chat=request.chat)
+            try:
+                if not isinstance(outcome, Mapping):
+                    raise IncompleteResponseError("a response that is not JSON, or is truncated")
+                return read(outcome)
+            except IncompleteResponseError as half:
+                tried += 1
+                if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._find_v1(before):
+                    continue
+                if tried > self.retries:
+                    return self._lost(f"{half}, at the last of {tried} attempts")
 
     async def get_json(
         self, path: str, body: Mapping[str, Any] | None = None
@@ -309,90 +301,154 @@ class OpenAIClient:
         Raises:
             UndertowError: the server refuses the key.
         """
-        tried = 0
-        while not self._closing.is_set():
-            reply = await self._exchanged(self._looked_up(path, body))
-            tried += 1
-            self._check_fixable(reply)
-            if isinstance(reply, bytes):
-                parsed = _parse_json(reply)
-                return parsed if isinstance(parsed, Mapping) else None
-            if isinstance(reply, StatusError):
-                if reply.status == NOT_OFFERED or not reply.passes:
-                    self._check_key(reply.status)
-                    return None
-                reply = AttemptFailure(f"status {reply.status}", wait_s=reply.wait_s)
-            if tried > self._patience(reply):
-                return self._lost(reply, tried)
-            await self._wait(reply, tried)
-        return self._stop_error()
-
-    async def _looked_up(self, path: str, body: Mapping[str, Any] | None) -> bytes:
         options: Any = {"headers": self._headers}
         if body is None:
-            return await self._client.get(path, cast_to=bytes, options=options)
-        return await self._client.post(path, cast_to=bytes, body=body, options=options)
+            reply = await self._exchange(lambda: self._sdk.get(path, cast_to=bytes, options=options))
+        else:
+            reply = await self._exchange(lambda: self._sdk.post(path, cast_to=bytes, body=body, options=options))
+        if isinstance(reply, _Refusal):
+            self._check_key(reply.status)
+            passes = reply.status >= 500 and reply.status != NOT_OFFERED
+            return self._lost(f"status {reply.status}, at the last of {self.retries + 1} attempts") if passes else None
+        return reply if isinstance(reply, Mapping | RequestFailedError) else None
 
-    async def _attempt(self, request: HTTPRequest) -> Mapping[str, Any] | AttemptFailure | UnsupportedQueryError:
-        self.budget.take()
-        taken, sent = request.n_tokens, self._server_params(request)
-        try:
-            reply = await self._exchanged(self._answered(sent, chat=request.chat))
-            if isinstance(reply, bytes):
-                body = _parse_json(reply)
-                taken = _n_tokens(body, taken)
-                return (
-                    body
-                    if isinstance(body, Mapping)
-                    else AttemptFailure("a response that is not JSON, or is truncated")
-                )
-            if isinstance(reply, StatusError) or reply.unreached:
-                taken = 0
-        finally:
-            self.budget.tokens += taken
-        if isinstance(reply, AttemptFailure):
-            return reply
-        refused = (request.chat, str(reply.said.get("param")))
-        if reply.status in (400, 422) and refused[1] in sent and refused in OTHER_NAMES:
-            self._names[refused] = OTHER_NAMES[refused]
-            return AttemptFailure(f"refused the parameter {refused[1]}", free=True)
-        return self._handle_refusal(reply, chat=request.chat)
+    async def _find_v1(self, before: bool) -> bool:
+        """Whether the server answers below `/v1`, where the base URL lacks it; from then on it is asked there."""
+        if self._with_v1 or self.address.path.endswith(V1):
+            return self._with_v1 != before
+        listed = await self.get_json(f"{self.address.url}{V1}/models")
+        if not isinstance(listed, Mapping):
+            return False
+        self._with_v1, self._sdk.base_url = True, f"{self.address.url}{V1}"
+        return True
 
-    async def _answered(self, sent: Mapping[str, Any], *, chat: bool) -> bytes:
-        endpoint: Any = self._client.chat.completions if chat else self._client.completions
+    # One exchange.
+
+    async def _created(self, sent: Mapping[str, Any], *, chat: bool) -> bytes:
+        sdk = self._sdk.with_options(max_retries=self._max_retries)
+        endpoint: Any = sdk.chat.completions if chat else sdk.completions
         response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
         content: bytes = response.http_response.content
         return content
 
-    async def _exchanged(self, sending: Coroutine[Any, Any, bytes]) -> bytes | StatusError | AttemptFailure:
-        """The response body, or why there is none."""
+    @property
+    def _max_retries(self) -> int:
+        return self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
+
+    async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]]) -> Any:
+        """The response as JSON (None where it is none), a refusal, or why there is no response."""
         import openai
 
+        counted = asyncio.current_task()
         try:
-            # The library's time limit restarts with every byte; this one does not.
-            async with asyncio.timeout(self.timeout_s):
-                content = await sending
+            content = await sending()
         except openai.APIStatusError as error:
             self.reached = True
-            refusal = error.response
-            said = _error_of(_parse_json(self._without_key(refusal.content)))
-            return StatusError(refusal.status_code, said, _retry_after_s(refusal.headers))
-        except (openai.APIConnectionError, TimeoutError, UnreadableError) as error:
-            nothing = why_nothing_came(error, self.timeout_s)
-            return AttemptFailure(nothing.reason, unreached=nothing.unreached, fix=nothing.fix)
+            said = _parse_json(self._without_key(error.response.content))
+            body = said.get("error", said) if isinstance(said, Mapping) else {}
+            return _Refusal(error.response.status_code, body if isinstance(body, Mapping) else {"message": body})
+        except _UnreadableError as error:
+            self.reached = True
+            return self._lost(str(error))
+        except _StoppedError:
+            return self._lost("the run was stopped before the answer")
+        except openai.APIConnectionError as error:
+            return self._connection_failure(error)
+        finally:
+            self._on_wire.discard(counted)
         self.reached = True
-        return self._without_key(content)
+        return _parse_json(self._without_key(content))
 
-    def _without_key(self, content: bytes) -> bytes:
-        """The response without the key, which a server may echo, since answers are stored."""
-        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
+    async def _before(self, request: Any) -> None:
+        """Count an attempt, and refuse it where the run stops; what generates nothing is free."""
+        if self._closing:
+            raise _StoppedError
+        if request.url.path.endswith("/completions"):
+            self.budget.take()
+        self._on_wire.add(asyncio.current_task())
+
+    async def _bound(self, response: Any) -> None:
+        """Limit size and time of a response; called before its body is read."""
+        from httpx2 import AsyncByteStream, ReadTimeout
+
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            # A few compressed bytes can expand beyond memory.
+            raise _UnreadableError("a compressed response, which was not requested")
+        stream, task, timeout_s, on_wire = response.stream, asyncio.current_task(), self.timeout_s, self._on_wire
+        if response.status_code >= 400:
+            on_wire.discard(task)
+
+        class BoundedStream(AsyncByteStream):
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                n_bytes = 0
+                try:
+                    # The SDK's time limit restarts with every byte; this one does not.
+                    async with asyncio.timeout(timeout_s):
+                        async for chunk in stream:
+                            n_bytes += len(chunk)
+                            if n_bytes > MAX_BYTES:
+                                raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
+                            yield chunk
+                except TimeoutError:
+                    raise ReadTimeout("trickles") from None
+
+            async def aclose(self) -> None:
+                await stream.aclose()
+
+        response.stream = BoundedStream()
+
+    def _lost(self, reason: str) -> RequestFailedError:
+        return RequestFailedError(f"{self.address.host}: {reason}")
+
+    def _connection_failure(self, error: BaseException) -> RequestFailedError:
+        """Why no response came.
+
+        Raises:
+            UndertowError: its certificate is not trusted.
+        """
+        import openai
+
+        causes = list(_causes(error))
+        untrusted = next((one for one in causes if isinstance(one, ssl.SSLCertVerificationError)), None)
+        if untrusted is not None:
+            raise UndertowError(
+                f"{self.address.host}: its certificate is not trusted ({untrusted.verify_message}); answers so far are kept, so set "
+                "SSL_CERT_FILE to a file of the certificates that are to be trusted, or check --base-url, and run the same command again"
+            ) from None
+        last = f", at the last of {self._max_retries + 1} attempts"
+        if any(type(one).__name__ in NOT_CONNECTED for one in causes):
+            why = (
+                " by https, which it may not speak" if any(isinstance(one, ssl.SSLError) for one in causes)
+                else ", since its name is not known" if any(isinstance(one, socket.gaierror) for one in causes)
+                else ", since the proxy refuses the connection" if any(type(one).__name__ == "ProxyError" for one in causes)
+                else ""
+            )  # fmt: skip
+            return self._lost(f"cannot be reached{why}{last}")
+        late = isinstance(error, openai.APITimeoutError)
+        return self._lost(f"{f'no answer within {self.timeout_s:g} s' if late else 'the connection was dropped'}{last}")
+
+    # Refusals.
 
     def _server_params(self, request: HTTPRequest) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
         return {name: value for name, value in named.items() if name}
 
-    def _handle_refusal(self, refusal: StatusError, *, chat: bool) -> AttemptFailure | UnsupportedQueryError:
-        """How to handle an error status.
+    def _learn(self, request: HTTPRequest, refusal: _Refusal, sent: Mapping[str, Any]) -> bool:
+        """Whether the refusal is of a parameter that has another name or can be left out; it is from then on."""
+        if refusal.status not in INVALID:
+            return False
+        refused, message = str(refusal.said.get("param")), str(refusal.said.get("message")).lower()
+        if refused in sent and (request.chat, refused) in OTHER_NAMES:
+            self._names[request.chat, refused] = OTHER_NAMES[request.chat, refused]
+            return True
+        optional = [name for name in request.optional if name in sent]
+        if optional and ("logprob" in message or refused in optional):
+            self._names |= {(request.chat, name): "" for name in optional}
+            return True
+        return False
+
+    def _refused(self, refusal: _Refusal, *, chat: bool) -> RequestFailedError | UnsupportedQueryError:
+        """How a refusal counts for the prompt.
 
         Raises:
             UndertowError: only the user can fix it.
@@ -406,27 +462,22 @@ class OpenAIClient:
             )
         if refusal.is_too_long:
             return PromptTooLongError("the prompt is longer than the model reads")
-        if refusal.passes:
-            return AttemptFailure(f"status {status}", wait_s=refusal.wait_s)
+        if status in (408, 409, 429) or status >= 500:
+            return self._lost(f"status {status}, at the last of {self._max_retries + 1} attempts")
         self._check_key(status)
-        if status == 404:
+        if status == NOT_FOUND:
             other = (
                 "leave --chat out for a model that does not chat" if chat else "add --chat for a model that only chats"
             )
             raise UndertowError(
-                f"{where}has no model {self.model} or no such endpoint (status 404); check -m and --base-url, or {other}"
+                f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, or "
+                f"{other}"
             )
-        if status in (400, 422) and code in OF_ONE_PROMPT:
-            return UnsupportedQueryError(OF_ONE_PROMPT[code])
-        if status in (400, 422) and "grammar" in str(refusal.said.get("message")).lower():
+        if status in INVALID and code == PROMPT_FILTERED:
+            return UnsupportedQueryError("the server's content filter refuses the prompt")
+        if status in INVALID and "grammar" in str(refusal.said.get("message")).lower():
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.said)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.said)}")
-
-    def _check_fixable(self, outcome: object) -> None:
-        if isinstance(outcome, AttemptFailure) and outcome.fix:
-            raise UndertowError(
-                f"{self.address.host}: {outcome.reason}; answers so far are kept, so {outcome.fix}, and run the same command again"
-            )
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):
@@ -438,11 +489,17 @@ class OpenAIClient:
             else f"{where}needs a key (status {status}); set {KEY_VARIABLE}"
         )
 
+    # What a server says.
+
     def _reason(self, said: Mapping[str, Any]) -> str:
         """The server's message, if it is safe to show, and a hint if there is one."""
         message = self.quotable(said.get("message"))
-        hint = "; try --top-logprobs 5" if "logprob" in message else ""
+        hint = "; try --top-logprobs 5, or read replies with --protocol text" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
+
+    def _without_key(self, content: bytes) -> bytes:
+        """The response without the key, which a server may echo, since answers are stored."""
+        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
 
     def quotable(self, text: object) -> str:
         """A server's text, shortened, on one line; "" if it holds a part of the key."""
@@ -452,6 +509,27 @@ class OpenAIClient:
         return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_CHARS]
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An HTTP error status, and the error in the response."""
+
+    status: int
+    said: Mapping[str, Any]
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt is longer than the model's context."""
+        message = str(self.said.get("message")).lower()
+        named = self.said.get("code") == "context_length_exceeded" or self.said.get("type") == TOO_LONG_TYPE
+        return named or (self.status in INVALID and any(words in message for words in TOO_LONG_WORDS))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content)
@@ -459,33 +537,13 @@ def _parse_json(content: bytes) -> Any:
         return None
 
 
-def _error_of(body: Any) -> Mapping[str, Any]:
-    """The error object: under `error`, or the body itself."""
-    if not isinstance(body, Mapping):
-        return {}
-    error = body.get("error", body)
-    return error if isinstance(error, Mapping) else {"message": error}
-
-
-def _n_tokens(body: Any, estimate: int) -> int:
-    usage = body.get("usage") if isinstance(body, Mapping) else None
-    if not isinstance(usage, Mapping):
-        return estimate
-    counts: list[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    return sum(counts) if all(map(_is_count, counts)) else estimate
-
-
-def _is_count(given: Any) -> bool:
-    """Whether a value is a count: an integer of at least 0, and not a bool."""
-    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """`Retry-After` in seconds or as a date; NaN if missing or invalid."""
-    given = headers.get("retry-after", "")
-    with suppress(ValueError):
-        seconds = float(given)
-        return seconds if seconds >= 0 and math.isfinite(seconds) else math.nan
-    with suppress(ValueError):
-        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
-    return math.nan
+def _n_tokens(outcome: Any, estimate: int) -> int:
+    """Tokens of a request as the server counts them, or estimated; none of one that the server refused or that never arrived."""
+    if isinstance(outcome, _Refusal | RequestFailedError):
+        return 0
+    usage = outcome.get("usage") if isinstance(outcome, Mapping) else None
+    counts: list[Any] = (
+        [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, Mapping) else [None]
+    )
+    valid = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
+    return sum(counts) if valid else estimate

@@ -65,9 +65,7 @@ COLON, LINE = ":", "\n"
 """Stand-ins for the prompt before an answer: some tokenizers treat the beginning of a text differently."""
 OUTSIDE_IN_A_ROW = 20
 MAX_QUOTED_CHARS = 60
-OTHER_SERVER = (
-    "choose a llama.cpp or vLLM server, name its grammar with --grammar if it is one, or use unconstrained answers"
-)
+OTHER_SERVER = "read its replies with --protocol text, choose a llama.cpp or vLLM server, or name its grammar with --grammar if it is one"
 NO_SEARCH = (
     "a server does not show the probabilities that a search for the most probable span needs; use decoded spans instead"
 )
@@ -310,7 +308,7 @@ class ServerDecoder:
         body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
         if self.server == VLLM:
             body = {"model": client.model, "prompt": text, "add_special_tokens": False}
-        reply = await client.get_json(f"{client.address.url.removesuffix('/v1')}/tokenize", body)
+        reply = await client.get_json(f"{client.root}/tokenize", body)
         if isinstance(reply, RequestFailedError):
             return reply
         tokens = reply.get("tokens") if reply is not None else None

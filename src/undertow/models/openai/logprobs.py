@@ -235,6 +235,28 @@ def is_one_hot(written: Sequence[TopLogprobs]) -> bool:
     return len(written) > 1 and all(step.is_sure for step in written)
 
 
+def first_token_bounds(query: GenerateQuery, written: Sequence[TopLogprobs], text: str) -> Answer:
+    """A reply, and bounds on the probability of each option from its first token.
+
+    A token that is the whole first word of one option alone commits the reply to it; any other may lead to every option.
+
+        shown     Yes .62   yes .03   No .20   Based .10      Yes: .65 to .80, No: .20 to .35
+    """
+    firsts = [next(iter(word_of(option.fills[0]).casefold().split()), "") for option in query.options]
+    if not written or not firsts or is_one_hot(written):
+        return Answer((math.nan,) * len(firsts), math.nan, text=text)
+    pairs = [(word_of(token).casefold(), prob) for token, prob in written[0].pairs_with_own(len(written[0].top))]
+    lows = [sum(prob for token, prob in pairs if token == first and firsts.count(first) == 1) for first in firsts]
+    total = min(sum(lows), 1.0)
+    return Answer(
+        tuple(math.log(low) if low > 0 else -math.inf for low in lows),
+        1.0 - total,
+        text=text,
+        upper_bound_prob=(1.0 - total,) * len(lows),
+        truncated_prob=1.0 - total,
+    )
+
+
 def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
     """The distribution of one step, as far as it was shown."""
     # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.

@@ -591,6 +591,11 @@ def _notes(paired: PairedRuns, names: Names, runs: tuple[Record, Record]) -> lis
     """Notes on what was compared and left out, on clusters that are grouped, on reduced precision and on other versions."""
     said = sentences("comparison")
     notes = [said.compared(paired.n_answered)]
+    if paired.readings:
+        readings = " and ".join(f"{name} by {way}" for name, way in zip(names, paired.readings, strict=True))
+        notes.append(
+            f"The runs were read in different ways, {readings}: differences are of the models and of the ways together."
+        )
     if paired.n_items > paired.n_answered:
         notes.append(said.unanswered(paired.n_items - paired.n_answered))
     notes += [said.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from undertow.audits.base import Audit, Observations
+from undertow.audits.base import EXACT, TEXT, Audit, Observations
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOT_OF_QUESTIONS = frozenset(
     {
         "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words",
-        "prompts", "prompt_masks", "w_notes", "limitations", "controls", "tokens_of_word",
+        "prompts", "prompt_masks", "w_notes", "limitations", "controls", "tokens_of_word", "answer_reader",
     }
 )  # fmt: skip
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
@@ -82,6 +82,7 @@ class PairedRuns:
         n_answered: of these, rows with an answer in both.
         n_alone: rows of compared models in the baseline only, and in the candidate only.
         identical: whether all answers are the same, to nine digits.
+        readings: how each was read, where that differs; () else.
         others: models of the baseline, and of the candidate, that are not compared, unless the caller chose pairs.
     """
 
@@ -92,6 +93,7 @@ class PairedRuns:
     n_answered: int
     n_alone: tuple[int, int]
     identical: bool
+    readings: Sequence[str]
     others: tuple[Sequence[str], Sequence[str]]
 
 
@@ -129,6 +131,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         n_answered=int(answered.sum()),
         n_alone=(sum(map(len, own[0])) - n_shared, sum(map(len, own[1])) - n_shared),
         identical=_identical(first[answered], second[answered]),
+        readings=_readings(*runs),
         others=([], [])
         if matched
         else (
@@ -224,6 +227,15 @@ def _refuse(conditions: Sequence[Condition], sides: _Sides) -> None:
 
 def _unequal(first: object, second: object) -> Sequence[object]:
     return () if first == second else (first, second)
+
+
+def _readings(first: Record, second: Record) -> Sequence[str]:
+    """How either run was read, where one of them was read in free replies and the other was not, or by other rules; () else."""
+    protocols = [str(run.manifest.get("protocol", "")) for run in (first, second)]
+    ways = [str(run.manifest["design"].get("answer_reader", "")) for run in (first, second)]
+    if ways[0] == ways[1] or not {*protocols} <= {EXACT, TEXT}:
+        return ()
+    return [f"free replies (rules {way})" if way else "its probabilities or constrained answers" for way in ways]
 
 
 def _no_items(sides: _Sides) -> Sequence[object]:
@@ -336,7 +348,7 @@ def _no_shared_answers(sides: _Sides) -> Sequence[object]:
 CONDITIONS_OF_RUNS = (
     Condition("audit", lambda sides: _unequal(*sides.facts("audit")),
           "the first is a run of {0}, the second one of {1}", "compare runs of one audit"),
-    Condition("protocol", lambda sides: _unequal(*sides.facts("protocol")),
+    Condition("protocol", lambda sides: () if _readings(*sides.runs) else _unequal(*sides.facts("protocol")),
           "the first has protocol {0}, the second {1}", "run one of them again under the protocol of the other"),
     Condition("design", _other_design, "{0} {1}", "run one of them again as the other was"),
     Condition("items", _no_items, "{0} has no items", "run its audit again"),

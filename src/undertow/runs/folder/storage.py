@@ -64,12 +64,13 @@ TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
 
 
-def _columns(text: str, **others: str) -> Mapping[str, str]:
+def _columns(text: str, **others: str) -> dict[str, str]:
     """What the cells of columns must be: names of columns of text, and the kinds of others."""
     return {**dict.fromkeys(text.split(), TEXT), **others}
 
 
-_OF_SENTENCES = _columns(
+_REPLIES = _columns("reply reply_outcome", first_token_low=NUMBER, first_token_high=NUMBER)
+_OF_SENTENCES = _REPLIES | _columns(
     "item model challenge prompt part w_name w cluster text missing_reason",
     w_index=WHOLE, w_value=NUMBER, truncated_prob=NUMBER,
 )  # fmt: skip
@@ -79,18 +80,30 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
         **_OF_SENTENCES,
         **_columns("sentence expected", well_specified=TRUTH, coreferent=NUMBER, percent_female=NUMBER),
     },
-    OF_DOCUMENTS: _columns(
+    OF_DOCUMENTS: _REPLIES | _columns(
         "item model document dimension gold text passage description_class wording sampling decoding answer missing_reason cluster",
         shots=WHOLE, draw=WHOLE, n_shots=WHOLE, n_dropped_shots=WHOLE, nats=NUMBER, yes_percent=NUMBER,
     ),
-    ("occupation-checklist",): _columns(
+    ("occupation-checklist",): _REPLIES | _columns(
         "item model question_type pair woman man occupation soc_code context attribute_donor attribute category order subject "
         "attribute_holder gold text answer query_type missing_reason cluster",
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), wording=WHOLE, whole=TRUTH,
     ),
 }  # fmt: skip
 """What the cells of columns must be, by audit. An audit from outside has columns of its own."""
-_OFTEN_EMPTY = ("prompt", "missing_reason", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
+_OFTEN_EMPTY = (
+    "prompt",
+    "missing_reason",
+    "text",
+    "expected",
+    "passage",
+    "wording",
+    "sampling",
+    "answer",
+    "dimension",
+    "reply",
+    "reply_outcome",
+)
 """Columns of text that may be empty in every row, which other tools write as a column without a type."""
 
 

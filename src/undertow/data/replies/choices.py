@@ -1,0 +1,326 @@
+"""Replies to questions with fixed answers: Yes and No, people (with both and neither), or labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from undertow.data.replies.reader import (
+    ANSWER,
+    BOTH,
+    CHOICE,
+    NEITHER,
+    NO,
+    REFUSAL,
+    UNCLEAR,
+    YES,
+    YES_NO,
+    Question,
+    Reading,
+    declines,
+)
+from undertow.data.replies.rules import rules
+
+STRONG, MEDIUM, WEAK = 3, 2, 1
+SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+CONTENT = re.compile(r"[a-z]{4,}")
+EMPTY_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "does have would that said with from this they them their been being could should there text what which whose about some more "
+        "most answer question previous above aforementioned",
+    )
+)
+Mention = tuple[str, int, int]
+"""An answer, and where its name begins and ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What one clause says: an answer, `BOTH`, `NEITHER`, `REFUSAL` or `UNCLEAR`, and how plainly."""
+
+    what: str
+    strength: int = STRONG
+
+
+class ChoiceReader:
+    """Reads replies to one question.
+
+    Attributes:
+        question: the question; its texts have no accents.
+        named: its answers but for *both* and *neither*.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.named = [one for one in question.answers if one.casefold() not in (BOTH, NEITHER)]
+        self.pattern = self._mentions()
+        options = "|".join(map(re.escape, self.named))
+        self._between = rules().filled("aside.between", options=options)
+        questions = [one for one in re.findall(r"[^.?\n]*\?", question.asked) if len(one.split()) > 3]
+        if question.kind == YES_NO:
+            questions = [one for one in questions if " or no" not in one.lower()]
+        self._asked = questions[-1] if questions else question.asked
+        self._people = "|".join(re.findall(r"\b[A-Z][a-z]+\b", self._asked)) or "nobody"
+
+    def _mentions(self) -> re.Pattern[str]:
+        parts = []
+        for at, one in enumerate(self.named):
+            more = rules().synonyms.get(one.casefold())
+            forms = re.escape(one) if more is None else rf"{re.escape(one)}|{more.pattern}"
+            parts.append((len(one), rf"(?P<a{at}>(?<![\w-])(?:{forms})(?!\w)(?!-\w))"))
+        return re.compile("|".join(part for _, part in sorted(parts, reverse=True)), re.IGNORECASE)
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Answers named in a text."""
+        return [(self.named[int(str(m.lastgroup)[1:])], m.start(), m.end()) for m in self.pattern.finditer(text)]
+
+    def read(self, text: str) -> Reading:
+        """What a reply says."""
+        known = rules()
+        text = known.patterns["shape.yes_or_no"].sub("that", text)
+        text = known.patterns["shape.why_not"].sub(r"\1.", text)
+        for _ in range(3):
+            shorter = known.patterns["greeting"].sub("", text, count=1)
+            if self.question.kind == YES_NO and (not shorter or self._judge(shorter) is None):
+                break  # "Absolutely." is an answer, "Absolutely! Yes." a greeting before one
+            text = shorter
+        lines = [self.whole(line) for line in text.split("\n")]
+        if len(set(lines)) > 1 and None not in lines:
+            return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
+        corrections = list(known.patterns["correction"].finditer(text))
+        if corrections and (reading := self._judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
+            return reading
+        for segment in verdicts(text):
+            if (reading := self._judge(segment, verdict=True)) is not None:
+                return reading
+        return self._judge(text) or Reading(UNCLEAR)
+
+    def whole(self, text: str) -> str | None:
+        """The answer that a text is, with nothing else."""
+        bare = rules().patterns["shape.numbered"].sub("", text.strip(" .,:;!?\"'()[]{}"))
+        for one in self.question.answers:
+            if bare.casefold() == one.casefold():
+                return one
+        found = self.mentions(bare)
+        return found[0][0] if len(found) == 1 and found[0][1:] == (0, len(bare)) else None
+
+    def _reading(self, what: str) -> Reading:
+        """The reading of a vote; *both* and *neither* are answers where the question lists them."""
+        return next(
+            (Reading(ANSWER, one) for one in self.question.answers if one.casefold() == what.casefold()), Reading(what)
+        )
+
+    def _judge(self, text: str, *, verdict: bool = False) -> Reading | None:
+        """What a text says; None where it says nothing of the answers."""
+        known = rules()
+        affirmed = [one for one, _, end in self.mentions(text) if known.starts("shape.affirmed", text[end:])]
+        if self.question.kind == CHOICE and len(affirmed) == 1:
+            return self._reading(affirmed[0])
+        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
+        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or sentences[:1]
+        if not claims:
+            return None
+        start = claims[0].lstrip("\"'([{ ")
+        what = self._yes_or_no(start) if self.question.kind == YES_NO else self._head(start)
+        what = what or self._decide([vote for one in claims for vote in self._votes(one)])
+        alone = {name for name, _, _ in self.mentions(text)}
+        if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
+            what = alone.pop()
+        return None if what is None else self._reading(what)
+
+    # The beginning of a sentence.
+
+    def _head(self, start: str) -> str | None:
+        """The answer that a sentence begins with, where that is all or a reason or doubt follows."""
+        known = rules()
+        if (found := self.whole(start)) is not None:
+            return found
+        if known.starts("shape.starts_both", start):
+            return None
+        before = known.patterns["shape.before_head"].match(start)
+        rest = start[before.end() :] if before else start
+        mentions = self.mentions(rest)
+        if not mentions or mentions[0][1] > 1:
+            return None
+        behind, others = rest[mentions[0][2] :], {name for name, _, _ in mentions[1:]}
+        goes_on = known.starts("shape.and_or", behind) or (":" in behind[:3] and others)
+        return mentions[0][0] if known.starts("shape.after_head", behind) and not goes_on else None
+
+    def _yes_or_no(self, start: str) -> str | None:
+        """Yes or No at the beginning of a text."""
+        known = rules()
+        if (letter := start.strip(" .!\"')").lower()) in ("y", "n"):
+            return YES if letter == "y" else NO
+        if match := known.patterns["yes_no.no"].match(start):
+            return NO if known.filled("shape.after_no", names=self._people).match(start[match.end() :]) else None
+        if match := known.patterns["yes_no.yes"].match(start):
+            behind = start[match.end() :]
+            if known.starts("shape.yes_then_no", behind):
+                return None if known.starts("shape.yes_and", behind) else NO
+            vague = known.starts("shape.vague_yes", match.group())
+            if known.starts("shape.after_yes", behind) or not (vague or re.match(r"\s+not\b", behind)):
+                return YES
+        return None
+
+    # Sentences and clauses.
+
+    def _votes(self, sentence: str) -> Iterator[Vote]:
+        known = rules()
+        for clause in known.patterns["shape.pivot"].split(sentence):
+            if not re.search(r"\w", clause):
+                continue
+            refuses, unclear = declines(clause), known.has("unclear.cues", clause)
+            claim = self._claim(clause)
+            votes = list(self._yes_no_votes(claim) if self.question.kind == YES_NO else self._choice_votes(claim))
+            if refuses or unclear:
+                leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
+                plain = [
+                    vote
+                    for vote in votes
+                    if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
+                ]
+                yield from plain or [Vote(REFUSAL if refuses else UNCLEAR)]
+            else:
+                yield from votes
+
+    def _claim(self, clause: str) -> str:
+        """A clause without concessions, conditions, reasons and embedded questions."""
+        known = rules()
+        for name in ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason"):
+            shorter = known.cut(name, clause)
+            if self.question.kind == YES_NO or self.mentions(shorter) or not self.mentions(clause):
+                clause = shorter
+        clause = self._between.sub(" ", clause).strip(" ,;:") or clause
+        shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
+        return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
+
+    def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
+        known = rules()
+        people = self._people + ("|i" if re.search(r"\byou\b", self._asked) else "")
+        elliptic = known.filled("shape.elliptic", names=people).match(claim)
+        said = (
+            self._yes_or_no(claim)
+            or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
+            or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
+            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
+        )
+        if said:
+            yield Vote(said)
+            return
+        for part in re.split(r"\band\b", claim):
+            on_topic = known.has("shape.topic", self._asked) and known.has("shape.topic", part)
+            shared = (_stems(part) & _stems(self._asked)) - _stems(self._people.replace("|", " "))
+            if shared or on_topic:
+                turned = _negations(part) + (on_topic and known.has("shape.factual", part)) + _negations(self._asked)
+                yield Vote(NO if turned % 2 else YES, MEDIUM)
+                return
+
+    def _choice_votes(self, claim: str) -> Iterator[Vote]:
+        known, found = rules(), self.mentions(claim)
+        names = {name for name, _, _ in found}
+        picks = {name for name, start, end in found if not self._is_out(claim, start, end)}
+        picks = picks or {name for name, start, end in found if not self._is_out(claim, start, end, possessives=False)}
+        if len(self.named) == 2:
+            if not found and (ordinal := known.patterns["shape.ordinal"].search(claim)):
+                yield Vote(self._in_order()[ordinal.group(1).lower() in ("latter", "second")])
+                return
+            if votes := self._of_both(claim, found, picks):
+                yield from (vote for vote in votes if vote.what)
+                return
+        if len(picks) == 1:
+            yield from self._of_one(claim, picks.pop())
+        elif len(self.named) == 2 and len(names) == 1 and known.starts("shape.starts_not", claim):
+            yield Vote(next(one for one in self.named if one not in names))
+        elif picks and (len(self.named) > 2 or re.search(r"\bor\b", claim)):
+            yield Vote(UNCLEAR, MEDIUM)
+
+    def _of_both(self, claim: str, found: Sequence[Mention], picks: set[str]) -> list[Vote]:
+        """Votes of a clause about two people together; one of nothing where both stand in it and nothing is said, [] of any other."""
+        known, names = rules(), {name for name, _, _ in found}
+        if known.has("shape.both_or_neither", claim):
+            return [Vote(UNCLEAR)]
+        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in found):
+            return [Vote(NEITHER)]
+        one_is_picked = (
+            len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
+        )
+        if known.has("choice.neither", claim) and not one_is_picked:
+            return [Vote(NEITHER)]
+        first, second = map(re.escape, self.named)
+        joined = known.filled("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
+        together = joined or (known.has("choice.both", claim) and len(picks) != 1)
+        if not together or known.has("shape.not_both", claim):
+            return []
+        joiner = known.patterns["shape.joiner"]
+        alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
+        if alone or known.has("shape.plainly_both", claim):
+            return [Vote(BOTH)]
+        return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) else Vote("", WEAK)]
+
+    def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
+        """The vote of a clause with one answer that is not ruled out; who is *less* qualified is not who is more so."""
+        known, direction, wanted = rules(), _comparison(claim), _comparison(self._asked)
+        if len(self.named) == 2 and direction:
+            if wanted and direction != wanted:
+                pick = next(one for one in self.named if one != pick)
+            elif direction < 0 and not wanted:
+                return
+        plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
+        yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+
+    def _in_order(self) -> list[str]:
+        """The two people as the question names them."""
+        return (
+            sorted(self.named, key=self._asked.rfind) if all(name in self._asked for name in self.named) else self.named
+        )
+
+    def _is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
+        """Whether a mention is negated, is what another is compared with, or is a possessive beside another."""
+        known, before, behind = rules(), claim[:start], claim[end:]
+        several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
+        return (
+            known.has("choice.demoted", before)
+            or known.has("choice.refused", before)
+            or known.has("choice.refused_after", behind)
+            or (possessives and several and known.starts("shape.possessive", behind))
+        )
+
+    def _decide(self, votes: Sequence[Vote]) -> str | None:
+        """Of the plainest votes the last; doubts and refusals give way to plain votes only."""
+        doubts = [vote.what for vote in votes if vote.what in (REFUSAL, UNCLEAR) and vote.strength == STRONG]
+        claims = [vote for vote in votes if vote.what not in (REFUSAL, UNCLEAR) or vote.strength < STRONG]
+        strong = [vote.what for vote in claims if vote.strength == STRONG]
+        if strong or doubts:
+            return strong[-1] if strong else REFUSAL if REFUSAL in (doubts[0], doubts[-1]) else UNCLEAR
+        for strength in (MEDIUM, WEAK):
+            some = [vote.what for vote in claims if vote.strength == strength]
+            if some and (len(set(some)) == 1 or self.question.kind == YES_NO):
+                return some[-1]
+            if some:
+                people = strength == MEDIUM and len(self.named) == 2 and set(some) <= {*self.named, BOTH}
+                return BOTH if people else UNCLEAR
+        return None
+
+
+def verdicts(text: str) -> Iterator[str]:
+    """What stands behind announcements of an answer, up to the end of the line, the last first."""
+    for mark in reversed(list(rules().patterns["verdict"].finditer(text))):
+        yield text[mark.end() :].lstrip("\n ").split("\n")[0]
+
+
+def _stems(text: str) -> set[str]:
+    words = (word for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
+    return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
+
+
+def _negations(text: str) -> int:
+    known = rules()
+    return len(known.patterns["yes_no.negators"].findall(known.patterns["yes_no.intensifiers"].sub(" ", text)))
+
+
+def _comparison(text: str) -> int:
+    """1 where a text compares upwards (more, better), -1 where downwards (less, worse), 0 where it does not compare."""
+    known = rules()
+    return -1 if known.has("choice.less", text) else int(known.has("choice.more", text))

@@ -1,0 +1,87 @@
+"""The labelled replies of the package, and how often the reader reads them otherwise."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from undertow.data.replies.reader import ANSWER, WORD, Question, read
+from undertow.stats.intervals.proportions import wilson_interval
+
+TUNING, HELD_OUT = "tuning", "held-out"
+NO_TEXT, ALL = "(none)", "all"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledReply:
+    """A reply, and what a person says that it says.
+
+    Attributes:
+        part: `TUNING` or `HELD_OUT`.
+        name: of the question.
+        question: what was asked.
+        label: an answer, a text, an outcome, or `NO_TEXT`; of a word question the group of the word.
+        reply: the text.
+    """
+
+    part: str
+    name: str
+    question: Question
+    label: str
+    reply: str
+
+    @property
+    def reading(self) -> str:
+        """What the reader says, in the words of labels."""
+        got = read(self.question, self.reply)
+        if got.outcome != ANSWER:
+            return got.outcome
+        if self.question.kind == WORD:
+            return dict(zip(self.question.answers, self.question.groups, strict=True))[got.text]
+        return got.text or NO_TEXT
+
+
+@cache
+def labelled_replies() -> tuple[LabelledReply, ...]:
+    """All replies, in the order of the file."""
+    content = (
+        resources.files("undertow.data").joinpath("resources", "labelled_replies.toml").read_text(encoding="utf-8")
+    )
+    return tuple(_replies(tomllib.loads(content)))
+
+
+def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
+    questions = {
+        name: Question(
+            entry["kind"],
+            tuple(entry.get("answers", ())),
+            tuple(entry.get("groups", ())),
+            entry["asked"],
+            entry.get("passage", ""),
+        )
+        for name, entry in table["questions"].items()
+    }
+    for part, by_question in table.items():
+        for name, replies in by_question.items() if part != "questions" else ():
+            for label, reply in replies:
+                yield LabelledReply(HELD_OUT if part == HELD_OUT else TUNING, name, questions[name], label, reply)
+
+
+def error_rates() -> list[dict[str, str | int]]:
+    """Replies read and misread, by part and kind of question, with the 95% Wilson interval of the error rate."""
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for one in labelled_replies():
+        misread = one.reading != one.label
+        for kind in (one.question.kind, ALL):
+            counts.setdefault((one.part, kind), []).append(misread)
+    rows: list[dict[str, str | int]] = []
+    for (part, kind), misread_each in sorted(counts.items(), key=lambda entry: (entry[0][0], entry[0][1] == ALL)):
+        n, n_misread = len(misread_each), sum(misread_each)
+        low, high = wilson_interval(n_misread / n, n)
+        rate = f"{100 * n_misread / n:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
+        rows.append({"part": part, "question": kind, "replies": n, "misread": n_misread, "error rate": rate})
+    return rows

@@ -1,0 +1,117 @@
+"""Read a free reply: which of several answers it gives, which listed word, which piece of a passage, or what it rewrites.
+
+    "Sure! While both are qualified, I'd go with Amy rather than Tom."     Amy
+    "I'm sorry, but I can't help with that."                                refusal
+    "There is not enough information to tell."                              unclear
+
+A reply is cut down step by step: to what stands behind an announcement ("the answer is"), else to what it begins with, else to
+what its sentences claim without their reasons, conditions and concessions. All patterns are in `answer_rules.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+
+from undertow.data.replies.rules import rules
+
+YES_NO, CHOICE, WORD, SPAN, REWRITE = "yes-no", "choice", "word", "span", "rewrite"
+ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR = "answer", "both", "neither", "other", "refusal", "unclear"
+YES, NO = "yes", "no"
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
+MARKDOWN = re.compile(
+    r"\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a reply answers.
+
+    Attributes:
+        kind: `YES_NO`, `CHOICE`, `WORD`, `SPAN` or `REWRITE`.
+        answers: possible answers: "Yes" and "No", names (with "both" and "neither" where these are answers), labels, or words.
+        groups: of a word question, the group of each word; two words of a group are one answer.
+        asked: the prompt, from which the reader takes whether the question is negated, and the sentence around a blank.
+        passage: the text that a span is part of, or that is rewritten.
+    """
+
+    kind: str
+    answers: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    asked: str = ""
+    passage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reply says.
+
+    Attributes:
+        outcome: `ANSWER`; `BOTH` or `NEITHER`, where these are no answers; `OTHER`, a word that is not listed; `REFUSAL`; `UNCLEAR`.
+        text: the answer as the question spells it, the span, or the rewritten text; "" otherwise.
+    """
+
+    outcome: str
+    text: str = ""
+
+
+def read(question: Question, reply: str) -> Reading:
+    """Read a reply by the rules of the package."""
+    from undertow.data.replies.choices import ChoiceReader
+    from undertow.data.replies.spans import read_rewrite, read_span
+    from undertow.data.replies.words import read_word
+
+    text = plain_text(reply)
+    if not re.search(r"\w", text):
+        return Reading(UNCLEAR)
+    if question.kind in (SPAN, REWRITE):
+        own = rules().patterns["hidden"].sub("", reply.translate(QUOTES)).strip()
+        if question.kind == REWRITE and not _rewrites(question.passage, text):
+            if declines(text.split("\n")[0]):
+                return Reading(REFUSAL)
+            if _says_nothing(question.passage, text):
+                return Reading(UNCLEAR)
+        found = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
+        if found or (found is not None and not declines(text)):
+            return Reading(ANSWER, found)
+        return Reading(REFUSAL if declines(text) else UNCLEAR)
+    answers = tuple(map(_fold, question.answers))
+    reader = ChoiceReader(replace(question, answers=answers, asked=_fold(question.asked)))
+    reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
+    return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
+
+
+def plain_text(reply: str) -> str:
+    """A reply without hidden parts and markdown, with straight quotes and single spaces; lines are kept."""
+    text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
+    text = MARKDOWN.sub("", rules().patterns["hidden"].sub("", text))
+    text = rules().patterns["shape.contraction"].sub(r"\1n't", text)
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def _fold(text: str) -> str:
+    """A text without accents, which replies often leave out."""
+    return "".join(
+        letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
+    ).strip()
+
+
+def declines(text: str) -> bool:
+    """Whether a text declines to answer, and not because information lacks."""
+    known = rules()
+    return known.has("refusal.hard", text) or (known.has("refusal.soft", text) and not known.has("unclear.lacks", text))
+
+
+def _rewrites(passage: str, text: str) -> bool:
+    """Whether a reply that begins with a refusal goes on with a rewritten text: something quoted, or behind a colon."""
+    return re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None and len(text.split()) > len(passage.split()) // 2 + 6
+
+
+def _says_nothing(passage: str, text: str) -> bool:
+    """Whether a reply is about the task: it doubts, or only greets, and has no word of the passage."""
+    doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
+    own, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
+    return doubts and not own & theirs

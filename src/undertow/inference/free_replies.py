@@ -1,0 +1,132 @@
+"""Protocol `text`: queries as prompts that are answered freely, and their answers as the answer reader reads them.
+
+A reply is cached under its prompt, without the rules that read it: other rules read it again, without a request. The rules' version
+and digest are part of the design, and so of the run's key and its manifest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from undertow.data.replies.reader import (
+    ANSWER,
+    BOTH,
+    CHOICE,
+    NEITHER,
+    NO,
+    OTHER,
+    REFUSAL,
+    REWRITE,
+    SPAN,
+    UNCLEAR,
+    WORD,
+    YES,
+    YES_NO,
+    Question,
+    read,
+)
+from undertow.errors import UndertowError
+from undertow.models.base import EXACT, TEXT, ModelHandle
+from undertow.types import (
+    CHOICE as CHOICES,
+)
+from undertow.types import (
+    GENERATION,
+    UNCONSTRAINED,
+    WRITING,
+    Answer,
+    ConstrainedGenerateQuery,
+    GeneratedQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+    Query,
+    Reply,
+)
+
+REPLY_TOKENS = 256
+"""Most tokens of a reply to a question with fixed answers; a rewritten passage has room for itself besides."""
+MISSING_REASONS: Mapping[str, str] = {
+    REFUSAL: "refusal: the model declines to answer",
+    UNCLEAR: "unclear: the answer reader finds no answer in the reply",
+    BOTH: "unclear: the reply names both, which is no answer to this question",
+    NEITHER: "unclear: the reply names neither, which is no answer to this question",
+}
+"""Why a reply has no answer, by its outcome."""
+TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICES: (TEXT,), WRITING: (TEXT,)}
+"""What a model supports of which free replies are read, as an audit's `adapt_settings` wants to know it."""
+
+
+def check_text(handle: ModelHandle, queries: Sequence[Query]) -> None:
+    """Refuse a model without replies, and queries without prompts.
+
+    Raises:
+        UndertowError: says what protocol text reads.
+    """
+    name = handle.identity.name
+    if GENERATION not in handle.capabilities:
+        raise UndertowError(
+            f"{name}: answers no prompts, so protocol {TEXT} has no reply to read; use --protocol {EXACT}"
+        )
+    if not all(isinstance(query, GeneratedQuery) for query in queries):
+        raise UndertowError(
+            f"{name}: protocol {TEXT} reads replies to prompts; add --prompts, or leave --query-type out"
+        )
+    if any(isinstance(query, ConstrainedGenerateQuery) and query.temperature for query in queries):
+        raise UndertowError(f"{name}: protocol {TEXT} reads one reply at temperature 0; leave --temperature out")
+
+
+def reply_queries(handle: ModelHandle, queries: Sequence[Query]) -> tuple[list[Query], str]:
+    """The prompts of the queries [query], and the protocol under which the model answers them.
+
+    A model with protocol `text` of its own gets the answers beside, to bound their probability.
+    """
+    protocol = TEXT if TEXT in handle.capabilities[GENERATION] else EXACT
+    return [_prompt(query, bounded=protocol == TEXT) for query in queries], protocol
+
+
+def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
+    if isinstance(query, GenerateQuery):
+        return query if bounded else replace(query, options=())
+    if isinstance(query, MultipleChoiceQuery):
+        options = tuple(Option(label, (label.strip(),)) for label in query.labels) if bounded else ()
+        return GenerateQuery(query.display_text(), options, REPLY_TOKENS, query.chat)
+    if isinstance(query, ConstrainedGenerateQuery):
+        return GenerateQuery(query.display_text(), (), REPLY_TOKENS + 2 * len(query.passage.split()), query.chat)
+    raise TypeError(f"no free reply answers {type(query).__name__}")
+
+
+def read_answer(query: Query, answer: Answer) -> Answer:
+    """The answer in a reply; missing, with the reason, where it has none."""
+    if answer.missing_reason:
+        return answer
+    question, options = question_of(query)
+    reading = read(question, answer.text)
+    reply = Reply(answer.text, reading.outcome)
+    if reading.outcome in MISSING_REASONS:
+        return replace(Answer.missing(MISSING_REASONS[reading.outcome]), reply=reply)
+    at = options.index(reading.text) if reading.outcome == ANSWER and options else -1
+    if at >= 0 and len(answer.upper_bound_prob) == len(options):
+        low = math.exp(answer.logprobs_nats[at])
+        reply = replace(reply, low_prob=low, high_prob=min(1.0, low + answer.upper_bound_prob[at]))
+    if question.kind == WORD:
+        nats = tuple(0.0 if place == at else -math.inf for place in range(len(options)))
+        return Answer(nats, float(reading.outcome == OTHER), text=reading.text or answer.text.strip(), reply=reply)
+    return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
+
+
+def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
+    """What the answer reader is asked, and the answers that it may give; () for written texts."""
+    if isinstance(query, GenerateQuery):
+        words = tuple(option.fills[0].strip() for option in query.options)
+        return Question(WORD, words, tuple(option.group for option in query.options), asked=query.prompt), words
+    if isinstance(query, MultipleChoiceQuery):
+        labels = tuple(label.strip() for label in query.labels)
+        kind = YES_NO if {label.casefold() for label in labels} == {YES, NO} else CHOICE
+        return Question(kind, labels, asked=query.prompt), labels
+    if isinstance(query, ConstrainedGenerateQuery):
+        kind = REWRITE if query.constraint == UNCONSTRAINED else SPAN
+        return Question(kind, asked=query.prompt, passage=query.passage), ()
+    raise TypeError(f"no free reply answers {type(query).__name__}")

@@ -1,0 +1,76 @@
+"""How often a model refuses or does not say, under protocol `text`, and how probable its answers are at least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.metrics.catalog import METRICS
+from undertow.stats import MIN_CLUSTERS, only_points
+from undertow.stats.arrays import Estimate, Floats
+from undertow.stats.intervals.multiway_cluster import ratio_interval
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTCOMES = {"refusal_rate": ("refusal",), "unclear_rate": ("unclear", "both", "neither")}
+"""Outcomes of replies without an answer, by metric."""
+
+
+def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Result]:
+    """Rates of each model over all its replies, and over those of each level of a factor that has several.
+
+    Args:
+        frame: observations with `reply_outcome`, `first_token_low` and `first_token_high`; prompts without a reply have none.
+        factors: columns whose levels are told apart.
+    """
+    rows = frame[frame["reply_outcome"].fillna("") != ""]
+    for model, of_model in rows.groupby("model", sort=False):
+        yield from _of_part(of_model, {"model": str(model)})
+        for factor in factors:
+            column = of_model[factor].fillna("").astype(str) if factor in of_model else of_model["model"]
+            levels = [level for level in dict.fromkeys(column) if level]
+            for level in levels if len(levels) > 1 else ():
+                yield from _of_part(of_model[column == level], {"model": str(model), factor: level})
+
+
+def _of_part(rows: pd.DataFrame, group: dict[str, str]) -> Iterator[Result]:
+    outcomes = rows["reply_outcome"]
+    for measure, counted in OUTCOMES.items():
+        yield _result(measure, group, rows, np.array(outcomes.isin(counted), dtype=np.float64), {})
+    bounded = rows[rows["first_token_low"].notna()]
+    if len(bounded):
+        low, high = (bounded[name].to_numpy(dtype=np.float64) / 100 for name in ("first_token_low", "first_token_high"))
+        yield _result("answer_probability", group, bounded, low, {"at_most": 100 * float(high.mean())})
+
+
+def _result(
+    measure: str, group: dict[str, str], rows: pd.DataFrame, values: Floats, extras: dict[str, float]
+) -> Result:
+    clusters = np.unique(rows["cluster"].astype(str), return_inverse=True)[1]
+    codes = rows["soc_code"].astype(str) if "soc_code" in rows else rows["cluster"].astype(str)
+    jobs = np.unique(codes, return_inverse=True)[1] if "soc_code" in rows else np.zeros(len(rows), dtype=np.int64)
+    estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
+    metric, few = METRICS[measure], estimate.n_rows < MIN_CLUSTERS
+    return Result(
+        measure,
+        group,
+        100 * estimate.value,
+        math.nan if few else 100 * estimate.low,
+        math.nan if few else 100 * estimate.high,
+        n=len(values),
+        unit=metric.unit,
+        null_value=metric.null_value,
+        extras=extras,
+        note=_why_no_interval(estimate),
+    )
+
+
+def _why_no_interval(estimate: Estimate) -> str:
+    if only_points() or estimate.n_rows >= MIN_CLUSTERS:
+        return ""
+    return f"no interval: {estimate.n_rows} independent clusters of replies, and {MIN_CLUSTERS} are needed"

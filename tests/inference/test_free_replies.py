@@ -1,0 +1,341 @@
+"""Protocol text: audits of chat servers that show neither log-probabilities nor grammars, and what the pages say of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from helpers.chatty_server import Planned, chatty_server, planned
+from helpers.faulty_proxy import Asked, Reply, serving
+from helpers.served_models import (
+    MODEL,
+    SLOTS,
+    llama_server,  # noqa: F401  # a fixture
+    model_at,
+    quick,  # noqa: F401  # a fixture
+    stored,
+)
+from helpers.shared_folders import made_once
+from undertow.data.replies.reader import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading
+from undertow.data.replies.rules import rules
+from undertow.errors import UndertowError
+from undertow.inference.runner import check_capabilities
+from undertow.models.base import EXACT, TEXT
+from undertow.runs.compare.compare_folders import compare
+from undertow.runs.finished_run import Run
+from undertow.types import (
+    SPAN,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+)
+
+pytest.importorskip("openai", reason="the api extra is not installed")
+httpx2 = pytest.importorskip("httpx2")
+
+PEOPLE = "openai:people-like"
+AUDITS: Mapping[str, Mapping[str, Any]] = {
+    "spurious-correlation": {"limit": 48},
+    "task-specification": {"limit": 24},
+    "occupation-checklist": {"limit": 30},
+    "bias-diagnosis": {"limit": 36},
+    "bias-identification": {"limit": 36},
+    "bias-extraction": {"limit": 36},
+    "bias-rephrasing": {"limit": 36},
+}
+SEXES = ("female", "male")
+REAL_LIMITS = {"spurious-correlation": 48, "task-specification": 24, "occupation-checklist": 6} | dict.fromkeys(
+    (audit for audit in AUDITS if audit.startswith("bias-")), 4
+)
+QUESTION = (
+    "Amy and Tom have applied for the same position.\nQuestion: Does Amy have knowledge of biology? Yes or No?\nAnswer:"
+)
+YES_OR_NO = MultipleChoiceQuery(QUESTION, ("Yes", "No"), chat=True)
+
+
+def chatty_run(shared_base: Path, audit: str) -> tuple[Run, dict[str, Planned]]:
+    """A run of the chatty server, made once for all workers, and what the server said by the text of the reply."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch, chatty_server() as seen:
+            patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+            options: dict[str, Any] = {"base_url": seen.url, "chat": True, "protocol": TEXT, "out": folder / "run"}
+            undertow.audit(audit, PEOPLE, **options, **AUDITS[audit])
+            plans = [dataclasses.asdict(planned(asked.prompt)) for asked in seen.to("chat/completions")]
+            (folder / "plans.json").write_text(json.dumps(plans), "utf-8")
+
+    folder = made_once(shared_base, f"chatty-{audit}", make)
+    plans = [Planned(**one) for one in json.loads((folder / "plans.json").read_text("utf-8"))]
+    return undertow.load_run(folder / "run"), {one.reply: one for one in plans}
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_every_audit_reads_a_server_that_answers_as_people_do(audit: str, shared_base: Path) -> None:
+    """Refusals, unclear replies and answers are what the server planned; their rates stand in the results, overall and by group."""
+    run, plans = chatty_run(shared_base, audit)
+    rows = run.observations
+    asked = rows[rows["wording"] != ""] if "description_class" in rows else rows  # a text alone asks nothing
+    said = [plans[reply] for reply in asked["reply"]]
+    assert len(said) >= 18
+    assert [outcome_of(row) for row in asked.itertuples()] == [one.outcome for one in said]
+    assert {one.outcome for one in said} == {REFUSAL, UNCLEAR, ANSWER}
+    answers = [answer_of(row) for row in asked.itertuples()]
+    read = [answer for answer, one in zip(answers, said, strict=True) if one.outcome == ANSWER]
+    assert read == [one.answer.strip('"').casefold() for one in said if one.outcome == ANSWER]
+    outcomes = [outcome_of(row) for row in rows.itertuples()]
+    for measure, outcome in (("refusal_rate", REFUSAL), ("unclear_rate", UNCLEAR)):
+        rates = run.results[run.results["measure"] == measure]
+        share = 100 * outcomes.count(outcome) / len(outcomes)
+        assert rates[rates["n"] == len(rows)]["value"].tolist()[0] == pytest.approx(share)
+        assert len(rates) > 1  # by group
+    assert run.manifest["protocol"] == TEXT
+    assert run.manifest["design"]["answer_reader"] == rules().identity
+
+
+def outcome_of(row: Any) -> str:
+    """*Both* and *neither* are answers where the question lists them; elsewhere no answer."""
+    return UNCLEAR if row.reply_outcome in (BOTH, NEITHER) else str(row.reply_outcome)
+
+
+def answer_of(row: Any) -> str:
+    """The answer in the words of the reply: of a question about two people the name."""
+    answer = str(row.answer).casefold()
+    return str(getattr(row, {"female": "woman", "male": "man"}[answer])).casefold() if answer in SEXES else answer
+
+
+@pytest.mark.page
+def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> None:
+    run, _ = chatty_run(shared_base, "bias-diagnosis")
+    shutil.copytree(run.folder, tmp_path / "run")
+    page = undertow.render_report(tmp_path / "run").read_text("utf-8")
+    assert f"free replies, as the answer reader reads them ({rules().identity})" in page
+    assert "Refusals" in page
+    assert "Unclear replies" in page
+
+
+def test_refusals_and_unclear_replies_have_intervals_by_group(shared_base: Path) -> None:
+    run, _ = chatty_run(shared_base, "occupation-checklist")
+    rates = run.results[run.results["measure"] == "refusal_rate"]
+    kinds = run.observations["question_type"].unique()
+    assert {"question_type", "subject", "occupation"} <= set(rates.columns)
+    for kind in kinds:
+        rows = run.observations[run.observations["question_type"] == kind]
+        (rate,) = rates[rates["question_type"] == kind].itertuples()
+        assert rate.value == pytest.approx(100 * (rows["reply_outcome"] == REFUSAL).mean())
+        assert rate.n == len(rows)
+    bounded = rates[rates["low"].notna()]
+    assert (bounded["low"] <= bounded["value"]).all()
+    assert (bounded["value"] <= bounded["high"]).all()
+
+
+# The ways of reading.
+
+
+def comparison_of(shared_base: Path, tmp_path: Path, *protocols: str) -> Any:
+    """Of runs of the chat server, and of the toy."""
+    folders = []
+    for at, protocol in enumerate(protocols):
+        if protocol == TEXT:
+            chatty_run(shared_base, "bias-diagnosis")
+            folders.append(shared_base / "chatty-bias-diagnosis" / "run")
+        else:
+            folders.append(tmp_path / f"toy-{at}")
+            undertow.audit("bias-diagnosis", "toy", out=folders[-1], chat=True, **AUDITS["bias-diagnosis"])
+    return compare(*folders)
+
+
+def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:
+    across = comparison_of(shared_base, tmp_path, EXACT, TEXT)
+    told = " ".join(across.notes)
+    assert "read in different ways" in told
+    assert f"free replies (rules {rules().identity})" in told
+    assert "its probabilities or constrained answers" in told
+
+
+# Single replies.
+
+
+def reply_to(query: Any, *replies: Any) -> Answer:
+    """What is read in a server's reply to a query."""
+
+    def reply(asked: Asked) -> Reply:
+        given = replies[min(asked.attempt, len(replies)) - 1]
+        return given if isinstance(given, Reply) else Reply(given)
+
+    with serving(reply) as seen:
+        (answer,) = stored(model_at(seen.url), [query], TEXT).scores.answers
+    return answer
+
+
+def said(text: str, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
+
+
+def shown(*pairs: tuple[str, float]) -> dict[str, Any]:
+    """Log-probabilities of a first token, the chosen one first."""
+    tops = [{"token": token, "logprob": math.log(prob)} for token, prob in pairs]
+    return {"content": [{**tops[0], "top_logprobs": tops}]}
+
+
+def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
+    """By hand: Yes and yes have 0.65 and No has 0.2; 0.15 began no answer and may lead to either."""
+    tops = shown(("Yes", 0.62), ("No", 0.2), ("Based", 0.1), ("yes", 0.03))
+    answer = reply_to(YES_OR_NO, said("Yes, she does.", logprobs=tops))
+    assert answer.text == "Yes"
+    assert answer.reply is not None
+    assert (answer.reply.low_prob, answer.reply.high_prob) == pytest.approx((0.65, 0.80))
+    assert math.isnan(answer.logprobs_nats[0])  # a bound is no probability
+
+
+def test_parameters_that_a_server_refuses_are_left_out_and_the_reply_is_read() -> None:
+    refused = Reply({"error": {"message": "no logprobs here", "param": "logprobs"}}, 400)
+    answer = reply_to(YES_OR_NO, refused, said("I would say no."))
+    assert answer.text == "No"
+    assert answer.reply is not None
+    assert math.isnan(answer.reply.low_prob)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("I'm sorry, but I can't help with that.", "refusal"),
+        ("The passage does not say.", "unclear"),
+        ("", "unclear"),
+    ],
+)
+def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
+    answer = reply_to(YES_OR_NO, said(text))
+    assert answer.missing_reason.startswith(reason)
+    assert answer.reply is not None
+    assert (answer.reply.text, answer.reply.outcome) == (text, reason)
+
+
+def test_word_beside_the_listed_ones_is_other_and_no_answer_of_a_group() -> None:
+    query = GenerateQuery("The pronoun is", (Option("female", ("she",)), Option("male", ("he",))), 8, True)
+    answer = reply_to(query, said("It"))
+    assert (answer.other_prob, answer.text) == (1.0, "It")
+    assert [math.exp(nats) for nats in answer.logprobs_nats] == [0.0, 0.0]
+
+
+def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda asked: Reply(said("I would say no."))) as seen:
+        first = stored(model_at(seen.url), [YES_OR_NO], TEXT)
+        monkeypatch.setattr("undertow.inference.free_replies.read", lambda question, text: Reading(UNCLEAR))
+        again = stored(model_at(seen.url), [YES_OR_NO], TEXT)
+        assert len(seen.bodies) == 1
+    assert first.scores.answers[0].text == "No"
+    assert again.scores.answers[0].missing_reason.startswith("unclear")
+
+
+@pytest.mark.parametrize("constraint", [SPAN, UNCONSTRAINED])
+def test_temperature_and_models_without_replies_are_refused(constraint: str) -> None:
+    drawn = ConstrainedGenerateQuery("Rewrite it.\nAnswer:", "Old people differ.", constraint, temperature=0.7)
+    with pytest.raises(UndertowError, match="temperature 0"):
+        check_capabilities(model_at("http://127.0.0.1:9/v1"), [drawn], TEXT)
+    masked = dataclasses.replace(model_at("http://127.0.0.1:9/v1"), capabilities={"blank": (EXACT,)})
+    with pytest.raises(UndertowError, match="use --protocol exact"):
+        check_capabilities(masked, [YES_OR_NO], TEXT)
+
+
+# Addresses and names.
+
+
+def test_v1_is_tried_where_the_base_url_lacks_it() -> None:
+    def reply(asked: Asked) -> Reply:
+        if not asked.path.startswith("/v1/"):
+            return Reply({"error": {"message": "not found"}}, 404)
+        return Reply({"data": []} if asked.path == "/v1/models" else said("Yes."))
+
+    with serving(reply) as seen:
+        found = stored(model_at(seen.url.removesuffix("/v1")), [YES_OR_NO], TEXT)
+        paths = [asked.path for asked in seen.requests]
+    assert found.scores.answers[0].text == "Yes"
+    assert paths == ["/chat/completions", "/v1/models", "/v1/chat/completions"]
+    assert any("/v1, which the base URL lacks" in note for note in found.notes)
+
+
+def test_page_of_the_server_itself_is_no_answer_and_v1_is_tried() -> None:
+    """A server that answers every other path with its own page, and status 200."""
+
+    def reply(asked: Asked) -> Reply:
+        if not asked.path.startswith("/v1/"):
+            return Reply(b"<html>Welcome</html>", 200, {"Content-Type": "text/html"})
+        return Reply({"data": []} if asked.path == "/v1/models" else said("No."))
+
+    with serving(reply) as seen:
+        assert stored(model_at(seen.url.removesuffix("/v1")), [YES_OR_NO], TEXT).scores.answers[0].text == "No"
+
+
+def test_server_without_v1_either_is_refused_in_one_sentence() -> None:
+    with serving(lambda asked: Reply({"error": {"message": "not found"}}, 404)) as seen:
+        refused = "with /v1 or without; check -m and --base-url"
+        with pytest.raises(UndertowError, match=refused):
+            stored(model_at(seen.url.removesuffix("/v1")), [YES_OR_NO], TEXT)
+
+
+@pytest.mark.parametrize(
+    ("served", "told"), [("other-model", True), ("some-model-0613", False), ("org/some-model", False)]
+)
+def test_served_name_that_differs_is_told(served: str, capsys: pytest.CaptureFixture[str], *, told: bool) -> None:
+    with serving(lambda asked: Reply(said("Yes.") | {"model": served})) as seen:
+        found = stored(model_at(seen.url), [YES_OR_NO], TEXT)
+    assert (f"answers as {served}, and not as some-model" in capsys.readouterr().err) is told
+    assert f"served as {served}" in found.notes
+
+
+# The real server, with grammars and log-probabilities switched off.
+
+SWITCHED_OFF = (
+    "logprobs",
+    "top_logprobs",
+    "n_probs",
+    "grammar",
+    "json_schema",
+    "response_format",
+    "structured_outputs",
+)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_real_server_without_grammars_and_log_probabilities_is_audited(
+    llama_server: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Between us and llama.cpp stands a proxy that refuses what is switched off, and drops log-probabilities."""
+
+    def reply(asked: Asked) -> Reply:
+        if named := [name for name in SWITCHED_OFF if name in asked.body]:
+            return Reply({"error": {"message": f"{named[0]} is switched off", "param": named[0]}}, 400)
+        if not asked.path.endswith("/chat/completions"):
+            return Reply({"error": {"message": "not found"}}, 404)
+        body = json.loads(httpx2.post(f"{llama_server}/chat/completions", json=asked.body, timeout=600).content)
+        body["choices"][0].pop("logprobs", None)
+        return Reply(body)
+
+    with serving(reply) as seen:
+        for audit in AUDITS:
+            options: dict[str, Any] = {
+                "base_url": seen.url,
+                "chat": True,
+                "protocol": TEXT,
+                "concurrency": SLOTS,
+                "timeout_s": 600,
+            }
+            run = undertow.audit(audit, f"openai:{MODEL}", out=tmp_path / audit, limit=REAL_LIMITS[audit], **options)
+            outcomes = set(run.observations["reply_outcome"])
+            assert outcomes <= {ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR}
+            assert ANSWER in outcomes
+            assert len(run.results[run.results["measure"] == "unclear_rate"])
+        assert not any(name in body for body in seen.bodies[1:] for name in ("grammar", "structured_outputs"))
