@@ -142,7 +142,7 @@ def test_attributes_may_be_listed_in_one_row_and_names_alone_will_do(tmp_path: P
         ("usher,39-3032.00,Seating,,,", "soc_code of 'usher'"), ("usher,,Seating,,61,", "female_percent of 'usher'"),
         ("usher,,Seating,,,a", "article of 'usher'"), ("usher,,patience,ability,,", "'patience' of 'usher'"),
         ("usher,,,,,", "'usher'"), ("Usher,,Seating,,,", "'Usher'"), ("hermit,,,skill,,", "category"),
-        ("hermit,,Silence,skil,,", "category 'skil'"), ("hermit,,,,100.1,", "female_percent"),
+        ("hermit,,Silence,skil,,", "category holds 'skil'"), ("hermit,,,,100.1,", "female_percent"),
         *((f"hermit,,,,{share},", "female_percent") for share in ("-1", "nan", "40 %")),
         (" ,,Silence,,,", "occupation"), ("All,,Silence,,,", "'All'"), ("(none),,Silence,,,", "'(none)'"),
         ("her\x00mit,,,,,", "zero byte"), ("her\x1bmit,,,,,", "'\\x1b'"), ("hermit", "1 cell"),

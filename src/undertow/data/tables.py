@@ -13,8 +13,12 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from undertow._files import csv_value, file_size, with_line_feeds
+from undertow._schemas import check
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError, counted
 
@@ -24,10 +28,31 @@ MAX_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 2**16
 Rows = list[tuple[int, dict[str, str]]]
 """Line number and cells by column of each row."""
+Record = TypeVar("Record", bound="TableRow")
 _GZIP = b"\x1f\x8b"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tabs and line feeds."""
 MAX_CELLS = 10_000_000
+
+
+class TableRow(BaseModel):
+    """A row of a table: numbers and yes or no as text, other columns left out."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDINGS) -> list[tuple[int, Record]]:
+    """The rows of a table as a schema has them, each with the line it begins on; an empty cell stands for the default, if any.
+
+    Raises:
+        UndertowError: a column that the schema requires is not there, or a cell is not what it must be; names the line.
+    """
+    needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
+    adapter, records = TypeAdapter(schema), []
+    for line, row in read_rows(path, needed, endings):
+        cells = {name: cell.strip() for name, cell in row.items() if name in needed or cell.strip()}
+        records.append((line, check(adapter, cells, f"{path}, line {line}")))
+    return records
 
 
 def plain_name(path: Path) -> str:
