@@ -170,18 +170,14 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
     """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything."""
     named = next((name for name in groups if name in table.index), None)
     if named is not None:
-        raise UndertowError(
-            f"{table.path}: {named!r} is an index in this file; reset_index() before writing it, or drop it"
-        )
+        raise UndertowError(f"{table.path}: {named!r} is an index in this file; reset_index() before writing it")
 
 
 def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
     """Refuse a word group that is called like a column of the observations, as challenge sets do."""
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
-        raise UndertowError(
-            f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
-        )
+        raise UndertowError(f"{path}: a word group cannot be called {taken!r}, as a column is; rename it")
 
 
 def read_cells(path: Path) -> Table:
@@ -213,9 +209,7 @@ def _read_parquet(path: Path) -> Table:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:
             if pa.types.is_nested(one.type.value_type if pa.types.is_dictionary(one.type) else one.type):
-                raise UndertowError(
-                    f"{path}: column {one.name!r} holds lists or tables; give each cell one text or number, or leave the column out"
-                )
+                raise UndertowError(f"{path}: column {one.name!r} holds lists or tables; leave it out")
 
     try:
         table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)

@@ -163,17 +163,15 @@ def _little_left(graph: Graph, w: Candidate) -> Assumption:
     if not w.connected:
         return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
     ways = (*w.open_in_population, *w.opened)
-    past = [path for path in ways if not _is_closed_by_text(graph, path)]
+    past = [
+        path for path in ways if not any(node in graph.features and node not in path.colliders for node in path.nodes)
+    ]
     whatever = " whatever the text says" if past or not ways else ""
     return Assumption(
         claim,
         None,
         f"{first_path(past or ways)} is open in selected data{whatever}; how much comes through is a matter of sizes",
     )
-
-
-def _is_closed_by_text(graph: Graph, path: Path) -> bool:
-    return any(node in graph.features and node not in path.colliders for node in path.nodes)
 
 
 _ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {

@@ -120,8 +120,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             chosen.append(published[name])
         else:
             raise UndertowError(
-                f"there is no prompt called {name!r}; use {', '.join(published)}, or the .toml file of your own"
-                f"{closest(name, published)}"
+                f"there is no prompt {name!r}{closest(name, published)}; use {', '.join(published)} or a .toml file"
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
@@ -147,7 +146,7 @@ def masked(query: ClozeQuery, mask: str) -> str:
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
-            f"{query.display_text()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
+            f"{query.display_text()!r}: has {len(blanks)} blanks, and a prompt marks one; leave --prompts out"
         )
     fills[blanks[0]] = mask
     return query.text(tuple(fills))

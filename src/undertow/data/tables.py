@@ -84,17 +84,13 @@ def read_rows(
     absent = next((name for name in needed if name not in columns), None)
     if absent is not None:
         hint = closest(absent, columns)
-        raise UndertowError(
-            f"{path}: has no column {absent!r}{hint}; it needs {', '.join(needed)} and has {', '.join(columns)}"
-        )
+        raise UndertowError(f"{path}: has no column {absent!r}{hint}; it has {', '.join(columns)}")
     if not rows:
         raise UndertowError(f"{path}: holds no rows below its header; add some")
     for line, cells in () if may_hold_controls else rows:
         control = next(filter(None, map(_CONTROL.search, cells)), None)
         if control:
-            raise UndertowError(
-                f"{path}, line {line}: holds the control character {control[0]!r}; save the file as plain text"
-            )
+            raise UndertowError(f"{path}, line {line}: holds the control character {control[0]!r}; take it out")
     return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
 
 
@@ -126,8 +122,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     for line, cells in records[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
-                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header has {len(columns)};"
-                " look for a tab, a comma or a line break too many or too few"
+                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header {len(columns)}"
             )
     return columns, records[1:]
 
@@ -175,5 +170,5 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             begins = reader.line_num + 1
     except csv.Error as error:
         raise UndertowError(
-            f"{path}, line {begins}: is not CSV that can be read ({error}); fix its quotes, or shorten the cell"
+            f"{path}, line {begins}: is not CSV ({error}); fix its quotes, or shorten the cell"
         ) from error

@@ -84,10 +84,7 @@ def finetune_planted(
     Access(strength=strength).kept_prob(planted_world())
     (base,) = build(folder, (BASE,), jobs, lambda done, total: None)
     if not base.converged:
-        raise UndertowError(
-            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from its fine-tuning; "
-            "name another folder"
-        )
+        raise UndertowError(f"{folder / 'models' / BASE.name}: did not learn its corpus; name another folder")
     mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
     works = [
         FinetuneTask(folder, kind, strength, seed, mark)

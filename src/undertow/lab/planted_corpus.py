@@ -52,9 +52,7 @@ class World:
     def __post_init__(self) -> None:
         for called, values in (("dates", self.dates), ("places", self.places)):
             if len(values) < 3 or len(set(values)) < len(values):
-                raise UndertowError(
-                    f"a world needs three {called} or more, each once; got {', '.join(values) or 'none'}"
-                )
+                raise UndertowError(f"a world needs three {called} or more, each once; got {', '.join(values)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,7 @@ def side_by_side(
             progress(min(n_worked, units), units)
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
-        raise UndertowError(
-            "a process of the lab died, most likely because memory ran out; run the same command again with --jobs 1"
-        ) from error
+        raise UndertowError("a process of the lab died, probably of too little memory; try --jobs 1") from error
     finally:
         # Running pieces are not waited for: what they have saved is taken up again.
         for process in list((pool._processes or {}).values()):

@@ -524,9 +524,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         if name not in observations
     ]
     if lacking:
-        raise UndertowError(
-            f"the observation table has no column {lacking[0]!r}; add it, or name the column that has it"
-        )
+        raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
     keys = observations[[*RUN_KEYS, "cluster"]].astype(object)
     # Files write the empty prompt as a missing value.
     table = keys.where(keys.notna(), "").astype(str).reset_index(drop=True)
@@ -552,7 +550,5 @@ def float_column(observations: pd.DataFrame, name: str) -> Floats:
     column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
     if np.isinf(column).any():
         row = int(np.flatnonzero(np.isinf(column))[0]) + 1
-        raise UndertowError(
-            f"the observation table has an infinite number in column {name!r}, row {row}; measure it again"
-        )
+        raise UndertowError(f"the observation table has an infinite number in column {name!r}, row {row}")
     return column

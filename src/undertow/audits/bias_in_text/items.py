@@ -93,10 +93,7 @@ class ItemPlan:
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in self.cells)
         if most and not pool:
-            raise UndertowError(
-                f"{self.given.name}: holds no training documents to draw examples from; leave --shots at 0, or name a set that has some: "
-                "a folder with all split files of CAD, or a table with rows of split train"
-            )
+            raise UndertowError(f"{self.given.name}: has no training documents for examples; leave --shots at 0")
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in self.cells if cell.n_shots))
         items = []
         for document in documents:
@@ -185,8 +182,7 @@ class ItemPlan:
             strange = next((document for document in self.applicable if not document.category), None)
             if strange is not None:
                 raise UndertowError(
-                    f"document {strange.id!r}: its dimension {strange.dimension!r} is in no category of the paper, which "
-                    "--shot-selection weak-oracle draws from; use --shot-selection random"
+                    f"document {strange.id!r}: no category has {strange.dimension!r}; use --shot-selection random"
                 )
 
     def _with_passage(self, document: Document) -> Document:
@@ -354,10 +350,6 @@ def _check_numbers(settings: Any) -> None:
     for name in idle:
         if getattr(settings, name, None) != getattr(defaults, name, None):
             given = f"--{name.replace('_', '-')}"
-            raise UndertowError(
-                f"{given} {getattr(settings, name)}: there are no examples; add --shots 5, or leave {given} out"
-            )
+            raise UndertowError(f"{given} {getattr(settings, name)}: there are no examples; add --shots 5")
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != defaults.top_k:
-        raise UndertowError(
-            f"--top-k {settings.top_k}: at temperature 0 nothing is drawn; add --temperature 0.7, or leave --top-k out"
-        )
+        raise UndertowError(f"--top-k {settings.top_k}: nothing is drawn at temperature 0; add --temperature 0.7")

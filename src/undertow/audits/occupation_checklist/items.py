@@ -143,9 +143,7 @@ class Plan:
         questions = load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)
         if settings.wordings > len(questions.wordings):
-            raise UndertowError(
-                f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
-            )
+            raise UndertowError(f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}")
         rng = np.random.default_rng(sampling.seed)
         pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "n_pairs", rng)
         occupations = _select_occupations(given, settings.occupation_names)
@@ -153,9 +151,7 @@ class Plan:
             occupations = _draw_sample(occupations, settings.n_occupations, "n_occupations", rng)
         whole = cls(settings, questions, given, pairs, occupations, sampling.seed)
         if not whole.contexts:
-            raise UndertowError(
-                "--contexts shuffled: all occupations have one SOC code, so none can lend its attributes"
-            )
+            raise UndertowError("--contexts shuffled: needs occupations of two SOC codes or more")
         return whole.within(sampling.limit) if sampling.limit else whole
 
     def within(self, limit: int) -> Plan:
@@ -358,10 +354,7 @@ class Plan:
             if kind == MULTIPLE:
                 candidates = (*candidates, f"{people.first} and {people.second}")
             if any(piece not in context for piece in candidates):
-                raise UndertowError(
-                    f"{self.questions.source}: the context must hold '{{first}} and {{second}}' for models that answer with a "
-                    "piece of it"
-                )
+                raise UndertowError(f"{self.questions.source}: the context must hold '{{first}} and {{second}}'")
             return SpanQuery(context, question, candidates)
         prompt = self.questions.prompt(context, question, kind, people)
         labels = tuple(f" {answer}" for answer in answers)
@@ -502,9 +495,7 @@ def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
     if only and not names:
-        raise UndertowError(
-            f"--occupation-names {only!r}: names no occupation; write names with commas, as in nurse,pilot"
-        )
+        raise UndertowError(f"--occupation-names {only!r}: write names with commas, as in nurse,pilot")
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(

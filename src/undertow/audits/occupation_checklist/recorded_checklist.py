@@ -162,9 +162,7 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
             shares = {one: shares[code] if one == code else 100 - shares[code] for one in codes}
         total = math.fsum(shares.values())
         if not total > 0:
-            raise UndertowError(
-                f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them all empty instead"
-            )
+            raise UndertowError(f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them empty")
         shares = {code: 100 * share / total for code, share in shares.items()}
         # What is said where nobody wrote it down; none of them where several are the most probable.
         best = [code for code in codes if max(shares.values()) - shares[code] <= NO_MARGIN]

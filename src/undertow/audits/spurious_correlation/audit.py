@@ -92,9 +92,7 @@ class SpuriousCorrelation(Audit):
                 if protocol == EXACT
                 else f"there is no protocol {protocol!r}"
             )
-            raise UndertowError(
-                f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out"
-            )
+            raise UndertowError(f"{path}: is measured as it was recorded: {known}, leave --protocol out")
         from undertow.audits.recorded_tables import read_recorded
         from undertow.audits.shared.recorded_covariates import covariates_of
 

@@ -86,9 +86,7 @@ def covariates_of(settings: Settings) -> list[challenge.Covariate]:
 
 def _challenge(settings: Settings) -> challenge.ChallengeSet:
     if challenge.is_sentences(settings.challenge):
-        raise UndertowError(
-            f"challenge {settings.challenge!r} has no place for W in its sentences; say how it goes in, as with --inject 'In {{w}}: '"
-        )
+        raise UndertowError(f"challenge {settings.challenge!r} has no place for W; add --inject 'In {{w}}: '")
     if settings.data_dir:
         raise UndertowError(f"challenge {settings.challenge!r} is not read from a folder; leave --data-dir out")
     if settings.options:

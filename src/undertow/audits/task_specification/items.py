@@ -47,9 +47,7 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
         traced = tuple(one for one in given.sentences if one.cluster == settings.trace_occupation)
         if not traced:
             known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-            raise UndertowError(
-                f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
-            )
+            raise UndertowError(f"--trace-occupation {settings.trace_occupation!r}: {given.name} has {known[:500]}")
         # All the years of a range that has fewer than the trace has.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
@@ -73,9 +71,7 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
     if not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
     if settings.endpoint_window < 1:
-        raise UndertowError(
-            f"--endpoint-window {settings.endpoint_window} is too small: at least one W value at either end makes the score"
-        )
+        raise UndertowError(f"--endpoint-window must be at least 1, got {settings.endpoint_window}")
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
     covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
     challenge.check_covariates(covariates)

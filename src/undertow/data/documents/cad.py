@@ -141,9 +141,7 @@ def _fetch_full_file() -> bytes:
             raise ValueError(f"{changed} is not that of version 1.1: its SHA-256 differs")
     # What zipfile raises beside its own error where a header is torn.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError) as error:
-        raise UndertowError(
-            f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); nothing was kept: try again, or {by_hand}"
-        ) from error
+        raise UndertowError(f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); try again, or {by_hand}") from error
     return files[FULL]
 
 
@@ -233,8 +231,7 @@ def read_folder(folder: Path) -> DocumentSet:
         matches = [path for path, names in columns.items() if is_split(names) and f"_{part}" in path.name.lower()]
         if not matches:
             raise UndertowError(
-                f"{folder}: holds neither a full file of CAD nor a split file named like cad_v1_1_{part}.tsv; name the folder with"
-                " the unpacked files, or one of them"
+                f"{folder}: holds neither CAD's full file nor its split {part}; name the unpacked folder"
             )
         chosen.append(_only(matches, f"{folder}: holds several files of the split {part}"))
     return read_splits(chosen)

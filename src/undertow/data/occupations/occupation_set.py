@@ -22,7 +22,7 @@ from undertow.data.documents.document_set import is_reserved_name, unused_column
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
 from undertow.data.tables import TableRow, header, plain_name
-from undertow.data.text_files import RESOURCES, closest
+from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 CATEGORIES: tuple[str, ...] = tuple(FILES)
@@ -123,9 +123,7 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
         note = f"{len(bare)} of {len(table.occupations)} occupations have no attributes: {', '.join(bare)}"
         return replace(table, notes=(*table.notes, note)) if bare else table
     if top > TOP:
-        raise UndertowError(
-            f"top must be at most {TOP} for the occupations of the package, got {top}; name the folder of an O*NET release for more"
-        )
+        raise UndertowError(f"top must be at most {TOP} without a folder of an O*NET release, got {top}")
     occupations = tuple(
         replace(
             one,
@@ -178,13 +176,9 @@ def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> Occupati
     """The same occupations with the attributes of a release; those that it does not rate are left out."""
     for one in own_set.occupations if path else ():
         if one.attributes:
-            raise UndertowError(
-                f"{path}: {one.name!r} has attributes already; drop them, or leave the folder of the O*NET release out"
-            )
+            raise UndertowError(f"{path}: {one.name!r} has attributes already; drop them, or leave --onet out")
         if not is_code(one.soc_code):
-            raise UndertowError(
-                f"{path}: {one.name!r} has no O*NET code to be looked up by; write one such as 29-1141.00 in a column soc_code"
-            )
+            raise UndertowError(f"{path}: {one.name!r} has no O*NET code; write one such as 29-1141.00 in soc_code")
     ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, top)
     occupations = tuple(
         replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
@@ -230,9 +224,7 @@ class _Row(TableRow):
 def _read(path: Path) -> OccupationSet:
     columns = list(header(path))
     if "category" in columns and "attribute" not in columns:
-        raise UndertowError(
-            f"{path}: has a column 'category' and none 'attribute'{closest('attribute', columns)}; add it"
-        )
+        raise UndertowError(f"{path}: has a column 'category' and none 'attribute'; add it")
     rows: dict[str, dict[str, _Row]] = {}
     schema = TypeAdapter(_Row)
     for line, cells in read_names(path, ("occupation",)):
@@ -257,9 +249,7 @@ def _occupation(rows: Mapping[str, _Row]) -> Occupation:
         for column in ("soc_code", "female_percent", "article", "basis"):
             value = getattr(row, column)
             if column in row.model_fields_set and facts.setdefault(column, value) != value:
-                raise UndertowError(
-                    f"{where}: {column} of {name!r} is {value!r}, but {facts[column]!r} before; keep one"
-                )
+                raise UndertowError(f"{where}: {column} of {name!r} is {value!r}, and was {facts[column]!r}; keep one")
         if attributes and not row.attributes():
             raise UndertowError(f"{where}: repeats the occupation {name!r} without an attribute; drop the row")
         for one in row.attributes():

@@ -92,7 +92,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     bad = next((name for name, pattern in wanted.items() if not is_code(pattern)), None)
     if bad is not None:
         raise UndertowError(
-            f"{bad!r} has the code {wanted[bad]!r}, which no O*NET release has; write one such as 29-1141.00, or 25-1xxx.00 for several"
+            f"{bad!r} has the code {wanted[bad]!r}; write one such as 29-1141.00, or 25-1xxx.00 for several"
         )
     import pandas as pd
 
@@ -120,9 +120,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             if suppressed[one.category, one.element]
         ]
     if not by_occupation:
-        raise UndertowError(
-            f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes, or take another release"
-        )
+        raise UndertowError(f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes")
     if left_out:
         notes.append(f"left out, because the O*NET release does not rate them in every category: {', '.join(left_out)}")
     if imprecise:

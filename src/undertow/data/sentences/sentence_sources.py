@@ -41,13 +41,9 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
         options: word groups for a table, such as `female: she; male: he`; pronouns if not given.
     """
     if data_dir and winogender.NAME not in name:
-        raise UndertowError(
-            f"challenge {name!r} is not read from a folder; leave --data-dir out, or name {winogender.NAME}"
-        )
+        raise UndertowError(f"challenge {name!r}: leave --data-dir out, which is for {winogender.NAME}")
     if options and not name.lower().endswith(ENDINGS):
-        raise UndertowError(
-            f"challenge {name!r} has word groups of its own; leave --options out, or give a .csv or .tsv file"
-        )
+        raise UndertowError(f"challenge {name!r} has word groups of its own; leave --options out, or name a table")
     one_person, _, file = name.partition(":")
     if name in (OWN, SIMPLIFIED):
         return (schemas.extended if name == OWN else schemas.simplified)(schemas.own())

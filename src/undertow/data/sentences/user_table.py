@@ -94,9 +94,7 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     if not table:
         return []
     if len({group for group, _ in pairs}) < 2:
-        raise UndertowError(
-            f"options {text!r}: needs at least two groups to choose between, as in 'yes: is; no: is not'"
-        )
+        raise UndertowError(f"options {text!r}: needs two groups or more, as in 'yes: is; no: is not'")
     return list(dict.fromkeys(pairs))
 
 
@@ -113,9 +111,7 @@ def marked(text: str) -> str:
     """The text with its blank written `{blank}`, however it was marked."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
-        raise UndertowError(
-            f"{text!r}: has {len(marks) or 'no'} blank{'s' if len(marks) > 1 else ''}; mark one, as {{blank}}, [MASK] or ___"
-        )
+        raise UndertowError(f"{text!r}: has {len(marks) or 'no'} blanks; mark one, as {{blank}}, [MASK] or ___")
     return MARKS.sub("{blank}", text)
 
 
@@ -165,9 +161,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
             # `doctor_female_0`: occupation, class, and whose the pronoun is.
             parts = name.split("_")
             if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
-                raise UndertowError(
-                    f"{where}: sentid {name!r} should be like doctor_female_0; or add columns, such as occupation and well_specified"
-                )
+                raise UndertowError(f"{where}: sentid {name!r} should be like doctor_female_0; or add columns")
             names = ("occupation", "participant", "participant_class", "coreferent")
             given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
         sentences.append(_sentence(name, row[SENTENCE], given, options, where))
@@ -211,9 +205,7 @@ def read_schemas(path: Path) -> SchemaSource:
             shares[occupation] = share
         key = occupation, _coreferent(row["coreferent"], where)
         if key in schemas:
-            raise UndertowError(
-                f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}; give each once"
-            )
+            raise UndertowError(f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}")
         schemas[key] = Schema(occupation, row["participant"], key[1], row["case"], template)
     return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
 
@@ -230,9 +222,7 @@ def _read(path: Path, needed: Sequence[str]) -> Rows:
     rows = read_rows(path, needed, ENDINGS)
     for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
-            raise UndertowError(
-                f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
-            )
+            raise UndertowError(f"{path}: column {name!r} cannot be called so; use another plain name")
     return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
 
 
@@ -272,9 +262,7 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
         return is_yes(given["well_specified"], "well_specified", where)
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
-        raise UndertowError(
-            f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}, or say well_specified yes or no"
-        )
+        raise UndertowError(f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
     if participant in (FEMALE, MALE, UNSPECIFIED):
         return participant != UNSPECIFIED
     if participant is not None and "coreferent" in given:

@@ -148,10 +148,7 @@ class _Corpus:
         longest = int(lengths.max())
         if longest > config.positions:
             text = lessons[int(lengths.argmax())].text
-            raise UndertowError(
-                f"the text that begins {text[:40]!r} has {longest} tokens, and the network reads {config.positions}; make texts "
-                "shorter or positions more"
-            )
+            raise UndertowError(f"text {text[:40]!r} has {longest} tokens; make it shorter, or positions {longest}")
         tokens = np.zeros((len(lessons), longest), dtype=np.int64)
         targets = np.zeros((len(lessons), longest), dtype=bool)
         for row, (one, lesson) in enumerate(zip(coded, lessons, strict=True)):

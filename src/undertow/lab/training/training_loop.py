@@ -162,6 +162,4 @@ def out_of_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
-        raise UndertowError(
-            "memory ran out while training; the last checkpoint is kept, so free some, or choose a smaller batch"
-        ) from error
+        raise UndertowError("memory ran out while training; free some, or choose a smaller batch") from error

@@ -107,10 +107,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     """
     table = intervals(frame)
     if not table["converged"].any():
-        raise UndertowError(
-            f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
-            "can be said about the audit; train them longer"
-        )
+        raise UndertowError(f"none of the {table['model'].nunique():,} models converged; train them longer")
     biased = table[~table["unbiased"]]
     of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
     measured = [

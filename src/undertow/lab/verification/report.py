@@ -218,7 +218,14 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
             UNBIASED if row["unbiased"] else shortest(row["strength"]),
             number(row["training_seed"], 0),
             *(number(row[name]) for name in ("planted_slope", "learned_slope", "measured_slope")),
-            *(_ends(row[low], row[high]) for low, high in (("low", "high"), ("seed_low", "seed_high"))),
+            *(
+                (
+                    f"[{number(row[low])}, {number(row[high])}]"
+                    if math.isfinite(row[low]) and math.isfinite(row[high])
+                    else MISSING
+                )
+                for low, high in (("low", "high"), ("seed_low", "seed_high"))
+            ),
             probability(row["q"]),
             "does not count" if row["left_out"] else "yes" if row["found"] else "no",
         )
@@ -229,7 +236,3 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         "audit's own interval excludes 0."
     )
     return ReportTable("Every model and W", heads, cells, about)
-
-
-def _ends(low: float, high: float) -> str:
-    return f"[{number(low)}, {number(high)}]" if math.isfinite(low) and math.isfinite(high) else MISSING

@@ -192,7 +192,9 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
         if name == "choice_gap" and np.isfinite(low).any():
             detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
-            detail["ties_percent"] = _ties(case.counts)
+            detail["ties_percent"] = 100 - sum(
+                _value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2]
+            )
         if name == "literal_consistency":
             detail["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
@@ -201,11 +203,6 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
             detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
             detail["ties_percent"] = float(of_all["ties"][at])
         yield case.result(name, detail=detail)
-
-
-def _ties(counts: Mapping[str, decisions.Counted]) -> float:
-    """Ties among the items in which neither is called qualified, in percent."""
-    return 100 - sum(_value(f"preference_{person}", counts) for person in decisions.CHOICES[:2])
 
 
 def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
