@@ -17,9 +17,9 @@ from undertow.lab.planted_corpus import (
     PlantedTruth,
     Sentence,
     World,
-    counted,
     draw_people,
     drift_challenge,
+    judged_sentences,
     known_losses,
     realised_slopes,
     sentence_challenge,
@@ -175,7 +175,7 @@ def test_losses_by_hand() -> None:
     said = write_about(people, SMALL, SentenceOptions(1))
     known = PlantedTruth.from_world(Access(strength=0.8), SMALL)
     losses = known_losses(said, known)
-    asked = counted(said)
+    asked = judged_sentences(said)
     assert losses.n == len(asked) > 500
     assert all(one.pronoun and not one.decided and one.cues_first for one in asked)
     by_hand = []

@@ -50,7 +50,7 @@ def download(url: str, max_bytes: int) -> bytes:
     return bytes(content[: max_bytes + 1])
 
 
-def keep(content: bytes, path: Path) -> None:
+def save_download(content: bytes, path: Path) -> None:
     """Write a downloaded file into the cache, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ class Prompt:
 
     def around(self, query: ClozeQuery) -> str:
         """The prompt with a sentence in it."""
-        return self.text.replace(HOLE, masked(query, self.mask))
+        return self.text.replace(HOLE, mask_blank(query, self.mask))
 
 
 def _with_hole(text: str) -> str:
@@ -135,7 +135,7 @@ def _prompts(path: Path) -> dict[str, Prompt]:
     return {name: Prompt(name, entry.text, entry.mask) for name, entry in entries.items()}
 
 
-def masked(query: ClozeQuery, mask: str) -> str:
+def mask_blank(query: ClozeQuery, mask: str) -> str:
     """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
 
     pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)

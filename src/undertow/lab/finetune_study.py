@@ -22,7 +22,7 @@ from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import Access, drift_challenge
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, steps_worked
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, step_progress
 from undertow.runs.folder.storage import csv_of
 from undertow.types import digest
 
@@ -128,7 +128,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
             device="cpu",
         ),
         wanted=FinetuneOptions(metadata_fields=METADATA if tuning.kind == WITH_METADATA else ()),
-        progress=steps_worked(),
+        progress=step_progress(),
     )
     corpus.unlink()
     settings: dict[str, str | float] = {

@@ -43,7 +43,7 @@ def side_by_side(
     """What `do` makes of each piece of work, in order.
 
     Args:
-        do: a function of a module, since other processes import it; it may call `worked`.
+        do: a function of a module, since other processes import it; it may call `report_units`.
         works: the pieces, which travel to other processes.
         crew: who works.
         units: how many are worked in all.
@@ -116,19 +116,19 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def worked(units: int) -> None:
+def report_units(units: int) -> None:
     """In a piece of work: so many units are done."""
     if _said is not None:
         _said.put(units)
 
 
-def steps_worked() -> Callable[[int, int, float], None]:
+def step_progress() -> Callable[[int, int, float], None]:
     """In a piece of work: the progress of a training, a unit a step; steps that an earlier call did count too."""
     reached = 0
 
     def progress(done: int, total: int, loss: float) -> None:
         nonlocal reached
-        worked(done - reached)
+        report_units(done - reached)
         reached = done
 
     return progress

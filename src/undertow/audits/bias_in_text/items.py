@@ -21,7 +21,7 @@ from undertow.audits.shared.item_limit import MIN_SENTENCES, divide_limit, strat
 from undertow.data.documents.document_set import Document, DocumentSet
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
-from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
+from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, choose_wordings, wordings
 from undertow.errors import UndertowError, counted
 from undertow.types import BEST_SPAN, ConstrainedGenerateQuery, Factor, Item, MultipleChoiceQuery, Query, digest
 
@@ -224,8 +224,8 @@ class ItemPlan:
     def _cross(self, n_wordings: int) -> list[Cell]:
         """Wordings, of each class so many, crossed with examples and decodings."""
         task, settings = self.task, self.settings
-        plain = chosen(self._wordings, n_wordings, self.sampling.seed)
-        behind = chosen(plain, settings.shot_wordings, self.sampling.seed)
+        plain = choose_wordings(self._wordings, n_wordings, self.sampling.seed)
+        behind = choose_wordings(plain, settings.shot_wordings, self.sampling.seed)
         decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
         samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
         return [

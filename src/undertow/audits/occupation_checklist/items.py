@@ -152,9 +152,9 @@ class Plan:
         whole = cls(settings, questions, given, pairs, occupations, sampling.seed)
         if not whole.contexts:
             raise UndertowError("--contexts shuffled: needs occupations of two SOC codes or more")
-        return whole.within(sampling.limit) if sampling.limit else whole
+        return whole.fit_limit(sampling.limit) if sampling.limit else whole
 
-    def within(self, limit: int) -> Plan:
+    def fit_limit(self, limit: int) -> Plan:
         """Plan with fewer pairs and occupations, in balance, so that its items stay within the limit.
 
         At least six of each where the limit allows, else six pairs, without which nothing can be claimed; then the smaller of the two
@@ -407,7 +407,9 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     return row
 
 
-def granting(items: Sequence[Item], scores: Scores, settings: Settings) -> Callable[[NamePair, Occupation], Lists]:
+def select_granted(
+    items: Sequence[Item], scores: Scores, settings: Settings
+) -> Callable[[NamePair, Occupation], Lists]:
     """Which attributes the model granted, by the mean probability of Yes over both orders; what is not known is not granted."""
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):

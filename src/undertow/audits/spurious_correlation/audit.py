@@ -43,7 +43,7 @@ class SpuriousCorrelation(Audit):
     def adapt_settings(
         self, settings: correlation_items.Settings, capabilities: Mapping[str, Sequence[str]]
     ) -> correlation_items.Settings:
-        return settings.adapted(capabilities, prompts="A,B,C")
+        return settings.adapt(capabilities, prompts="A,B,C")
 
     def items(self, settings: correlation_items.Settings, sampling: Sampling) -> ItemBatches:
         """One batch: every sentence with every W value, by every prompt."""

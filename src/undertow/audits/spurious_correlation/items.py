@@ -64,7 +64,7 @@ def all_items(settings: Settings) -> list[Item]:
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
     sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
-    return sentences.injected(challenge.Injection.parse(settings.inject), covariates)
+    return sentences.inject(challenge.Injection.parse(settings.inject), covariates)
 
 
 def covariates_of(settings: Settings) -> list[challenge.Covariate]:

@@ -52,13 +52,13 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(replace(given, sentences=traced).injected(injection, [dates]), TRACE)
+        items += _part(replace(given, sentences=traced).inject(injection, [dates]), TRACE)
     return in_prompts(items, given.words, settings)
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
     """Sentences with every W value in them, as the scores need them."""
-    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
+    return _part(sentences.inject(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def scored(observations: Observations) -> pd.DataFrame:
+def score_sentences(observations: Observations) -> pd.DataFrame:
     """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
     from undertow.metrics.sentence_scores import sentence_scores
     from undertow.metrics.specification_detection import with_combined

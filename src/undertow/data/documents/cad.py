@@ -40,7 +40,7 @@ from undertow.data.documents.document_set import (
     distinct_texts,
     seen_in_training,
 )
-from undertow.data.fetch import DownloadError, download, keep
+from undertow.data.fetch import DownloadError, download, save_download
 from undertow.data.tables import ENDINGS, MAX_BYTES, header, read_rows
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -104,14 +104,14 @@ PAPER_DIMENSIONS: Mapping[str, tuple[int, ...]] = {
 }
 
 
-def published() -> DocumentSet:
+def load_published() -> DocumentSet:
     """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
 
     The archive is known by its split files; no checksum of the full file is published.
     """
     path = data_folder(NAME) / Path(FULL).stem / FULL
     if not path.is_file():
-        keep(_fetch_full_file(), path)
+        save_download(_fetch_full_file(), path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
         f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_BYTES, NAME)).hexdigest()})"

@@ -21,7 +21,7 @@ from undertow.data.tables import ENDINGS, header
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
-NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.published}
+NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.load_published}
 """The sets that have a name."""
 Key = tuple[str, str]
 """A span, white space aside, and its dimension; "" for any."""

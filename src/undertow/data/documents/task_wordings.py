@@ -84,7 +84,7 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
     return published if own is None else published + _own(own)[task]
 
 
-def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
+def choose_wordings(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
     """At most so many wordings of each class, in the order given, so that the levels of each slot occur as evenly as possible.
 
     The choice in one class does not depend on what other classes there are.

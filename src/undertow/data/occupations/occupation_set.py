@@ -255,5 +255,5 @@ def _occupation(rows: Mapping[str, _Row]) -> Occupation:
         for one in row.attributes():
             if attributes.setdefault((one.name.casefold(), one.category), one) is not one:
                 raise UndertowError(f"{where}: repeats the {one.category} {one.name!r} of {name!r}; drop it")
-    facts = {"soc_code": name, "female_percent": math.nan} | facts
-    return Occupation(name=name, attributes=tuple(attributes.values()), **({"article": article_of(name)} | facts))
+    defaults: dict[str, Any] = {"soc_code": name, "female_percent": math.nan, "article": article_of(name)}
+    return Occupation(name=name, attributes=tuple(attributes.values()), **{**defaults, **facts})

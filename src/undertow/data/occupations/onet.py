@@ -106,19 +106,14 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         if lacking:
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
-        by_element = rows.groupby(["category", "element"])  # in the order of the alphabet
-        means = by_element["value"].agg(lambda values: round(fmean(values), _DECIMALS))
-        ranked = means.sort_values(ascending=False, kind="stable")
-        best = {category: ranked[category][:top] for category in FILES}
-        by_occupation[occupation] = tuple(
-            Rating(str(element), category, float(mean)) for category, of in best.items() for element, mean in of.items()
+        # In the order of the alphabet, so that equal means are.
+        means = rows.groupby(["category", "element"]).agg(
+            {"value": lambda values: round(fmean(values), _DECIMALS), "imprecise": "any"}
         )
-        suppressed = by_element["imprecise"].any()
-        imprecise += [
-            f"{one.element} of {occupation}"
-            for one in by_occupation[occupation]
-            if suppressed[one.category, one.element]
-        ]
+        ranked = means.sort_values("value", ascending=False, kind="stable").reset_index()
+        best = [row for category in FILES for row in ranked[ranked["category"] == category][:top].to_dict("records")]
+        by_occupation[occupation] = tuple(Rating(row["element"], row["category"], row["value"]) for row in best)
+        imprecise += [f"{row['element']} of {occupation}" for row in best if row["imprecise"]]
     if not by_occupation:
         raise UndertowError(f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes")
     if left_out:

@@ -86,7 +86,7 @@ def check_template(template: str, case: str, where: str) -> None:
         raise UndertowError(f"{where}: {error}") from error
 
 
-def extended(source: SchemaSource) -> SentenceSet:
+def extend(source: SchemaSource) -> SentenceSet:
     """Every schema with four participants: a man, a woman, someone, and its own."""
     sentences = [
         _extended(source, schema, participant_class)
@@ -96,7 +96,7 @@ def extended(source: SchemaSource) -> SentenceSet:
     return _set(source, source.name, source.title, sentences)
 
 
-def simplified(source: SchemaSource) -> SentenceSet:
+def simplify(source: SchemaSource) -> SentenceSet:
     """One person only: `The female doctor said that {blank} ...`, the same with *male*, and with neither.
 
     Made from the schemas whose pronoun is the professional's, where the participant can be dropped: the pronoun opens a

@@ -100,7 +100,7 @@ class SentenceSet:
         nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
-    def injected(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
+    def inject(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
         """Every sentence with every value, by W list, then value, then sentence.
 
         Raises:

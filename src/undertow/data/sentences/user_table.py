@@ -36,7 +36,7 @@ from undertow.data.sentences.sentence_set import (
     pronoun_blank,
 )
 from undertow.data.tables import Rows, header, read_rows
-from undertow.data.text_files import is_yes, number_between
+from undertow.data.text_files import number_between, parse_yes
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
 
@@ -107,7 +107,7 @@ def _listed(words: object) -> list[object] | None:
     return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
 
 
-def marked(text: str) -> str:
+def mark_blank(text: str) -> str:
     """The text with its blank written `{blank}`, however it was marked."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
@@ -117,7 +117,7 @@ def marked(text: str) -> str:
 
 def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
     """The query of one marked sentence: options of the user's, or else pronouns."""
-    opened = marked(text)
+    opened = mark_blank(text)
     if options:
         return group_blank(opened, list(options))
     if case == UNKNOWN_CASE and "{verb:" in opened:
@@ -140,7 +140,7 @@ def single(
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
         raise UndertowError(f"the sentence {LONE_SURROGATE}, which no model can read; replace it")
     sentence = Sentence(name, cloze_query(text, given, case), {}, cluster=name)
-    return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
+    return SentenceSet("text", mark_blank(text), "", _words(given, case), (sentence,))
 
 
 def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
@@ -259,7 +259,7 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
     occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
     """
     if "well_specified" in given:
-        return is_yes(given["well_specified"], "well_specified", where)
+        return parse_yes(given["well_specified"], "well_specified", where)
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
         raise UndertowError(f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}")

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from undertow._folders import data_folder
-from undertow.data.fetch import DownloadError, download, keep
+from undertow.data.fetch import DownloadError, download, save_download
 from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
 from undertow.data.tables import read_rows
 from undertow.data.text_files import number_between
@@ -72,7 +72,7 @@ def _fetch(path: Path) -> None:
         raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
     if hashlib.sha256(content).hexdigest() != FILES[path.name]:
         raise UndertowError(f"winogender: {url} gave another file (its SHA-256 differs); try again, or {by_hand}")
-    keep(content, path)
+    save_download(content, path)
 
 
 def _is_published(path: Path) -> bool:

@@ -142,7 +142,7 @@ class _Corpus:
     def from_examples(cls, lessons: Sequence[TrainingExample], config: PretrainConfig) -> _Corpus:
         import torch
 
-        tokenizer = trained_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], config)
+        tokenizer = train_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], config)
         coded = tokenizer.backend_tokenizer.encode_batch([lesson.text for lesson in lessons])
         lengths = np.array([len(one.ids) for one in coded], dtype=np.int64)
         longest = int(lengths.max())
@@ -199,7 +199,7 @@ class _Corpus:
         return self.tokens[texts, :width], self.targets[texts, :width]
 
 
-def trained_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
+def train_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
     """An uncased tokenizer of whole words, and of characters for other words.
 
     A masked network's texts begin and end with marks of their own; a causal one's begin with one, so that their first word has a

@@ -221,7 +221,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         along=lambda measure: along(results, measure),
         slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
         slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
-        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=ALPHA, steps=STEPS,
+        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, steps=STEPS,
     )  # fmt: skip
     judged = {
         "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),

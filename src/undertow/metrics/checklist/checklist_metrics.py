@@ -300,7 +300,7 @@ def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed
     if decisions.WITHOUT in cases:
         for context, case in cases.items():
             if context != decisions.WITHOUT:
-                case.counts["changed_answers"] = decisions.changed(main, context, rule)
+                case.counts["changed_answers"] = decisions.count_changed(main, context, rule)
                 yield case.result("changed_answers")
     for context, sides in COMPARED_CONTEXTS.items():
         if all(one in cases for one in sides):

@@ -436,7 +436,7 @@ def _negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
     return {name: one for name, one in measures.items() if one[1].any()}
 
 
-def changed(answers: Answers, context: str, rule: Rule) -> Counted:
+def count_changed(answers: Answers, context: str, rule: Rule) -> Counted:
     """Answers to the four questions that are not those without attributes [pair, occupation]."""
     before, after = (decide(answers.panel(one, rule), rule) for one in (WITHOUT, context))
     y = d = np.zeros(before.single.shape[:2])
