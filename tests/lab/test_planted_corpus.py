@@ -72,7 +72,7 @@ def test_bayes_by_hand() -> None:
         ("0.5 * normal()", "leave the noise out"),
         ("0 * date", "keeps nobody"),
         ("log(date)", "no probability"),
-        ("0.5 +", "cannot be read"),
+        ("0.5 +", "is no expression"),
     ],
 )
 def test_what_is_no_access_is_refused(expression: str, said: str) -> None:
@@ -228,7 +228,7 @@ def test_sentences_of_known_specification() -> None:
     ("make", "said"),
     [
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
-        (lambda: SentenceOptions(decided=0.8, trade=0.4), "no more than 1 together"),
+        (lambda: SentenceOptions(decided=0.8, trade=0.4), "at most 1 together"),
         (lambda: SentenceOptions(trades="random"), "got 'random'"),
         (lambda: draw_people(Access(), WORLD, 0, 1), "ask for one or more"),
     ],
