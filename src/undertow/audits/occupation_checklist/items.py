@@ -465,31 +465,23 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
 def _check(settings: Settings) -> None:
     for name in ("n_pairs", "n_occupations", "wordings", "margin"):
         number = getattr(settings, name)
-        if not (math.isfinite(number) and number >= 0):
-            raise UndertowError(f"--{name.replace('_', '-')} {number}: give 0 or more")
+        if not 0 <= number < math.inf:
+            raise UndertowError(f"--{name.replace('_', '-')} must be at least 0, got {number}")
     for name, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
         value = getattr(settings, name)
         if value not in known:
             use = ", ".join(filter(None, known))
             raise UndertowError(f"--{name.replace('_', '-')} {value!r}: is unknown; use {use}")
-    is_choice = settings.query_type in ("", CHOICE)
-    for is_wrong, problem in (
-        (
-            settings.occupation_names and settings.n_occupations != Settings().n_occupations,
-            f"--n-occupations {settings.n_occupations}: --occupation-names names the occupations; leave one of them out",
-        ),
-        (settings.margin >= 100, f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100"),
-        (
-            settings.decision == GREEDY and not is_choice,
-            f"--decision greedy: nothing is decoded with --query-type {settings.query_type}; leave one out",
-        ),
-        (
-            settings.chat and not is_choice,
-            f"--chat: goes around prompts, and --query-type {settings.query_type} has none; leave one out",
-        ),
-    ):
-        if is_wrong:
-            raise UndertowError(problem)
+    if settings.occupation_names and settings.n_occupations != Settings().n_occupations:
+        raise UndertowError("--n-occupations: --occupation-names names the occupations; leave one of them out")
+    if settings.margin >= 100:
+        raise UndertowError(f"--margin must be below 100, got {settings.margin:g}")
+    if settings.query_type in ("", CHOICE):
+        return
+    if settings.decision == GREEDY:
+        raise UndertowError(f"--decision greedy: --query-type {settings.query_type} decodes nothing; leave one out")
+    if settings.chat:
+        raise UndertowError(f"--chat: --query-type {settings.query_type} has no prompts; leave one out")
 
 
 def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:

@@ -30,7 +30,7 @@ CATEGORIES: tuple[str, ...] = tuple(FILES)
 OWN = "onet-occupations"
 OWN_SOURCE = "O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang; female shares of Rudinger et al. 2018"
 TOP = 5
-"""Default attributes of each category, those of the package's table."""
+"""Attributes of each category."""
 CREDIT = (
     "This page includes information from the O*NET{release} Database by the U.S. Department of Labor, Employment and Training"
     " Administration (USDOL/ETA). Used under the CC BY 4.0 license. O*NET® is a trademark of USDOL/ETA. The Undertow authors have"
@@ -96,7 +96,7 @@ class OccupationSet:
     notes: tuple[str, ...] = ()
 
 
-def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> OccupationSet:
+def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
     """The package's occupations, or those of a user's table, with the attributes of their table or of an O*NET release.
 
     A table (.tsv, .csv) has a column `occupation`, and any of `soc_code`, `attribute` with `category` (skill unless it says
@@ -106,33 +106,18 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
     Args:
         path: of the table; "" for the package's own.
         onet_folder: with the text release of an O*NET database, whose attributes are taken instead, by the codes of the table.
-        top: attributes of each category, at most; up to 5 from the package's own table, any number from an O*NET release, and
-            nothing but 5 with a table of one's own, of which all attributes are taken.
     """
-    if top < 1:
-        raise UndertowError(f"top must be at least 1, got {top}")
     table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
     if not path:
         table = replace(table, notes=(FEMALE_SHARES,))
     if onet_folder:
-        return _rated(table, path, onet_folder, top)
+        return _with_ratings(table, path, onet_folder)
     if path:
-        if top != TOP:
-            raise UndertowError(f"{path}: all attributes of your own table are used; leave top = {top} out")
         bare = [one.name for one in table.occupations if not one.attributes]
         note = f"{len(bare)} of {len(table.occupations)} occupations have no attributes: {', '.join(bare)}"
         return replace(table, notes=(*table.notes, note)) if bare else table
-    if top > TOP:
-        raise UndertowError(f"top must be at most {TOP} without a folder of an O*NET release, got {top}")
-    occupations = tuple(
-        replace(
-            one,
-            attributes=tuple(a for kind in CATEGORIES for a in [a for a in one.attributes if a.category == kind][:top]),
-        )
-        for one in table.occupations
-    )
-    notes = (CREDIT.format(release=" 30.2"), *_proxies(occupations), *table.notes)
-    return OccupationSet(OWN, _title(occupations, top), OWN_SOURCE, occupations, notes)
+    notes = (CREDIT.format(release=" 30.2"), *_proxies(table.occupations), *table.notes)
+    return OccupationSet(OWN, _title(table.occupations), OWN_SOURCE, table.occupations, notes)
 
 
 def article_of(name: str) -> str:
@@ -162,8 +147,8 @@ _SAID_WITH_A_CONSONANT = re.compile(
 )
 
 
-def _title(occupations: Sequence[Occupation], top: int) -> str:
-    return f"{len(occupations)} occupations with their top {top} skills, knowledge and abilities"
+def _title(occupations: Sequence[Occupation]) -> str:
+    return f"{len(occupations)} occupations with their top {TOP} skills, knowledge and abilities"
 
 
 def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
@@ -172,14 +157,14 @@ def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
         yield f"stand-in attributes of {names}: {basis.removeprefix(PROXY).strip(': ')}"
 
 
-def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> OccupationSet:
+def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationSet:
     """The same occupations with the attributes of a release; those that it does not rate are left out."""
     for one in own_set.occupations if path else ():
         if one.attributes:
             raise UndertowError(f"{path}: {one.name!r} has attributes already; drop them, or leave --onet out")
         if not is_code(one.soc_code):
             raise UndertowError(f"{path}: {one.name!r} has no O*NET code; write one such as 29-1141.00 in soc_code")
-    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, top)
+    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, TOP)
     occupations = tuple(
         replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
         for one in own_set.occupations
@@ -188,7 +173,7 @@ def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> Occupati
     release, table = Path(folder).resolve().name, Path(path).name if path else "the package"
     return OccupationSet(
         name=f"{own_set.name if path else OWN}-{release}",
-        title=_title(occupations, top),
+        title=_title(occupations),
         source=f"O*NET text release in {release} (CC BY 4.0), modified; occupations of {table}",
         occupations=occupations,
         notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *own_set.notes),
