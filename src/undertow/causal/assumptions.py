@@ -145,7 +145,6 @@ def _features_do_not_decide(graph: Graph, _: Candidate) -> Assumption:
 
 
 def _no_other_open_path(graph: Graph, w: Candidate) -> Assumption:
-    """No other path connects features and label in the population."""
     open_paths, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
     other = "other " if w.connected_in_population or identification.specification(graph).well_specified else ""
     return Assumption(

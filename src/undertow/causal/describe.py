@@ -250,7 +250,6 @@ def _rest_line(between: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _opening_text(opened_by: Iterable[tuple[str, str]]) -> str:
-    """Where conditions open a path."""
     return "; ".join(
         f"at {collider}" if collider == condition else f"at {collider}, which is a cause of {condition}"
         for collider, condition in opened_by

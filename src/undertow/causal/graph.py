@@ -131,7 +131,6 @@ def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arr
 
 
 def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
-    """Each statement, after the place that an error names."""
     for number, line in enumerate(split_lines(text), 1):
         for statement in line.partition("#")[0].split(";"):
             if said := statement.strip():
@@ -233,7 +232,6 @@ class _GraphReader:
         self.places.update({(role, name): place for name in names})
 
     def _read_arrows(self, tokens: Sequence[_Token], place: str) -> None:
-        """Nodes and arrows by turns, beginning and ending with a node."""
         for turn, token in enumerate(tokens):
             if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
                 raise UndertowError(
@@ -304,7 +302,6 @@ class _GraphReader:
 
 
 def _correction(tokens: Sequence[_Token], turn: int) -> str:
-    """How to write what a token that stands in the wrong place probably means."""
     before, after = (tokens[at].text if 0 <= at < len(tokens) else "" for at in (turn - 1, turn + 1))
     if tokens[turn].kind == "comma" and turn >= 3 and after and tokens[turn - 2].kind == "arrow":
         cause, arrow = tokens[turn - 3].text, tokens[turn - 2].text

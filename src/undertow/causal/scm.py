@@ -287,7 +287,6 @@ class _ModelReader:
             self._fail(number, f"there is no variable {name!r}{closest(name, self._variables)}; define it with :=")
 
     def _sort(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
-        """Each after those that it uses."""
         uses = {
             name: [one for one in names(equation.expression) if one in equations]
             for name, equation in equations.items()
@@ -306,7 +305,6 @@ class _ModelReader:
 
 
 def _number(text: str) -> float:
-    """A number that needs no name."""
     expression = read_expression(text)
     if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
         raise UndertowError(f"{text.strip()!r} is no number; a case sets parameters to numbers")

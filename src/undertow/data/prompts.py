@@ -27,13 +27,7 @@ MAX_NAME_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """An instruction to fill the blank of a sentence.
-
-    Attributes:
-        name: what results call it.
-        text: with `{sentence}` where the sentence goes; other braces stand for themselves.
-        mask: what marks the blank in the sentence.
-    """
+    """An instruction to fill the blank of a sentence."""
 
     name: str
     text: str
@@ -76,13 +70,7 @@ _FILE = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class AnswerMode:
-    """How prompts are put and answered.
-
-    Attributes:
-        prompts: each sentence is put in each of them.
-        max_tokens: steps of an answer, at most.
-        chat: whether the model's own chat template goes around a prompt.
-    """
+    """How prompts are put and answered."""
 
     prompts: tuple[Prompt, ...]
     max_tokens: int = 20

@@ -128,7 +128,6 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
 
 
 def _read_bytes(path: Path, n_bytes: int) -> bytes:
-    """Up to so many bytes of a file, unpacked."""
     file_size(path)
     try:
         with path.open("rb") as file:

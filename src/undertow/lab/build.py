@@ -304,7 +304,6 @@ def _left_over(folder: Path, subject: Subject) -> list[Path]:
 
 
 def _has_network(folder: Path, built: BuiltModel) -> bool:
-    """In its place, or on its way there."""
     if built.kept is None:
         return True
     return _draft(folder, built, built.kept.steps).is_dir() or (folder / "models" / built.subject.name / DONE).is_file()

@@ -43,13 +43,7 @@ STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
 
 class FinetuneTask(NamedTuple):
-    """One fine-tuning.
-
-    Attributes:
-        strength: planted, as in `undertow.lab.experiment_plan.Subject`.
-        seed: of the people, the words, the head and the order of the texts.
-        mark: of the base and of how it is trained, so that another version of the lab does not meet its folder.
-    """
+    """One fine-tuning."""
 
     folder: Path
     kind: str

@@ -140,13 +140,7 @@ def _rise(slope: float, n_values: int) -> float:
 
 
 class HeldOutSentences(NamedTuple):
-    """The table in its parts, which are not measured together.
-
-    Attributes:
-        judged: the rows that the instrument is judged by.
-        by_chance: of unbiased models whose people, sentences and order of training were left to chance.
-        smooth: of unbiased models whose texts change smoothly with the date.
-    """
+    """The table in its parts, which are not measured together."""
 
     judged: pd.DataFrame
     by_chance: pd.DataFrame
@@ -163,12 +157,7 @@ def split_models(frame: pd.DataFrame) -> HeldOutSentences:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """What came of a verification.
-
-    Attributes:
-        verdicts: what the audits promise: requirement, target and value in words, and whether it is met.
-        notes: sentences beside these, about models that are told apart.
-    """
+    """What came of a verification."""
 
     folder: Path
     report: Path
@@ -259,7 +248,6 @@ def _command(folder: Path, plan: Plan) -> str:
 
 
 def _circumstances() -> dict[str, str]:
-    """Versions, machine and hashes, a line each."""
     from undertow.runs.folder.provenance import circumstances
 
     lines: dict[str, str] = {}

@@ -26,12 +26,7 @@ _said: Any = None
 
 @dataclass(frozen=True, slots=True)
 class ProcessPool:
-    """Who works.
-
-    Attributes:
-        jobs: processes; no more than there are pieces of work are started. 0 for one on each processor.
-        cache: the folder that models' answers are kept in meanwhile.
-    """
+    """Who works."""
 
     jobs: int
     cache: Path

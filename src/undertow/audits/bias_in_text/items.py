@@ -73,13 +73,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ItemPlan:
-    """Documents crossed with wordings, examples and decodings, within the limit of a sample.
-
-    Attributes:
-        task: what is asked.
-        settings: of the audit.
-        sampling: of the items.
-    """
+    """Documents crossed with wordings, examples and decodings, within the limit of a sample."""
 
     task: Task
     settings: Any
@@ -137,7 +131,6 @@ class ItemPlan:
         return min(self.settings.n_documents or len(self.applicable), len(self.applicable))
 
     def _sample_documents(self) -> list[Document]:
-        """The documents that are asked about, as evenly over right answers, and over dimensions, as there are of them."""
         self._check_documents()
         n, documents = self.n_documents, self.applicable
         if not 0 < n < len(documents):
@@ -222,7 +215,6 @@ class ItemPlan:
         return cells, min(n_given or n_documents, n_documents)
 
     def _cross(self, n_wordings: int) -> list[Cell]:
-        """Wordings, of each class so many, crossed with examples and decodings."""
         task, settings = self.task, self.settings
         plain = choose_wordings(self._wordings, n_wordings, self.sampling.seed)
         behind = choose_wordings(plain, settings.shot_wordings, self.sampling.seed)
@@ -238,7 +230,6 @@ class ItemPlan:
 
     @cached_property
     def _wordings(self) -> list[Wording]:
-        """The task descriptions of the classes that are asked."""
         own = Path(self.settings.description_file) if self.settings.description_file else None
         bank = wordings(self.task.name, own)
         kinds = tuple(dict.fromkeys(wording.kind for wording in bank))

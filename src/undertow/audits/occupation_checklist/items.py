@@ -119,15 +119,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Design of a run: questions, pairs of names, occupations and contexts.
-
-    Attributes:
-        settings: as they were given.
-        questions: in words.
-        given: the table that the occupations are from.
-        pairs, occupations: those that were drawn.
-        seed: of what is drawn.
-    """
+    """Design of a run: questions, pairs of names, occupations and contexts."""
 
     settings: Settings
     questions: Questions
@@ -485,7 +477,6 @@ def _check(settings: Settings) -> None:
 
 
 def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
-    """The occupations, or those that are named."""
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
     if only and not names:
@@ -520,5 +511,4 @@ def _draw_donors(occupations: Sequence[Occupation], rng: np.random.Generator) ->
 
 
 def _attributes(occupations: Sequence[Occupation]) -> list[Attribute]:
-    """Each attribute once."""
     return list(dict.fromkeys(one for occupation in occupations for one in occupation.attributes))

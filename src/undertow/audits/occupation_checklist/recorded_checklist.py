@@ -86,7 +86,6 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
 
 
 def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of the table as observations have it."""
     cells = {str(name): str(cell).strip() for name, cell in given.items()}
     cells = {**DEFAULTS} | {name: cell for name, cell in cells.items() if cell or name not in DEFAULTS}
 
@@ -136,7 +135,6 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str, str]) -> dict[str, Any]:
-    """Shares of the possible answers in percent, and which was said."""
     codes, answer = codes_of(kind), cells["answer"]
     said = answer.casefold().rstrip(".!").removesuffix(" of them")
     if codes[0] != "yes":

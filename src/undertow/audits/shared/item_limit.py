@@ -110,15 +110,7 @@ def fewest_values(scale: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ListSizes:
-    """Sample size of a W list: sentences crossed with values.
-
-    Attributes:
-        name: of the list.
-        scale: "index", "value" or "none".
-        n_sentences: sentences.
-        n_clusters: clusters of them, whose errors go together.
-        n_values: values.
-    """
+    """Sample size of a W list: sentences crossed with values."""
 
     name: str
     scale: str

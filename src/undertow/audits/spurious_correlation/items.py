@@ -97,13 +97,7 @@ def _challenge(settings: Settings) -> challenge.ChallengeSet:
 
 @dataclass(frozen=True, slots=True)
 class _CovariateItems:
-    """The items of one W list.
-
-    Attributes:
-        items: by value, then sentence.
-        values: places in the list, rising.
-        sentences: the cluster of each sentence.
-    """
+    """The items of one W list."""
 
     items: list[Item]
     values: list[int]

@@ -119,7 +119,6 @@ def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
 
 
 def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challenge.Sentence]]:
-    """Sentences that decide their blank, and sentences that do not."""
     kinds: dict[object, list[challenge.Sentence]] = {}
     for sentence in sentences:
         kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence)
@@ -127,7 +126,6 @@ def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challen
 
 
 def _n_values(settings: Settings) -> int:
-    """Number of items for each sentence, without those over all dates."""
     return n_prompts(settings) * sum(len(covariate.values) for covariate in _covariates(settings))
 
 

@@ -121,7 +121,6 @@ def load_published() -> DocumentSet:
 
 
 def _fetch_full_file() -> bytes:
-    """The full file, out of an archive whose split files are those of version 1.1."""
     by_hand = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
     try:
         archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
@@ -280,7 +279,6 @@ def _bare(cell: str) -> str:
 
 
 def _primary_of(cell: str, where: str) -> str:
-    """One of `PRIMARY`, however it is cased and spaced."""
     known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
     if known is None:
         raise UndertowError(
@@ -345,7 +343,6 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
-    """What each task finds here, beside what the paper had."""
     n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
     notes = [
         *_diagnosis_notes(parts),
@@ -368,7 +365,6 @@ def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
 
 
 def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
-    """How many distinct texts are biased and how many not, beside table A1."""
     for (name, of_paper), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
         if not part:
             continue
@@ -388,6 +384,5 @@ def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
 
 
 def _left_out_note(left_out: Mapping[str, int], reasons: Iterable[str]) -> list[str]:
-    """How many rows are not here, by the first reason of each."""
     counts = ", ".join(f"{left_out[reason]:,} {reason}" for reason in reasons if reason and left_out[reason])
     return [f"left out: {counts}"] if counts else []

@@ -58,14 +58,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """Documents for evaluation, and documents for few-shot examples.
-
-    Attributes:
-        name, title, source: for the report.
-        evaluation: documents to query.
-        training: documents to draw few-shot examples from.
-        notes: what a reader must know about how they were read, for example how many of the paper's documents are there.
-    """
+    """Documents for evaluation, and documents for few-shot examples."""
 
     name: str
     title: str

@@ -91,7 +91,6 @@ def _shuffled(documents: Sequence[Document], rng: np.random.Generator) -> list[D
 
 
 def _distinct(documents: Iterable[Document], taken: set[str]) -> Iterator[Document]:
-    """Those whose texts are not taken, which are then."""
     for document in documents:
         if document.text not in taken:
             taken.add(document.text)

@@ -300,7 +300,6 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
 
 
 def _check_holes(place: str, task: str, spec: _Class) -> None:
-    """Each text has every slot, and no other hole."""
     for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
         if kept in spec.slots:
             raise UndertowError(f"{place}, slot {kept!r}: this name has a meaning of its own; rename the slot")

@@ -81,13 +81,7 @@ class Occupation:
 
 @dataclass(frozen=True, slots=True)
 class OccupationSet:
-    """Occupations to ask about.
-
-    Attributes:
-        name, title, source: for the report.
-        occupations: in the order of their table.
-        notes: what a reader must know of them, credits to whose facts they are among it.
-    """
+    """Occupations to ask about."""
 
     name: str
     title: str

@@ -58,12 +58,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """What was read of a release.
-
-    Attributes:
-        by_occupation: the most important elements of each occupation that is rated, by category, highest importance first.
-        notes: who is left out, and which of the elements the release calls imprecise.
-    """
+    """What was read of a release."""
 
     by_occupation: Mapping[str, tuple[Rating, ...]]
     notes: tuple[str, ...]

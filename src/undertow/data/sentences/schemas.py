@@ -58,13 +58,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """Schemas and where they are from.
-
-    Attributes:
-        name, title, source, notes: as those of a `SentenceSet`.
-        schemas: in the order of their file.
-        percent_female: share of women in each occupation, in percent.
-    """
+    """Schemas and where they are from."""
 
     name: str
     title: str
@@ -150,7 +144,6 @@ def _set(source: SchemaSource, name: str, title: str, sentences: Sequence[Senten
 
 
 def _sentence(source: SchemaSource, schema: Schema, kind: tuple[str, str], text: str, gold: str | None) -> Sentence:
-    """A sentence about a participant of this class, called so in the text."""
     participant_class, participant = kind
     share = source.percent_female.get(schema.occupation)
     return Sentence(

@@ -153,11 +153,7 @@ def _check_known_factors(given: SentenceSet) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """How a value of W goes into a sentence that has no place for it.
-
-    Attributes:
-        before, after: templates of what stands in front of the sentence and behind it; `{w}` is the value.
-    """
+    """How a value of W goes into a sentence that has no place for it."""
 
     before: Template
     after: Template

@@ -218,7 +218,6 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
 
 
 def _read(path: Path, needed: Sequence[str]) -> Rows:
-    """Line number and cells by column of every row, white space around them gone."""
     rows = read_rows(path, needed, ENDINGS)
     for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):

@@ -260,7 +260,6 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
 
 
 def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Covariate:
-    """A list of the file, or one that it names."""
     if entry:
         written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
         return written.to_covariate(scale)

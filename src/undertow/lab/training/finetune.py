@@ -218,7 +218,6 @@ def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneCon
 
 
 def _with_head(name: str, weights: WeightFiles, config: FinetuneConfig) -> tuple[Any, Any]:
-    """The base with a head on it whose weights are drawn, and its tokenizer."""
     import torch
     from transformers import AutoModelForTokenClassification
 
@@ -256,7 +255,6 @@ def _logits(network: Any, padding: int, rows: Sequence[Row]) -> tuple[torch.Tens
 
 
 def _fit(network: Any, padding: int, rows: Sequence[Row], shares: Sequence[float], batch: int) -> Fit:
-    """How well these places are told, beside one who knows the shares of the labels only."""
     import torch
 
     nats: list[float] = []

@@ -111,7 +111,6 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
 
 
 def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> None:
-    """Refuse texts of which none can be trained on."""
     if masked.examples:
         return
     if not masked.n_objects:

@@ -60,13 +60,7 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text with one blank, to tell whether a network has learned what fills it.
-
-    Attributes:
-        before, after: the text around the blank.
-        options: words that may stand there, one token each.
-        right: which of them does.
-    """
+    """A text with one blank, to tell whether a network has learned what fills it."""
 
     before: str
     after: str

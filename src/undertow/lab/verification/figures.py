@@ -120,7 +120,6 @@ def _fit_in_words(results: Sequence[Result], architecture: str) -> list[str]:
 
 
 def _draw_readings(axes: Axes, readings: pd.DataFrame, place: int, *, small: bool) -> None:
-    """Dots with both bars, at x as the index has it, in the colour of a place."""
     look, x = style_of(place) | ({"markersize": 3.4, "markeredgewidth": 0.0} if small else {}), readings.index
     axes.vlines(
         x, readings["seed_low"], readings["seed_high"], color=look["color"], linewidth=0.9, alpha=0.55, zorder=3
@@ -220,8 +219,6 @@ def draw_power(results: Sequence[Result]) -> Drawing:
 
 
 class _Trained(NamedTuple):
-    """One model's proof."""
-
     name: str
     architecture: str
     above_floor: float  # nats
@@ -286,7 +283,6 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
 
 
 def _trained(rows: pd.DataFrame) -> Iterator[_Trained]:
-    """Models by the size of their strength, the weakest first, those of equal strength as they come."""
     losses = ["pronoun_loss_nats", "floor_nats", "ignorant_nats"]
     sized = rows.assign(size=rows["strength"].abs())
     ordered = sized.sort_values("size", ascending=False, kind="stable").drop_duplicates(["model", *losses])

@@ -278,7 +278,6 @@ def _pooled_and_by(table: pd.DataFrame, strength: str = ALL, *, by_w: bool = Tru
 
 
 def _by_strength(table: pd.DataFrame) -> Iterator[_Part]:
-    """The rows of each strength from the weakest, those of both directions together."""
     for name in sorted(set(table["planted_strength"]), key=float):
         yield _part(table[table["planted_strength"] == name], strength=name)
 
@@ -310,7 +309,6 @@ def _lines(table: pd.DataFrame) -> Iterator[Result]:
 
 
 def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) -> tuple[Calibration, str]:
-    """The line through some slopes, and why it has no slope or no interval."""
     if rows["unbiased"].all():
         none = Estimate(math.nan, math.nan, math.nan, len(rows))
         nobody = "No biased model is here, so there is nothing that measured slopes could follow."
@@ -428,7 +426,6 @@ def _mean(values: pd.Series[bool] | pd.Series[float]) -> float:
 
 
 def _areas(table: pd.DataFrame) -> Iterator[Result]:
-    """AUROC over models: all, and those of each strength, of both architectures and of each."""
     # One row for each model, at the largest strength that it was given, with the areas that any of its rows has: a model has one
     # area, whatever W.
     rows = table.assign(

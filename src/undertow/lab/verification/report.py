@@ -41,16 +41,7 @@ FILES = (PAGE, *TABLES)
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Everything that the page tells.
-
-    Attributes:
-        models: a row for each model and W, as measured, with its intervals and why it does not count, if so.
-        lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
-        results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
-        verdicts: what is asked for, the target and the value, in words, and whether it is met.
-        command: the shell command that repeats it.
-        provenance: versions, seeds, timing, machine, row by row.
-    """
+    """Everything that the page tells."""
 
     models: pd.DataFrame
     lines: pd.DataFrame
@@ -147,7 +138,6 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
 
 
 def _said(verification: Verification) -> dict[str, list[str]]:
-    """The English of the page, by its sections."""
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:

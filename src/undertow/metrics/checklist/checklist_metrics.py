@@ -87,14 +87,7 @@ def is_overall(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One model's answers in one context, under one rule.
-
-    Attributes:
-        answers: in the wording that is measured.
-        model, context: whose, and what stood before the questions.
-        rule: how they become decisions.
-        seed: of tests.
-    """
+    """One model's answers in one context, under one rule."""
 
     answers: decisions.Answers
     model: str
@@ -170,7 +163,6 @@ def model_results(case: Case, others: Sequence[tuple[int, decisions.Answers]] = 
 
 
 def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Iterator[Result]:
-    """All measures, and what the other choices would give."""
     rule, main, context = case.rule, case.answers, case.context
     elsewhere = {"each_order": decisions.count_measures(main, context, replace(rule, averaged=False))}
     if main.query_type == DECODED:
@@ -295,7 +287,6 @@ def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = sli
 
 
 def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
-    """What attributes change: the answers themselves, and the measures, against none, another occupation's and the other's."""
     cases = {context: Case(main, model, context, rule, seed) for context in main.shares}
     if decisions.WITHOUT in cases:
         for context, case in cases.items():
