@@ -173,7 +173,7 @@ def read_cad(path: Path) -> DocumentSet:
             "biased without a rationale": biased and not _clean(rationale),
             "biased with a rationale that does not stand in the text": biased and not span,
             "biased on none of the eleven dimensions": biased and not dimension,
-            TOO_LONG: _is_too_long(text, split),
+            TOO_LONG: split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS,
         }
         reason = next((reason for reason, it_holds in filters.items() if it_holds), "")
         if not reason:
@@ -184,7 +184,8 @@ def read_cad(path: Path) -> DocumentSet:
             strangers[target] += 1
         left_out[reason] += 1
     unknown = ", ".join(f"{name!r} {n:,}" for name, n in strangers.most_common())
-    notes = [*_task_notes(parts), *_left_out_note(left_out, filters)]
+    seen = seen_in_training(parts[EVALUATION], parts[TRAINING])
+    notes = [*_count_notes(parts, full=True), *seen, *_left_out_note(left_out, filters)]
     if unknown:
         notes.append(f"targets that are not known to be on one of the eleven dimensions: {unknown}")
     if n_mixed:
@@ -203,7 +204,8 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
         for where, row in _rows(path, SPLIT_COLUMNS):
             text, labels = _clean(row["text"]), {_primary_of(label, where) for label in row["labels"].split(",")}
             biased = not labels.isdisjoint(COARSE)
-            unusable = NEITHER if not biased and labels != {NEUTRAL} else TOO_LONG if _is_too_long(text, split) else ""
+            is_long = split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS
+            unusable = NEITHER if not biased and labels != {NEUTRAL} else TOO_LONG if is_long else ""
             reason = unusable if text else "without a text"
             left_out[reason] += 1
             if not reason:
@@ -211,7 +213,7 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
     notes = [
         "these files hold neither dimensions nor spans: they serve diagnosis alone, and the paper's filters that ask for"
         " a rationale cannot be applied",
-        *_diagnosis_notes(parts),
+        *_count_notes(parts, full=False),
         *_left_out_note(left_out, left_out),
         *seen_in_training(parts[EVALUATION], parts[TRAINING]),
     ]
@@ -325,10 +327,6 @@ def _locate_span(cell: str, text: str) -> str:
     return next((match.group() for pattern, flag in patterns if (match := re.search(pattern, text, flag))), "")
 
 
-def _is_too_long(text: str, split: str) -> bool:
-    return split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS
-
-
 def _unique(name: str, taken: set[str]) -> str:
     """The id; the second document of an id becomes `id#2`."""
     unique, number = name, 1
@@ -342,38 +340,16 @@ def _unique(name: str, taken: set[str]) -> str:
 # Notes.
 
 
-def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
-    n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
-    notes = [
-        *_diagnosis_notes(parts),
-        f"identification: {n_biased[EVALUATION]:,} documents of the evaluation splits pass the filters (the paper has"
-        f" {PAPER_TASKS['identification']}), {n_biased[TRAINING]:,} of the training split (the paper has"
-        f" {sum(PAPER_DIMENSIONS['training']):,})",
-    ]
-    for name, part in zip(PAPER_DIMENSIONS, parts.values(), strict=True):
-        counts = Counter(document.dimension for document in part)
-        pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
-        counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
-        notes.append(f"identification, {name} (the paper): {counts_text}")
-    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
-    return [
-        *notes,
-        f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})",
-        f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)",
-        *seen_in_training(parts[EVALUATION], parts[TRAINING]),
-    ]
-
-
-def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
-    for (name, of_paper), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
-        if not part:
-            continue
+def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iterator[str]:
+    """What each task finds here, beside what the paper had in tables A1 and A2; of split files, diagnosis alone."""
+    for (name, (n_yes, n_no)), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
         texts = distinct_texts(part)
         yes = sum(document.biased for document in texts)
-        yield (
-            f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
-            f" (the paper has {sum(of_paper):,}: {of_paper[0]} and {of_paper[1]})"
-        )
+        if texts:
+            yield (
+                f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
+                f" (the paper has {n_yes + n_no:,}: {n_yes} and {n_no})"
+            )
         both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
         if both:
             yield f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased"
@@ -381,6 +357,22 @@ def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
         "the paper does not say which of CAD's neutral documents it took to match its biased ones; all of them are here,"
         " so a balanced set has to be drawn from them"
     )
+    if not full:
+        return
+    n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
+    yield (
+        f"identification: {n_biased[EVALUATION]:,} documents of the evaluation splits pass the filters (the paper has"
+        f" {PAPER_TASKS['identification']}), {n_biased[TRAINING]:,} of the training split (the paper has"
+        f" {sum(PAPER_DIMENSIONS['training']):,})"
+    )
+    for name, part in zip(PAPER_DIMENSIONS, parts.values(), strict=True):
+        counts = Counter(document.dimension for document in part)
+        pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
+        counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
+        yield f"identification, {name} (the paper): {counts_text}"
+    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
+    yield f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})"
+    yield f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)"
 
 
 def _left_out_note(left_out: Mapping[str, int], reasons: Iterable[str]) -> list[str]:
