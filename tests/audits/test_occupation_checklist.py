@@ -255,7 +255,7 @@ def test_one_code_has_no_shuffled_context() -> None:
         ({"contexts": "with,alone"}, "'alone'"),
         ({"decision": "votes"}, "votes"),
         ({"query_type": "tea"}, "tea"),
-        ({"margin": math.nan}, "--margin nan"),
+        ({"margin": math.nan}, "--margin"),
         ({"chat": True, "query_type": CONTINUATIONS}, "--chat"),
         ({"name_pair_file": "nowhere.tsv"}, "nowhere.tsv"),
         ({"onet": "nowhere"}, "nowhere"),

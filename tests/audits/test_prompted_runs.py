@@ -17,7 +17,7 @@ from conftest import Cli
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations, Sampling
-from undertow.audits.task_specification.scores import scored as score_sentences
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest
 from undertow.models.families import toy

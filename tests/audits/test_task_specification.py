@@ -20,7 +20,7 @@ from undertow import audits
 from undertow.audits.base import PAPER, Observations, Sampling
 from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
 from undertow.audits.task_specification.items import Settings
-from undertow.audits.task_specification.scores import scored
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.metrics import specification_detection
 from undertow.stats import point_estimates
@@ -186,7 +186,7 @@ def test_groups_may_have_any_name(tmp_path: Path) -> None:
     """Movements of xe: 0 and 3 where the sentence decides, 20 and 2 where not: the second of four pairs is lost."""
     evidence = read(table(), tmp_path)
     assert evidence.design["groups"] == ["xe", "ze"]
-    assert scored(evidence)["delta_xe"].tolist() == [0, 3, 20, 2]
+    assert score_sentences(evidence)["delta_xe"].tolist() == [0, 3, 20, 2]
     found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["auroc", "m", "recorded", "delta_xe"].value == 0.75
     assert found["auroc", "m", "recorded", "delta_ze"].value == 0.75
@@ -213,7 +213,7 @@ def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_
     assert by_default["xe"].isna().tolist() == [False, True, True, False] * 2
     as_published = read(text, tmp_path, PAPER)
     assert (as_published.frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
-    assert scored(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
+    assert score_sentences(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
     assert by_group(TaskSpecification().measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
 
@@ -584,7 +584,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     settings = Settings(entropy_baseline=True, trace_occupation="nurse")
     items = [item for part in asked(settings, limit=96) for item in part]
     evidence = answered(items, settings)
-    table_of_scores = scored(evidence)
+    table_of_scores = score_sentences(evidence)
     assert len(table_of_scores) == 48
     decided = table_of_scores["well_specified"].to_numpy(dtype=bool)
     assert table_of_scores["missing_reason"].eq("").all()
@@ -592,7 +592,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     np.testing.assert_allclose(table_of_scores["shift_neutral"], np.where(decided, 0, 20), atol=1e-9)
     np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)
     without = [item for item in items if item.factors["part"] != "trace"]
-    pd.testing.assert_frame_equal(scored(answered(without, settings)), table_of_scores)
+    pd.testing.assert_frame_equal(score_sentences(answered(without, settings)), table_of_scores)
     found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
@@ -604,8 +604,8 @@ def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
     (items,) = asked(settings, limit=96)
     evidence = answered(items, settings)
     # Only 1901 is like the first year: the mean of the first two lies half way.
-    undecided = ~scored(evidence)["well_specified"].to_numpy(dtype=bool)
-    np.testing.assert_allclose(scored(evidence)["delta_female"][undecided], 10)
+    undecided = ~score_sentences(evidence)["well_specified"].to_numpy(dtype=bool)
+    np.testing.assert_allclose(score_sentences(evidence)["delta_female"][undecided], 10)
     found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].extras == {"threshold": 30}
@@ -629,4 +629,4 @@ def test_observations_of_another_table_are_refused() -> None:
     (items,) = asked(settings, limit=8)
     evidence = answered(items, settings)
     with pytest.raises(UndertowError, match=r"no column 'sentence'.*run the audit again"):
-        scored(Observations(evidence.frame.drop(columns="sentence"), evidence.design))
+        score_sentences(Observations(evidence.frame.drop(columns="sentence"), evidence.design))

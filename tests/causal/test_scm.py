@@ -139,7 +139,7 @@ def test_names_may_be_of_any_script_and_are_normalised() -> None:
         ("X := min(G)", ["min", "2 to 20"]),
         ("X := " + "9" * 5000, ["too long"]),
         ("X := " + "(" * 400 + "1" + ")" * 400, []),
-        ("X := " + "1+" * 400 + "1", ["too many parts"]),
+        ("X := " + "1+" * 400 + "1", ["too deep"]),
         ("X := exp(x=G)", ["order"]),
         ("select = 2", ["'select'"]),
         ("b = 1\ncase one: b = 1, b = 2", ["line 7", "twice"]),

@@ -278,8 +278,8 @@ def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float
 @pytest.mark.parametrize(
     ("selection", "words"),
     [
-        ("G + 0", "line 2: people are selected by S, which is to be 0 or 1"),
-        ("G > 2", "of 1,000 people are selected, and a correlation takes 30"),
+        ("G + 0", "line 2: S selects people, so it must be 0 or 1"),
+        ("G > 2", "of 1,000 people are selected, and 30 are needed"),
         ("0", "line 2: S is 0 for all of 1,000 people"),
     ],
 )

@@ -245,7 +245,7 @@ def test_split_files(tmp_path: Path) -> None:
 def test_a_folder_gives_its_full_file_and_the_corrected_version(tmp_path: Path) -> None:
     line = "1\tTea.\tNeutral\n"
     splits(tmp_path, train=line, dev=line)
-    assert_refused((tmp_path, "cad_v1_1_test.tsv"), read_folder, tmp_path)
+    assert_refused((tmp_path, "split test"), read_folder, tmp_path)
     splits(tmp_path, test=line)
     (tmp_path / "cad_v1_test.tsv").write_text("id\ttext\tlabels\n9\tOld.\tNeutral\n", encoding="utf-8")
     assert [document.text for document in read_folder(tmp_path).evaluation] == ["Tea.", "Tea."]

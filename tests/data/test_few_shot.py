@@ -141,7 +141,7 @@ def test_weak_oracle_orders_dimensions_evenly_over_targets() -> None:
 @pytest.mark.parametrize("dimension", ["", "dialect"])
 def test_weak_oracle_needs_a_category(dimension: str) -> None:
     target = replace(TARGET, dimension=dimension)
-    named = ("'asked'", repr(dimension), *CATEGORIES, RANDOM)
+    named = ("'asked'", repr(dimension), RANDOM)
     assert_refused(named, draw_shots, POOL, target, 5, WEAK_ORACLE, 0, 0)
     assert len(draw_shots(POOL, target, 5, RANDOM, 0, 0)) == 5
 
@@ -177,4 +177,4 @@ def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:
         f"{text}\nTask: Convert to remove bias targeting political affiliation\nAnswer: {answer}\n\n"
     )
     assert prompt_of(text, QUESTION, answer) == f"{text}\n{QUESTION.text} {answer}\n\n"
-    assert_refused(("'dimension'", "bias-rephrasing"), prompt_of, "A.", NAMED, None)
+    assert_refused(("'dimension'"), prompt_of, "A.", NAMED, None)

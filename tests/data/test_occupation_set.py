@@ -63,15 +63,6 @@ def test_the_packages_own_have_five_attributes_of_each_category_known_shares_and
         assert all(word in note for word in words.split("; "))
 
 
-def test_fewer_attributes_of_each_category() -> None:
-    five, two = load_occupations(), load_occupations(top=2)
-    assert two.title == "62 occupations with their top 2 skills, knowledge and abilities"
-    for whole, cut in zip(five.occupations, two.occupations, strict=True):
-        assert cut.attributes == tuple(whole.attributes[place] for place in (0, 1, 5, 6, 10, 11))
-    for top in (6, 0):
-        assert_refused((str(top),), load_occupations, "", "", top)
-
-
 A = (
     "nurse; university lecturer; European envoy; user researcher; one-man band; unit head; UX designer; herald; "
     "NASA engineer; 12-hour carer; ukulele player; PhD student; 看護師; !; 180 pilot; U-boat captain"
@@ -142,7 +133,7 @@ def test_attributes_may_be_listed_in_one_row_and_names_alone_will_do(tmp_path: P
         ("usher,39-3032.00,Seating,,,", "soc_code of 'usher'"), ("usher,,Seating,,61,", "female_percent of 'usher'"),
         ("usher,,Seating,,,a", "article of 'usher'"), ("usher,,patience,ability,,", "'patience' of 'usher'"),
         ("usher,,,,,", "'usher'"), ("Usher,,Seating,,,", "'Usher'"), ("hermit,,,skill,,", "category"),
-        ("hermit,,Silence,skil,,", "category 'skil'"), ("hermit,,,,100.1,", "female_percent"),
+        ("hermit,,Silence,skil,,", "category holds 'skil'"), ("hermit,,,,100.1,", "female_percent"),
         *((f"hermit,,,,{share},", "female_percent") for share in ("-1", "nan", "40 %")),
         (" ,,Silence,,,", "occupation"), ("All,,Silence,,,", "'All'"), ("(none),,Silence,,,", "'(none)'"),
         ("her\x00mit,,,,,", "zero byte"), ("her\x1bmit,,,,,", "'\\x1b'"), ("hermit", "1 cell"),
@@ -161,7 +152,6 @@ def test_a_bad_row_is_refused_by_its_line(row: str, named: str, tmp_path: Path) 
 def test_a_table_of_ones_own_is_taken_whole(tmp_path: Path) -> None:
     path = write(tmp_path, "occupation\tskill\nusher\t" + "; ".join("abcdefg") + "\n")
     assert len(load_occupations(path).occupations[0].attributes) == 7
-    assert_refused((path, "top"), load_occupations, path, "", 3)
 
 
 def release(folder: Path, codes: tuple[str, ...]) -> str:
@@ -174,13 +164,13 @@ def release(folder: Path, codes: tuple[str, ...]) -> str:
 
 def test_attributes_of_a_release_for_the_packages_own(tmp_path: Path) -> None:
     folder = release(tmp_path, ("29-1141.00", "25-1011.00", "11-1011.00"))
-    found = load_occupations("", folder, 7)
+    found = load_occupations("", folder)
     assert list(by_name(found)) == ["assistant professor", "executive", "nurse", "politician", "professor", "senator"]
     nurse = by_name(found)["nurse"]
-    assert [one.name for one in nurse.attributes] == [f"{prefix}{n}" for prefix in "SKA" for n in range(7)]
+    assert [one.name for one in nurse.attributes] == [f"{prefix}{n}" for prefix in "SKA" for n in range(5)]
     assert nurse.female_percent == by_name(load_occupations())["nurse"].female_percent
     assert found.name == f"onet-occupations-{tmp_path.name}"
-    assert found.title == "6 occupations with their top 7 skills, knowledge and abilities"
+    assert found.title == "6 occupations with their top 5 skills, knowledge and abilities"
     credit, proxies, left_out, shares = found.notes
     for note, word in ((credit, "O*NET"), (proxies, "politician, senator"), (left_out, "accountant (13-2011.00")):
         assert word in note

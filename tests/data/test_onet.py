@@ -134,8 +134,8 @@ def test_skills_may_come_in_two_files(tmp_path: Path) -> None:
         ("O*NET-SOC Code\tElement Name\tScale ID\tData Value", "no rows"),
         (table([*SKILLS, row(NURSE, "Zeal", "4,12")]), "line 13: Data Value"),
         (table([*SKILLS, row(NURSE, "Writing", "3.50")]), "line 13: rates 'Writing' of 29-1141.00"),
-        (table([*SKILLS, row("", "Zeal", "3")]), "line 13: has no O*NET-SOC Code"),
-        (table([*SKILLS, row(NURSE, "", "3")]), "line 13: has no Element Name"),
+        (table([*SKILLS, row("", "Zeal", "3")]), "line 13: O*NET-SOC Code"),
+        (table([*SKILLS, row(NURSE, "", "3")]), "line 13: Element Name"),
         (table(SKILLS) + "29-1141.00\t1.A\n", "line 13: has 2 cells"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.file_refusal import assert_refused
-from undertow.data.prompts import AnswerMode, Prompt, answer_words, load_prompts, masked
+from undertow.data.prompts import AnswerMode, Prompt, answer_words, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import PRONOUNS, pronoun_blank
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
@@ -101,8 +101,8 @@ def test_words_that_agree_stand_as_with_the_first_option() -> None:
     """The sentence drawn in `masked`."""
     pieces = "The nurse said that ", " ", " late."
     options = Option("female", ("she", "was")), Option("male", ("he", "was")), Option("neutral", ("they", "were"))
-    assert masked(ClozeQuery(pieces, options), "<mask>") == "The nurse said that <mask> was late."
-    assert masked(ClozeQuery(pieces, options[::-1]), "_") == "The nurse said that _ were late."
+    assert mask_blank(ClozeQuery(pieces, options), "<mask>") == "The nurse said that <mask> was late."
+    assert mask_blank(ClozeQuery(pieces, options[::-1]), "_") == "The nurse said that _ were late."
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_words_that_agree_stand_as_with_the_first_option() -> None:
     ],
 )
 def test_the_blank_is_found_wherever_the_verbs_stand(text: str, expected: str) -> None:
-    assert masked(pronoun_blank(text, "any"), "_") == expected
+    assert mask_blank(pronoun_blank(text, "any"), "_") == expected
 
 
 def test_a_sentence_with_several_blanks_is_refused() -> None:
     # Only both places together tell the groups apart.
     fills = {"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}
     options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)
-    assert_refused(("'___ lost ___ keys.'",), masked, ClozeQuery(("", " lost ", " keys."), options), "_")
+    assert_refused(("'___ lost ___ keys.'",), mask_blank, ClozeQuery(("", " lost ", " keys."), options), "_")
 
 
 @pytest.mark.parametrize("case", PRONOUNS)

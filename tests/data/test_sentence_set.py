@@ -67,7 +67,7 @@ def test_plain_sentences_are_asked_as_they_stand() -> None:
 
 
 def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
-    items = PAIR.injected(data.Injection.parse("In {w}: "), [SEASONS, TOWNS])
+    items = PAIR.inject(data.Injection.parse("In {w}: "), [SEASONS, TOWNS])
     texts = [f"In {w}: {text}" for w in ("spring", "fall", "Rome") for text in TEXTS]
     assert [shown(item) for item in items] == texts
     ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
@@ -75,13 +75,13 @@ def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w_value": 1.0, "w": "fall"}
     assert items[3].factors == told | {"sentence": "coat", "depth": 3}
     assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
-    assert PAIR.injected(data.Injection.parse("In {w}: "), []) == []
+    assert PAIR.inject(data.Injection.parse("In {w}: "), []) == []
 
 
 @pytest.mark.parametrize("named", ["season", "none"])
 def test_w_lists_that_results_could_not_tell_apart_are_refused(named: str) -> None:
     lists = [SEASONS, TOWNS, data.Covariate(named, ("1801", "2016"))]
-    assert_refused((repr(named),), PAIR.injected, data.Injection.parse("In {w}: "), lists)
+    assert_refused((repr(named),), PAIR.inject, data.Injection.parse("In {w}: "), lists)
 
 
 def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None]) -> data.SentenceSet:

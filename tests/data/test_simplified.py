@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from undertow import data
-from undertow.data.sentences.schemas import Schema, SchemaSource, own, own_shares, simplified
+from undertow.data.sentences.schemas import Schema, SchemaSource, own, own_shares, simplify
 from undertow.types import Factor
 
 LEFT_OUT = {
@@ -32,7 +32,7 @@ def potter(template: str) -> SchemaSource:
 
 def clause(template: str) -> str:
     """What the potter alone says by the rule; "" where the schema is not taken."""
-    chosen = [one for one in simplified(potter(template)).sentences if one.factors["participant"] == "unspecified"]
+    chosen = [one for one in simplify(potter(template)).sentences if one.factors["participant"] == "unspecified"]
     return chosen[0].query.display_text().removeprefix("The potter said that ") if chosen else ""
 
 
@@ -79,7 +79,7 @@ def test_a_clause_that_leans_on_what_is_dropped_is_not_taken(word: str, template
 def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order() -> None:
     van = "The {occupation} phoned {participant} because {blank} van was slow."
     shift = "The {occupation} left {participant} after {blank} shift."
-    chosen = simplified(
+    chosen = simplify(
         source(
             Schema("roofer", "the buyer", 0, "possessive", van),
             Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} when {blank} fell."),
@@ -95,7 +95,7 @@ def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order()
 
 
 def test_each_schema_gives_three_sentences() -> None:
-    chosen = simplified(potter("The {occupation} hid from {participant} because {blank} {verb:was|were} poor."))
+    chosen = simplify(potter("The {occupation} hid from {participant} because {blank} {verb:was|were} poor."))
     clauses = ("she was poor", "he was poor", "they were poor")
     assert [(sentence.id, sentence.query.texts(), sentence.gold) for sentence in chosen.sentences] == [
         ("potter/female/0", [f"The female potter said that {clause}." for clause in clauses], "female"),

@@ -17,7 +17,7 @@ from undertow.data.documents.task_wordings import (
     MAX_VARIANTS,
     TASKS,
     Wording,
-    chosen,
+    choose_wordings,
     describe,
     wordings,
 )
@@ -233,7 +233,7 @@ def spread(taken: Sequence[Wording], among: Sequence[Wording]) -> int:
 def test_levels_occur_as_evenly_as_can_be(task: str, per_class: int) -> None:
     found = wordings(task)
     for seed in range(3):
-        taken = chosen(found, per_class, seed)
+        taken = choose_wordings(found, per_class, seed)
         assert Counter(w.kind for w in taken) == {kind: min(per_class, n) for kind, n in COUNTS[task].items()}
         assert [w for w in found if w in taken] == taken
         for kind in COUNTS[task]:
@@ -244,7 +244,7 @@ def test_two_slots_do_not_move_together() -> None:
     """Of 12 among 72, no level of a slot goes with one level alone of another: their effects can be told apart."""
     found = of_kind(wordings(IDENTIFICATION), "completion")
     for seed in range(20):
-        taken = chosen(found, 12, seed)
+        taken = choose_wordings(found, 12, seed)
         for one, other in permutations(found[0].slots, 2):
             goes_with: dict[str, set[str]] = {}
             for wording in taken:
@@ -254,22 +254,22 @@ def test_two_slots_do_not_move_together() -> None:
 
 def test_a_choice_is_its_seeds() -> None:
     found = wordings(EXTRACTION)
-    assert chosen(found, 5, 7) == chosen(found, 5, 7)
-    assert len({tuple(w.text for w in chosen(found, 5, seed)) for seed in range(10)}) == 10
+    assert choose_wordings(found, 5, 7) == choose_wordings(found, 5, 7)
+    assert len({tuple(w.text for w in choose_wordings(found, 5, seed)) for seed in range(10)}) == 10
     questions = of_kind(found, "question")
-    assert chosen(questions, 5, 7) == of_kind(chosen(found, 5, 7), "question")
+    assert choose_wordings(questions, 5, 7) == of_kind(choose_wordings(found, 5, 7), "question")
 
 
 def test_each_variant_is_chosen_as_often_as_another() -> None:
     found = of_kind(wordings(IDENTIFICATION), "question")
-    times = Counter(w.text for seed in range(300) for w in chosen(found, 2, seed))
+    times = Counter(w.text for seed in range(300) for w in choose_wordings(found, 2, seed))
     assert set(times) == {w.text for w in found}
     assert all(25 <= n <= 80 for n in times.values()), times
 
 
 def test_none_named_is_all_and_fewer_than_none_is_refused() -> None:
     found = wordings(REPHRASING)
-    assert chosen(found, 0, 1) == found
-    assert chosen(found, 54, 1) == found
-    assert chosen([], 3, 1) == []
-    assert_refused(("-1",), chosen, found, -1, 1)
+    assert choose_wordings(found, 0, 1) == found
+    assert choose_wordings(found, 54, 1) == found
+    assert choose_wordings([], 3, 1) == []
+    assert_refused(("-1",), choose_wordings, found, -1, 1)

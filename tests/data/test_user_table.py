@@ -258,7 +258,7 @@ def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, n
         ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
         ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
         # Of the whole table.
-        ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "some sentences", ()),
+        ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "well_specified", ()),
         ("id,sentence,female\na,MASK left.,x\n", "'female'", ()),
         ("id,sentence,percent_female\na,MASK left.,900\n", "line 2: percent_female", ()),
     ],

@@ -17,7 +17,7 @@ from helpers.file_refusal import assert_refused
 from helpers.published_site import Site, kept, serving
 from undertow import data
 from undertow.data.sentences import winogender
-from undertow.data.sentences.schemas import extended, own_shares
+from undertow.data.sentences.schemas import extend, own_shares
 from undertow.data.sentences.winogender import COMMIT, STATISTICS, TEMPLATES, read_winogender
 
 MODULE = "undertow.data.sentences.winogender"
@@ -217,7 +217,7 @@ def expected_texts(row: tuple[str, str, str, str], participant_class: str) -> li
 
 def test_published_sentences_keep_every_other_word(reference_data: Path) -> None:
     folder = reference_data / "winogender"
-    found = [sentence.query.texts() for sentence in extended(read_winogender(str(folder))).sentences]
+    found = [sentence.query.texts() for sentence in extend(read_winogender(str(folder))).sentences]
     expected = [expected_texts(row, participant_class) for row in rows(folder) for participant_class in CLASSES]
     # Compared by position, so that a failure shows numbers and no published sentence.
     assert [at for at, (have, want) in enumerate(zip(found, expected, strict=True)) if have != want] == []

@@ -30,13 +30,13 @@ from undertow.errors import UndertowError
 from undertow.lab import build as building
 from undertow.lab import experiment_plan as planning
 from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, read_plan, train_model
-from undertow.lab.experiment_plan import Plan, Subject, joined, planted_world
+from undertow.lab.experiment_plan import Plan, Subject, join_plans, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people, realised_slopes, write_about
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
-from undertow.lab.verify import _chance_verdict, _command, _rise, apart, beside_notes, verify
+from undertow.lab.verify import _chance_verdict, _command, _rise, beside_notes, split_models, verify
 from undertow.lab.worker_pool import ProcessPool, side_by_side
 
 SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
@@ -328,7 +328,7 @@ def beside(trades: str, drawn: str, alarms: int, n: int = 20) -> pd.DataFrame:
 def test_models_are_judged_apart() -> None:
     judged, by_chance = beside("unordered", "quota", 0), beside("unordered", "independent", 2)
     smooth = beside("ordered", "quota", 3)
-    parts = apart(pd.concat([smooth, judged, by_chance]))
+    parts = split_models(pd.concat([smooth, judged, by_chance]))
     (*_, said) = beside_notes(parts, 60, 0)
     assert "accident" in said
     assert "3 of them drift" in said
@@ -381,7 +381,7 @@ def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
     assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
     access = "0.5 + strength * gender * (place - 0.5)"
     assert told(planning.custom([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
-    assert told(joined(own, planning.small())) == verified
+    assert told(join_plans(own, planning.small())) == verified
 
 
 def test_strength_of_any_access_is_the_rise_of_its_line() -> None:

@@ -17,9 +17,9 @@ from undertow.lab.planted_corpus import (
     PlantedTruth,
     Sentence,
     World,
-    counted,
     draw_people,
     drift_challenge,
+    judged_sentences,
     known_losses,
     realised_slopes,
     sentence_challenge,
@@ -72,7 +72,7 @@ def test_bayes_by_hand() -> None:
         ("0.5 * normal()", "leave the noise out"),
         ("0 * date", "keeps nobody"),
         ("log(date)", "no probability"),
-        ("0.5 +", "cannot be read"),
+        ("0.5 +", "is no expression"),
     ],
 )
 def test_what_is_no_access_is_refused(expression: str, said: str) -> None:
@@ -175,7 +175,7 @@ def test_losses_by_hand() -> None:
     said = write_about(people, SMALL, SentenceOptions(1))
     known = PlantedTruth.from_world(Access(strength=0.8), SMALL)
     losses = known_losses(said, known)
-    asked = counted(said)
+    asked = judged_sentences(said)
     assert losses.n == len(asked) > 500
     assert all(one.pronoun and not one.decided and one.cues_first for one in asked)
     by_hand = []
@@ -228,7 +228,7 @@ def test_sentences_of_known_specification() -> None:
     ("make", "said"),
     [
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
-        (lambda: SentenceOptions(decided=0.8, trade=0.4), "no more than 1 together"),
+        (lambda: SentenceOptions(decided=0.8, trade=0.4), "at most 1 together"),
         (lambda: SentenceOptions(trades="random"), "got 'random'"),
         (lambda: draw_people(Access(), WORLD, 0, 1), "ask for one or more"),
     ],

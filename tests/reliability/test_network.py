@@ -162,7 +162,7 @@ class Archive:
     def fetch(self, url: str) -> str:
         self.monkeypatch.setattr(cad, "SOURCE_URL", f"{url}/data.zip?download=1")
         try:
-            cad.published()
+            cad.load_published()
         except UndertowError as error:
             return str(error)
         return ""

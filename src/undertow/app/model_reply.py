@@ -24,7 +24,7 @@ from undertow.audits.base import EXACT, Observations
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.audits.task_specification.items import DETECT
-from undertow.audits.task_specification.scores import scored as score_sentences
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
@@ -206,7 +206,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
     given = data.load_sentences(SCHEMAS)
     items = [
         replace(item, factors={"part": DETECT, "expected": item.gold or "", **item.factors})
-        for item in given.injected(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
+        for item in given.inject(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
     ]
     scores, _ = _run(handle, items, progress)
     design = {"groups": list(GROUPS), "endpoint_window": question.ends}

@@ -134,37 +134,12 @@ class TaskSpecificationOptions(SentenceOptions, total=False):
     trace_occupation: Text
 
 
-class AnyAuditOptions(SentenceOptions, total=False):
+class AnyAuditOptions(
+    BiasIdentificationOptions,
+    BiasRephrasingOptions,
+    OccupationChecklistOptions,
+    SpuriousCorrelationOptions,
+    TaskSpecificationOptions,
+    total=False,
+):
     """Options of all audits of the package, for a name that is not a literal."""
-
-    classes: Text
-    contexts: Text
-    decision: Text
-    decoding: Text
-    description_file: Text
-    draws: int
-    endpoint_window: int
-    entropy_baseline: bool
-    line_ends: bool
-    margin: float
-    n_documents: int
-    n_occupations: int
-    n_pairs: int
-    name_pair_file: Text
-    negated: bool
-    occupation_file: Text
-    occupation_names: Text
-    onet: Text
-    query_type: Text
-    question_file: Text
-    rephrasings: Text
-    shot_selection: Text
-    shot_wordings: int
-    shots: Text
-    temperature: float
-    threshold: float
-    top_k: int
-    trace_occupation: Text
-    w_scale: Text
-    wordings: int
-    words: Text

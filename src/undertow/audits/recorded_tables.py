@@ -174,18 +174,14 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
     """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything."""
     named = next((name for name in groups if name in table.index), None)
     if named is not None:
-        raise UndertowError(
-            f"{table.path}: {named!r} is an index in this file; reset_index() before writing it, or drop it"
-        )
+        raise UndertowError(f"{table.path}: {named!r} is an index in this file; reset_index() before writing it")
 
 
 def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
     """Refuse a word group that is called like a column of the observations, as challenge sets do."""
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
-        raise UndertowError(
-            f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
-        )
+        raise UndertowError(f"{path}: a word group cannot be called {taken!r}, as a column is; rename it")
 
 
 def read_cells(path: Path) -> Table:
@@ -217,17 +213,12 @@ def _read_parquet(path: Path) -> Table:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:
             if pa.types.is_nested(one.type.value_type if pa.types.is_dictionary(one.type) else one.type):
-                raise UndertowError(
-                    f"{path}: column {one.name!r} holds lists or tables; give each cell one text or number, or leave the column out"
-                )
+                raise UndertowError(f"{path}: column {one.name!r} holds lists or tables; leave it out")
 
     try:
         table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)
         names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
-        texts = {
-            name: pa.chunked_array([_as_text(chunk) for chunk in table[name].chunks], pa.large_string()).to_pandas()
-            for name in names
-        }
+        texts = {name: _as_text(table[name]) for name in names}
     except TooLargeError as error:
         raise UndertowError(f"{path}: {error}; leave out columns that are not used") from error
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -240,34 +231,26 @@ def _read_parquet(path: Path) -> Table:
     return read
 
 
-def _as_text(cells: pa.Array) -> pa.Array:
+def _as_text(column: pa.ChunkedArray) -> list[str]:
     """Cells as Python writes them; one that is missing is an empty one."""
     import pyarrow as pa
 
-    if pa.types.is_large_string(cells.type):
-        return cells.fill_null("")
-    if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):  # some tools do not say that it is text
-        return cells.cast(pa.large_string()).fill_null("")
-    if pa.types.is_null(cells.type):
-        return pa.array([""] * len(cells), pa.large_string())
-    encoded = cells.dictionary_encode()  # each value is written once, however often it stands there
-    distinct = encoded.dictionary
-    is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
-    values = (
-        distinct.to_numpy(zero_copy_only=False).tolist() if is_number else distinct.to_pandas().astype(object).tolist()
-    )
-    texts = ["" if pd.isna(value) else str(value) for value in values]
-    return pa.array(texts, pa.large_string()).take(encoded.indices).fill_null("")
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(
+        column.type
+    ):  # some tools do not say that it is text
+        column = column.cast(pa.large_string())
+    # Each value is written once, however often it stands there.
+    texts: dict[object, str] = {None: ""}
+    return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
     """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
     try:
-        noted = parse_json((metadata or {}).get(b"pandas", b"{}"))
-    except ValueError:
+        noted = parse_json((metadata or {})[b"pandas"])["index_columns"]
+        return frozenset(name for name in noted if isinstance(name, str))
+    except (KeyError, TypeError, ValueError):
         return frozenset()
-    names = noted.get("index_columns") if isinstance(noted, dict) else None
-    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
 def _factors(table: Table) -> pd.DataFrame:

@@ -145,7 +145,6 @@ def _features_do_not_decide(graph: Graph, _: Candidate) -> Assumption:
 
 
 def _no_other_open_path(graph: Graph, w: Candidate) -> Assumption:
-    """No other path connects features and label in the population."""
     open_paths, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
     other = "other " if w.connected_in_population or identification.specification(graph).well_specified else ""
     return Assumption(
@@ -163,17 +162,15 @@ def _little_left(graph: Graph, w: Candidate) -> Assumption:
     if not w.connected:
         return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
     ways = (*w.open_in_population, *w.opened)
-    past = [path for path in ways if not _is_closed_by_text(graph, path)]
+    past = [
+        path for path in ways if not any(node in graph.features and node not in path.colliders for node in path.nodes)
+    ]
     whatever = " whatever the text says" if past or not ways else ""
     return Assumption(
         claim,
         None,
         f"{first_path(past or ways)} is open in selected data{whatever}; how much comes through is a matter of sizes",
     )
-
-
-def _is_closed_by_text(graph: Graph, path: Path) -> bool:
-    return any(node in graph.features and node not in path.colliders for node in path.nodes)
 
 
 _ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {

@@ -166,9 +166,7 @@ def read_expression(text: str) -> Expression:
             warnings.simplefilter("error")  # what Python reads with a doubt (`1and 2`) is a slip
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UndertowError(
-            f"{_quote(text)} cannot be read as an expression; write it on one line, as in 2 * W + normal()"
-        ) from error
+        raise UndertowError(f"{_quote(text)} is no expression; write one as in 2 * W + normal()") from error
     return _Parser(text.strip()).parse(tree, 0)
 
 
@@ -181,9 +179,7 @@ class _Parser:
 
     def parse(self, node: ast.expr, depth: int) -> Expression:
         if depth > MAX_DEPTH:
-            raise UndertowError(
-                f"{_quote(self._text)} has too many parts within parts; divide it into several variables"
-            )
+            raise UndertowError(f"{_quote(self._text)} is too deep; divide it into several variables")
         if isinstance(node, ast.Constant):
             return Number(self._number(node))
         if isinstance(node, ast.Name):
@@ -311,14 +307,10 @@ def _scale_draws(kind: str, standard: Floats, arguments: list[Values]) -> Values
     first, second = arguments
     if kind == "normal":
         if np.any(np.asarray(second) < 0):
-            raise UndertowError(
-                "normal takes a mean and a standard deviation of 0 or more; exp(...) and abs(...) make one of any number"
-            )
+            raise UndertowError("normal takes a mean and a standard deviation of 0 or more")
         return first + second * standard
     if np.any(np.asarray(second) < np.asarray(first)):
-        raise UndertowError(
-            "uniform takes its lower end first, as in uniform(1, 3); min(...) and max(...) put two numbers in order"
-        )
+        raise UndertowError("uniform takes its lower end first, as in uniform(1, 3)")
     return first + (second - first) * standard
 
 

@@ -131,7 +131,6 @@ def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arr
 
 
 def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
-    """Each statement, after the place that an error names."""
     for number, line in enumerate(split_lines(text), 1):
         for statement in line.partition("#")[0].split(";"):
             if said := statement.strip():
@@ -150,9 +149,7 @@ def _tokens(statement: str, place: str) -> list[_Token]:
         match = _TOKEN.match(statement, at)
         if match is None:
             strange = statement[at:].split(maxsplit=1)[0]
-            raise UndertowError(
-                f"{place}: {strange!r} is neither a name nor an arrow; names are letters, digits and _, arrows are ->, <- and <->"
-            )
+            raise UndertowError(f"{place}: {strange!r} is neither a name nor an arrow; arrows are ->, <- and <->")
         kind = str(match.lastgroup)
         tokens.append(_Token(kind, match[kind]))
         at = match.end()
@@ -214,9 +211,7 @@ class _GraphReader:
     def _read_meaning(self, said: str, words: str, place: str) -> None:
         node = said.strip("[]() \t")
         if not words:
-            raise UndertowError(
-                f"{place}: says nothing of what {node} means; write it after the colon, or leave it out"
-            )
+            raise UndertowError(f"{place}: says nothing of what {node} means; write it, or leave it out")
         if self.meanings.setdefault(node, words) != words:
             raise UndertowError(f"{place}: {node} means {self.meanings[node]!r} already; leave one of the two out")
         if said != node:
@@ -237,7 +232,6 @@ class _GraphReader:
         self.places.update({(role, name): place for name in names})
 
     def _read_arrows(self, tokens: Sequence[_Token], place: str) -> None:
-        """Nodes and arrows by turns, beginning and ending with a node."""
         for turn, token in enumerate(tokens):
             if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
                 raise UndertowError(
@@ -256,9 +250,7 @@ class _GraphReader:
         if token.kind not in ("selected", "latent"):
             return
         if self.marks.setdefault(token.text, token.kind) != token.kind:
-            raise UndertowError(
-                f"{place}: {token.text} is marked as selection and as latent; it can be one of them only"
-            )
+            raise UndertowError(f"{place}: {token.text} is marked as selection and as latent; choose one")
         self.places.setdefault((token.kind, token.text), place)
 
     def _add_arrow(self, ends: Arrow, is_shared: bool, place: str) -> None:
@@ -306,14 +298,10 @@ class _GraphReader:
         for name in self.roles.get(CAUSE, ()):
             label = roles[LABEL][0]
             if not all(self.net.has_node(one) for one in (name, label)) or not nx.has_path(self.net, name, label):
-                raise UndertowError(
-                    f"{self.places[CAUSE, name]}: no arrows lead from {name} to the label {label}; "
-                    "draw them, or leave this statement out"
-                )
+                raise UndertowError(f"{self.places[CAUSE, name]}: no arrows lead from {name} to the label {label}")
 
 
 def _correction(tokens: Sequence[_Token], turn: int) -> str:
-    """How to write what a token that stands in the wrong place probably means."""
     before, after = (tokens[at].text if 0 <= at < len(tokens) else "" for at in (turn - 1, turn + 1))
     if tokens[turn].kind == "comma" and turn >= 3 and after and tokens[turn - 2].kind == "arrow":
         cause, arrow = tokens[turn - 3].text, tokens[turn - 2].text

@@ -65,7 +65,6 @@ def _content(path: Path) -> str:
 
 
 def _unknown_graph(name: str) -> str:
-    """What is wrong with a name that is neither published nor a file's, and how to fix it."""
     strange = _OTHER_ARROWS.search(name)
     if strange:
         return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"

@@ -110,9 +110,7 @@ class StructuralCausalModel:
         changed = settings or {}
         for name, number in changed.items():
             if name not in self.parameters:
-                raise UndertowError(
-                    f"{self.source}: there is no parameter {name!r} to set{closest(name, self.parameters)}"
-                )
+                raise UndertowError(f"{self.source}: there is no parameter {name!r}{closest(name, self.parameters)}")
             if not math.isfinite(number):
                 raise UndertowError(f"{self.source}: {name} cannot be {number:g}; set it to a finite number")
         values: dict[str, float] = {}
@@ -197,22 +195,16 @@ class _ModelReader:
         equation = Equation(name, read_expression(text), number)
         if sign == "=":
             if any(isinstance(part, Noise) for part in subexpressions(equation.expression)):
-                raise UndertowError(
-                    f"{name} is a parameter, which is one number and has no noise; write {name} := {text}"
-                )
+                raise UndertowError(f"{name} is a parameter, one number without noise; write {name} := {text}")
             self._parameters[name] = equation
         else:
             self._variables[name] = equation
 
     def _select(self, rest: str, number: int) -> None:
         if not re.fullmatch(r"\w+", rest):
-            raise UndertowError(
-                "select takes the name of one variable that is 1 for whoever is selected, as in select S"
-            )
+            raise UndertowError("select takes the name of one variable, as in select S")
         if self._selection:
-            raise UndertowError(
-                f"line {self._selection[1]} selects already; make one variable of the two, as in S := A > 0 and B > 0"
-            )
+            raise UndertowError(f"line {self._selection[1]} selects already; make one variable of the two")
         self._selection = rest, number
 
     def _compare(self, rest: str, number: int) -> None:
@@ -254,13 +246,9 @@ class _ModelReader:
         for equation in self._variables.values():
             self._check_names(equation, self._parameters | self._variables, "")
         if self._selection is None:
-            raise UndertowError(
-                f"{self._source}: nobody is selected; add a line select S, S being 1 for whoever is in the data"
-            )
+            raise UndertowError(f"{self._source}: nobody is selected; add a line select S")
         if not self._pairs:
-            raise UndertowError(
-                f"{self._source}: nothing is compared; add a line with pairs of variables, compare X, Y"
-            )
+            raise UndertowError(f"{self._source}: nothing is compared; add a line compare X, Y")
         self._check_variable(*self._selection)
         for pair, number in self._pairs.items():
             for name in pair:
@@ -299,7 +287,6 @@ class _ModelReader:
             self._fail(number, f"there is no variable {name!r}{closest(name, self._variables)}; define it with :=")
 
     def _sort(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
-        """Each after those that it uses."""
         uses = {
             name: [one for one in names(equation.expression) if one in equations]
             for name, equation in equations.items()
@@ -318,7 +305,6 @@ class _ModelReader:
 
 
 def _number(text: str) -> float:
-    """A number that needs no name."""
     expression = read_expression(text)
     if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
         raise UndertowError(f"{text.strip()!r} is no number; a case sets parameters to numbers")

@@ -233,12 +233,11 @@ def simulate(
     n_selected, where = int(chosen.sum()), model.where(model.selection)
     if not n_selected:
         raise UndertowError(
-            f"{where}: {model.selection} is 0 for all of {draws:,} people, so that nobody is selected; let it be 1 for more of them"
+            f"{where}: {model.selection} is 0 for all of {draws:,} people; let it be 1 for more of them"
         )
     if n_selected < MIN_SELECTED:
         raise UndertowError(
-            f"{where}: {n_selected} of {draws:,} people are selected, and a correlation takes {MIN_SELECTED}; "
-            "draw more people, or select more of them"
+            f"{where}: {n_selected} of {draws:,} people are selected, and {MIN_SELECTED} are needed; draw more"
         )
     low, high = wilson_interval(n_selected / draws, draws)
     return Simulation(
@@ -318,11 +317,8 @@ def _values(
         # Of a later piece of the people, those before had a number each.
         who = "some people" if finite.any() or sampler.people.start else "everyone"
         raise UndertowError(
-            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0, the logarithm or root of "
-            "a negative number, or a power that grows too fast"
+            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0 or the like"
         )
     if equation.name == model.selection and not np.isin(values, (0.0, 1.0)).all():
-        raise UndertowError(
-            f"{where}: people are selected by {equation.name}, which is to be 0 or 1; write a comparison"
-        )
+        raise UndertowError(f"{where}: {equation.name} selects people, so it must be 0 or 1; write a comparison")
     return values

@@ -76,7 +76,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         sentences = data.load_sentences(name, data_dir, options)
         covariates = [data.load_covariate(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
         injection = data.Injection.parse(inject or "In {w}: ")
-        items = sentences.injected(injection, covariates) if covariates else sentences.plain()
+        items = sentences.inject(injection, covariates) if covariates else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
         gaps = gaps_of(sentences.groups)
     else:

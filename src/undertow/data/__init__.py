@@ -13,7 +13,7 @@ from undertow.data.documents.document_sources import (
 )
 from undertow.data.documents.task_wordings import TASKS, Wording, describe, wordings
 from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
-from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, masked
+from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
 from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences
 from undertow.data.sentences.user_table import single
@@ -73,7 +73,7 @@ __all__ = [
     "load_documents",
     "load_prompts",
     "load_sentences",
-    "masked",
+    "mask_blank",
     "may_offend",
     "names",
     "single",

@@ -27,13 +27,7 @@ MAX_NAME_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """An instruction to fill the blank of a sentence.
-
-    Attributes:
-        name: what results call it.
-        text: with `{sentence}` where the sentence goes; other braces stand for themselves.
-        mask: what marks the blank in the sentence.
-    """
+    """An instruction to fill the blank of a sentence."""
 
     name: str
     text: str
@@ -41,7 +35,7 @@ class Prompt:
 
     def around(self, query: ClozeQuery) -> str:
         """The prompt with a sentence in it."""
-        return self.text.replace(HOLE, masked(query, self.mask))
+        return self.text.replace(HOLE, mask_blank(query, self.mask))
 
 
 def _with_hole(text: str) -> str:
@@ -76,13 +70,7 @@ _FILE = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class AnswerMode:
-    """How prompts are put and answered.
-
-    Attributes:
-        prompts: each sentence is put in each of them.
-        max_tokens: steps of an answer, at most.
-        chat: whether the model's own chat template goes around a prompt.
-    """
+    """How prompts are put and answered."""
 
     prompts: tuple[Prompt, ...]
     max_tokens: int = 20
@@ -120,8 +108,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             chosen.append(published[name])
         else:
             raise UndertowError(
-                f"there is no prompt called {name!r}; use {', '.join(published)}, or the .toml file of your own"
-                f"{closest(name, published)}"
+                f"there is no prompt {name!r}{closest(name, published)}; use {', '.join(published)} or a .toml file"
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
@@ -136,7 +123,7 @@ def _prompts(path: Path) -> dict[str, Prompt]:
     return {name: Prompt(name, entry.text, entry.mask) for name, entry in entries.items()}
 
 
-def masked(query: ClozeQuery, mask: str) -> str:
+def mask_blank(query: ClozeQuery, mask: str) -> str:
     """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
 
     pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
@@ -147,7 +134,7 @@ def masked(query: ClozeQuery, mask: str) -> str:
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
-            f"{query.display_text()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
+            f"{query.display_text()!r}: has {len(blanks)} blanks, and a prompt marks one; leave --prompts out"
         )
     fills[blanks[0]] = mask
     return query.text(tuple(fills))

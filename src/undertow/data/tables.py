@@ -13,8 +13,12 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from undertow._files import csv_value, file_size, with_line_feeds
+from undertow._schemas import check
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError, counted
 
@@ -24,10 +28,31 @@ MAX_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 2**16
 Rows = list[tuple[int, dict[str, str]]]
 """Line number and cells by column of each row."""
+Record = TypeVar("Record", bound="TableRow")
 _GZIP = b"\x1f\x8b"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tabs and line feeds."""
 MAX_CELLS = 10_000_000
+
+
+class TableRow(BaseModel):
+    """A row of a table: numbers and yes or no as text, other columns left out."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDINGS) -> list[tuple[int, Record]]:
+    """The rows of a table as a schema has them, each with the line it begins on; an empty cell stands for the default, if any.
+
+    Raises:
+        UndertowError: a column that the schema requires is not there, or a cell is not what it must be; names the line.
+    """
+    needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
+    adapter, records = TypeAdapter(schema), []
+    for line, row in read_rows(path, needed, endings):
+        cells = {name: cell.strip() for name, cell in row.items() if name in needed or cell.strip()}
+        records.append((line, check(adapter, cells, f"{path}, line {line}")))
+    return records
 
 
 def plain_name(path: Path) -> str:
@@ -58,18 +83,14 @@ def read_rows(
     columns, rows = read_cells(path)
     absent = next((name for name in needed if name not in columns), None)
     if absent is not None:
-        wanted, given = ([name.strip('"') for name in names] for names in (needed, columns))
-        raise UndertowError(
-            f"{path}: has no column {absent!r}{closest(absent, given)}; it needs {', '.join(wanted)} and has {', '.join(given)}"
-        )
+        given = [name.strip('"') for name in columns]
+        raise UndertowError(f"{path}: has no column {absent!r}{closest(absent, given)}; it has {', '.join(given)}")
     if not rows:
         raise UndertowError(f"{path}: holds no rows below its header; add some")
     for line, cells in () if may_hold_controls else rows:
         control = next(filter(None, map(_CONTROL.search, cells)), None)
         if control:
-            raise UndertowError(
-                f"{path}, line {line}: holds the control character {control[0]!r}; save the file as plain text"
-            )
+            raise UndertowError(f"{path}, line {line}: holds the control character {control[0]!r}; take it out")
     return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
 
 
@@ -101,14 +122,12 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     for line, cells in records[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
-                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header has {len(columns)};"
-                " look for a tab, a comma or a line break too many or too few"
+                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header {len(columns)}"
             )
     return columns, records[1:]
 
 
 def _read_bytes(path: Path, n_bytes: int) -> bytes:
-    """Up to so many bytes of a file, unpacked."""
     file_size(path)
     try:
         with path.open("rb") as file:
@@ -150,5 +169,5 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             begins = reader.line_num + 1
     except csv.Error as error:
         raise UndertowError(
-            f"{path}, line {begins}: is not CSV that can be read ({error}); fix its quotes, or shorten the cell"
+            f"{path}, line {begins}: is not CSV ({error}); fix its quotes, or shorten the cell"
         ) from error

@@ -11,7 +11,7 @@ from typing import Any
 from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError, closest
 
-__all__ = ["RESOURCES", "closest", "is_yes", "number_between", "read_text", "read_toml", "repeated", "separator"]
+__all__ = ["RESOURCES", "closest", "number_between", "parse_yes", "read_text", "read_toml", "repeated", "separator"]
 
 RESOURCES = Path(__file__).with_name("resources")
 """Files that come with the package."""
@@ -39,7 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
 
 
-def is_yes(said: str, column: str, where: str) -> bool:
+def parse_yes(said: str, column: str, where: str) -> bool:
     """Whether a cell says yes."""
     if said.lower() not in ("yes", "true", "1", "no", "false", "0"):
         raise UndertowError(f"{where}: {column} is {said!r}; write yes or no")

@@ -26,14 +26,14 @@ from pydantic import AfterValidator, BeforeValidator
 
 from undertow._files import is_plain_file
 from undertow.errors import UndertowError
-from undertow.lab.experiment_plan import Plan, Subject, joined, planted_world
+from undertow.lab.experiment_plan import Plan, Subject, join_plans, planted_world
 from undertow.lab.lab_folder import lab_lock, read_lab_json, write_lab_json
 from undertow.lab.planted_corpus import (
     Access,
     PlantedTruth,
     Sentence,
-    counted,
     draw_people,
+    judged_sentences,
     known_losses,
     realised_slopes,
     slopes_by_covariate,
@@ -43,7 +43,7 @@ from undertow.lab.settings import QUOTA, SentenceOptions
 from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
 from undertow.lab.training.training_config import PretrainConfig
 from undertow.lab.training.training_loop import DivergedError
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, steps_worked
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, step_progress
 
 PLAN = "plan.json"
 LEARNED_SHARE = 0.9
@@ -171,7 +171,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     folder.mkdir(parents=True, exist_ok=True)
     with lab_lock(folder):
         earlier = read_plan(folder) if (folder / PLAN).is_file() else ()
-        write_lab_json(folder / PLAN, Plan, joined(plan, earlier))
+        write_lab_json(folder / PLAN, Plan, join_plans(plan, earlier))
         left = [(str(folder), subject) for subject in plan if not _is_settled(folder, subject)]
         units = sum(subject.config.max_steps for _, subject in left)
         side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
@@ -256,11 +256,11 @@ def _attempt(
 ) -> Attempt:
     started = time.perf_counter()
     try:
-        train(lessons, config, draft, steps_worked())
+        train(lessons, config, draft, step_progress())
     except DivergedError as error:
         return Attempt(config.max_steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
-    sentences = counted(unseen)
+    sentences = judged_sentences(unseen)
     losses = option_losses(
         draft,
         [
@@ -304,7 +304,6 @@ def _left_over(folder: Path, subject: Subject) -> list[Path]:
 
 
 def _has_network(folder: Path, built: BuiltModel) -> bool:
-    """In its place, or on its way there."""
     if built.kept is None:
         return True
     return _draft(folder, built, built.kept.steps).is_dir() or (folder / "models" / built.subject.name / DONE).is_file()

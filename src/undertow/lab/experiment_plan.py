@@ -84,14 +84,14 @@ Plan: TypeAlias = tuple[Subject, ...]
 """The models of a lab, none of them twice."""
 
 
-def joined(*plans: Plan) -> Plan:
+def join_plans(*plans: Plan) -> Plan:
     """The models of all plans, each once, those of the first plan first."""
     return tuple(dict.fromkeys(subject for plan in plans for subject in plan))
 
 
 def small() -> Plan:
     """Enough to see whether the instrument reads what was planted, in minutes."""
-    return joined(_crossed(STRENGTHS, SEEDS[:1]), _crossed(REPEATED, SEEDS[1:]))
+    return join_plans(_crossed(STRENGTHS, SEEDS[:1]), _crossed(REPEATED, SEEDS[1:]))
 
 
 def full() -> Plan:
@@ -102,7 +102,7 @@ def full() -> Plan:
     unbiased = _crossed([0.0], UNBIASED_SEEDS)
     by_chance = _crossed([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
     smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
-    return joined(small(), _crossed(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
+    return join_plans(small(), _crossed(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
 
 
 def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:

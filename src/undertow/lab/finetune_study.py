@@ -22,7 +22,7 @@ from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import Access, drift_challenge
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, steps_worked
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, step_progress
 from undertow.runs.folder.storage import csv_of
 from undertow.types import digest
 
@@ -43,13 +43,7 @@ STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
 
 class FinetuneTask(NamedTuple):
-    """One fine-tuning.
-
-    Attributes:
-        strength: planted, as in `undertow.lab.experiment_plan.Subject`.
-        seed: of the people, the words, the head and the order of the texts.
-        mark: of the base and of how it is trained, so that another version of the lab does not meet its folder.
-    """
+    """One fine-tuning."""
 
     folder: Path
     kind: str
@@ -84,10 +78,7 @@ def finetune_planted(
     Access(strength=strength).kept_prob(planted_world())
     (base,) = build(folder, (BASE,), jobs, lambda done, total: None)
     if not base.converged:
-        raise UndertowError(
-            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from its fine-tuning; "
-            "name another folder"
-        )
+        raise UndertowError(f"{folder / 'models' / BASE.name}: did not learn its corpus; name another folder")
     mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
     works = [
         FinetuneTask(folder, kind, strength, seed, mark)
@@ -131,7 +122,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
             device="cpu",
         ),
         wanted=FinetuneOptions(metadata_fields=METADATA if tuning.kind == WITH_METADATA else ()),
-        progress=steps_worked(),
+        progress=step_progress(),
     )
     corpus.unlink()
     settings: dict[str, str | float] = {

@@ -52,9 +52,7 @@ class World:
     def __post_init__(self) -> None:
         for called, values in (("dates", self.dates), ("places", self.places)):
             if len(values) < 3 or len(set(values)) < len(values):
-                raise UndertowError(
-                    f"a world needs three {called} or more, each once; got {', '.join(values) or 'none'}"
-                )
+                raise UndertowError(f"a world needs three {called} or more, each once; got {', '.join(values)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +420,7 @@ def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
 
     Trades cannot help a reader there: the one that a sentence may mention is drawn whatever the date.
     """
-    undecided = counted(sentences)
+    undecided = judged_sentences(sentences)
     if not undecided:
         return Losses(float("nan"), float("nan"), 0)
     date = np.array([one.date for one in undecided], dtype=np.int64)
@@ -435,7 +433,7 @@ def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
     return Losses(float(loss), float(ignorant), len(undecided))
 
 
-def counted(sentences: Sequence[Sentence]) -> list[Sentence]:
+def judged_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences that a model's learning is judged by: an undecided pronoun, with a date or place before it."""
     return [
         one

@@ -68,7 +68,7 @@ class SentenceOptions:
         check_bounds(self)
         if self.decided + self.trade > 1:
             raise UndertowError(
-                f"decided and trade must be no more than 1 together, got {self.decided:g} and {self.trade:g}"
+                f"decided and trade must be at most 1 together, got {self.decided:g} and {self.trade:g}"
             )
         for name, value, known in (
             ("trades", self.trades, (UNORDERED, ORDERED)),

@@ -39,7 +39,7 @@ from undertow.lab.verification.metrics import (
     verdicts,
 )
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.lab.worker_pool import ProcessPool, Progress, report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
 from undertow.types import ALPHA, Result
 
@@ -51,7 +51,9 @@ DETECTOR, BASELINE = "delta_female", "entropy"
 AUDITS = 2
 
 
-def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> pd.DataFrame:
+def audit_models(
+    folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None
+) -> pd.DataFrame:
     """The table that a verification is measured from: a row for each model and W; see `undertow.lab.verification.metrics`.
 
     Raises:
@@ -77,7 +79,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
     subject, world = built.subject, planted_world()
     place, model = folder / "audits" / subject.name, folder / "models" / subject.name
     drift = pipeline.audit("spurious-correlation", model, challenge=str(folder / DRIFT), out=place / "drift")
-    worked(1)
+    report_units(1)
     specification = pipeline.audit(
         "task-specification",
         model,
@@ -87,7 +89,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         date_stop=int(world.dates[-1]),
         out=place / "specification",
     )
-    worked(1)
+    report_units(1)
     shared = {
         "model": subject.name,
         "architecture": subject.architecture,
@@ -138,20 +140,14 @@ def _rise(slope: float, n_values: int) -> float:
 
 
 class HeldOutSentences(NamedTuple):
-    """The table in its parts, which are not measured together.
-
-    Attributes:
-        judged: the rows that the instrument is judged by.
-        by_chance: of unbiased models whose people, sentences and order of training were left to chance.
-        smooth: of unbiased models whose texts change smoothly with the date.
-    """
+    """The table in its parts, which are not measured together."""
 
     judged: pd.DataFrame
     by_chance: pd.DataFrame
     smooth: pd.DataFrame
 
 
-def apart(frame: pd.DataFrame) -> HeldOutSentences:
+def split_models(frame: pd.DataFrame) -> HeldOutSentences:
     """The table in its parts."""
     smooth = frame["trades"] == ORDERED
     by_chance = (frame["drawn"] == INDEPENDENT) & ~smooth
@@ -161,12 +157,7 @@ def apart(frame: pd.DataFrame) -> HeldOutSentences:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """What came of a verification.
-
-    Attributes:
-        verdicts: what the audits promise: requirement, target and value in words, and whether it is met.
-        notes: sentences beside these, about models that are told apart.
-    """
+    """What came of a verification."""
 
     folder: Path
     report: Path
@@ -188,7 +179,7 @@ def verify(
 
     plan = read_plan(folder)
     with lab_lock(folder):
-        parts = apart(audited(folder, plan, jobs, progress))
+        parts = split_models(audit_models(folder, plan, jobs, progress))
         judged = parts.judged
         measured = results(judged, seed)
         notes = beside_notes(parts, len(plan), len(plan) - len(read_attempts(folder, plan)))
@@ -224,7 +215,6 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
         again=models.loc[models["trainings"] > 1, "model"].tolist(),
         by_chance=by_chance,
         smooth=smooth,
-        max_q=ALPHA,
     )[""]
 
 
@@ -258,7 +248,6 @@ def _command(folder: Path, plan: Plan) -> str:
 
 
 def _circumstances() -> dict[str, str]:
-    """Versions, machine and hashes, a line each."""
     from undertow.runs.folder.provenance import circumstances
 
     lines: dict[str, str] = {}

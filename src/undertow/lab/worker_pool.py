@@ -26,12 +26,7 @@ _said: Any = None
 
 @dataclass(frozen=True, slots=True)
 class ProcessPool:
-    """Who works.
-
-    Attributes:
-        jobs: processes; no more than there are pieces of work are started. 0 for one on each processor.
-        cache: the folder that models' answers are kept in meanwhile.
-    """
+    """Who works."""
 
     jobs: int
     cache: Path
@@ -43,7 +38,7 @@ def side_by_side(
     """What `do` makes of each piece of work, in order.
 
     Args:
-        do: a function of a module, since other processes import it; it may call `worked`.
+        do: a function of a module, since other processes import it; it may call `report_units`.
         works: the pieces, which travel to other processes.
         crew: who works.
         units: how many are worked in all.
@@ -79,9 +74,7 @@ def side_by_side(
             progress(min(n_worked, units), units)
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
-        raise UndertowError(
-            "a process of the lab died, most likely because memory ran out; run the same command again with --jobs 1"
-        ) from error
+        raise UndertowError("a process of the lab died, probably of too little memory; try --jobs 1") from error
     finally:
         # Running pieces are not waited for: what they have saved is taken up again.
         for process in list((pool._processes or {}).values()):
@@ -118,19 +111,19 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def worked(units: int) -> None:
+def report_units(units: int) -> None:
     """In a piece of work: so many units are done."""
     if _said is not None:
         _said.put(units)
 
 
-def steps_worked() -> Callable[[int, int, float], None]:
+def step_progress() -> Callable[[int, int, float], None]:
     """In a piece of work: the progress of a training, a unit a step; steps that an earlier call did count too."""
     reached = 0
 
     def progress(done: int, total: int, loss: float) -> None:
         nonlocal reached
-        worked(done - reached)
+        report_units(done - reached)
         reached = done
 
     return progress

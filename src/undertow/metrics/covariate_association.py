@@ -149,14 +149,7 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What is measured of one (model, challenge, prompt, w_name).
-
-    Attributes:
-        run: which.
-        groups, gaps: word groups, and pairs of them.
-        covariate: facts of its W list.
-        seed: of sign flips.
-    """
+    """What is measured of one (model, challenge, prompt, w_name)."""
 
     run: dict[str, str]
     groups: Sequence[str]
@@ -170,7 +163,6 @@ def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
 
 
 def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
-    """All results of one (model, challenge, prompt, w_name), or of masses averaged over prompts."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
     for a, b in query.gaps:
@@ -205,7 +197,6 @@ def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
 
 
 def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
-    """A slope with an interval of another level."""
     return _bound_slope(replace(series, level=level, at_end=True), within, _slope)
 
 
@@ -329,7 +320,6 @@ def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Serie
 
 
 def _mean_mass(series: _Series) -> Result:
-    """Mean over the W means, with an interval for other sentences at these values."""
     cells = series.cells.seen()
     if not cells.n:
         return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
@@ -345,7 +335,6 @@ def _mean_mass(series: _Series) -> Result:
 
 
 def _w_effect(series: _Series, seed: int) -> Result:
-    """How far the W values move the mass, and whether they do."""
     cells, unit = series.cells.seen(), "percentage points"
     if few := _no_line(series):
         return series.result("w_effect", value=math.nan, unit=unit, null_value=0.0, note=few)
@@ -371,7 +360,6 @@ def _w_effect(series: _Series, seed: int) -> Result:
 
 
 def _slope(series: _Series) -> Result:
-    """Slope of one series, with the interval and the test that its name needs."""
     cells, unit = series.cells.seen(), f"percent per {series.step}"
     line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
@@ -403,7 +391,6 @@ def _slope(series: _Series) -> Result:
 
 
 def _beside(cells: Cells, parts: ClusterSummary, slope: float) -> dict[str, float]:
-    """What stands beside the deciding interval: for these W values, and for other ones."""
     half = t_quantile(float(parts.df[0])) * math.sqrt(float(parts.slope_variance[0]))
     low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
     return {
@@ -424,7 +411,6 @@ def _pearson_r(series: _Series) -> Result:
 
 
 def _log_odds_slope(series: _Series) -> Result:
-    """The slope of the log-odds of the W means, with the interval of `trend`."""
     cells, unit = series.cells.seen(), f"log-odds per {series.step}"
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
@@ -524,9 +510,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         if name not in observations
     ]
     if lacking:
-        raise UndertowError(
-            f"the observation table has no column {lacking[0]!r}; add it, or name the column that has it"
-        )
+        raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
     keys = observations[[*RUN_KEYS, "cluster"]].astype(object)
     # Files write the empty prompt as a missing value.
     table = keys.where(keys.notna(), "").astype(str).reset_index(drop=True)
@@ -552,7 +536,5 @@ def float_column(observations: pd.DataFrame, name: str) -> Floats:
     column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
     if np.isinf(column).any():
         row = int(np.flatnonzero(np.isinf(column))[0]) + 1
-        raise UndertowError(
-            f"the observation table has an infinite number in column {name!r}, row {row}; measure it again"
-        )
+        raise UndertowError(f"the observation table has an infinite number in column {name!r}, row {row}")
     return column

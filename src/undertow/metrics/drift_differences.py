@@ -91,7 +91,6 @@ def drift_differences(
 
 
 def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
-    """Whether a model did not show all of a group's mass."""
     ends = [f"{group}{end}" for end in BOUNDS]
     if not set(ends) <= set(frame):
         return False
@@ -144,7 +143,6 @@ class _Series:
 def _measure(
     series: _Series, covariate: Mapping[str, Any], margin: Margin, seed: int, *, is_hidden: bool
 ) -> Iterator[Result]:
-    """Everything that is said of one group or gap of one model, challenge, prompt and W."""
     if len(series.cells.x) < MIN_W_VALUES:
         return  # the measures themselves say why there is no number
     effect = _effect(series, margin, seed)
@@ -163,7 +161,6 @@ def _measure(
 
 
 def _slope(series: _Series, result: Result, margin: Margin) -> Result:
-    """The difference of two slopes, with the interval and the test of a drift."""
     cells = series.cells
     from_mean = cells.x - cells.x.mean()
     slope = float(cells.means @ from_mean / (from_mean @ from_mean))
@@ -197,7 +194,6 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
 
 
 def _effect(series: _Series, margin: Margin, seed: int) -> Result:
-    """How far the W values move the difference, and whether they do."""
     result, cells = series.result(W_EFFECT, unit=POINTS), series.cells
     if len(cells.sums) < MIN_CLUSTERS:
         return replace(result, note=why_few(len(cells.sums)))

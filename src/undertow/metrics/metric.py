@@ -11,9 +11,11 @@ A package adds a metric of its own with the decorator and an entry point of the 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.errors import UndertowError
@@ -57,6 +59,12 @@ class Metric:
     citation: str = ""
     audits: tuple[str, ...] = ()
     compute: Compute | None = None
+
+
+def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
+    """The metrics of a TOML file by name, and what the further columns of their results mean."""
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
 
 
 def metric(  # noqa: PLR0913 - the fields of a Metric

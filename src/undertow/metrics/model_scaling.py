@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import permutation_test, spearmanr
 
-from undertow.stats.significance.permutation import label_orders, permutation_p_value
 from undertow.types import Floats, Result
 
 AREA, GAP, PAIR = "auroc", "slope_gap", "female-male"
@@ -98,7 +97,13 @@ def _rank_correlation(area: Floats, other: Floats, group: Mapping[str, str], see
         note = f"a rank correlation needs at least {MIN_MODELS} models that differ"
         return Result("rank_correlation", group, math.nan, n=n, null_value=0.0, note=note)
     value = float(spearmanr(area, other).statistic)
-    orders = label_orders(n, N_ORDERS, np.random.default_rng(seed))
-    shuffled = np.array([spearmanr(area[order], other).statistic for order in orders.orders])
-    p = permutation_p_value(abs(value), np.abs(shuffled), has_observed=orders.exact, tolerance=1e-12)
-    return Result("rank_correlation", group, value, n=n, null_value=0.0, p=p)
+    test = permutation_test(
+        (area,),
+        lambda values: abs(spearmanr(values, other).statistic),
+        permutation_type="pairings",
+        vectorized=False,
+        n_resamples=N_ORDERS,
+        alternative="greater",
+        rng=seed,
+    )
+    return Result("rank_correlation", group, value, n=n, null_value=0.0, p=float(test.pvalue))

@@ -76,9 +76,7 @@ def observed_noise(
         raise UndertowError("nothing of the run was scored, so that it shows no noise")
     scored = scored[~scored["w_name"].isin(list(unordered))]
     if scored.empty:
-        raise UndertowError(
-            "the run has W lists without an order only, whose values have no neighbours to share noise with"
-        )
+        raise UndertowError("the run has W lists without an order only, so it shows no noise of neighbours")
     first = scored.iloc[0]
     rows = scored[(scored[list(OVER_PROMPTS_KEYS)] == first[list(OVER_PROMPTS_KEYS)]).all(axis=1)]
     masses = rows[list(series[pronoun])].to_numpy(dtype=np.float64)

@@ -427,7 +427,6 @@ def _flagged_results(
 
 
 def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
-    """The scores that some sentence has."""
     return [
         name for name in [*score_names(groups), COMBINED] if name in scored.table and scored.table[name].notna().any()
     ]
@@ -453,7 +452,6 @@ def _score_results(
 def _rates(
     scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold, before: str = ""
 ) -> Iterator[Result]:
-    """True positive and true negative rate."""
     above, drawn = threshold.flags(scored.values(score)), scored.drawn(score)
     for name, kind, says in (("tpr", scored.positive, True), ("tnr", ~scored.positive, False)):
         calls = None if drawn is None else (threshold.flags(drawn) == says)[:, kind]
@@ -618,7 +616,6 @@ def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group:
 def _cluster_results(
     scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold
 ) -> Iterator[Result]:
-    """One row for each occupation: how many of its sentences are called right, and the mean score of either kind."""
     values = scored.values(score)
     right = threshold.flags(values) == scored.positive
     names = scored.table["cluster"].astype(str).to_numpy()

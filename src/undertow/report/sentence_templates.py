@@ -38,6 +38,6 @@ def text_templates(package: str, folder: str = "") -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
-    environment.globals["ALPHA"] = ALPHA
+    environment.globals.update(ALPHA=ALPHA, alpha=f"{ALPHA:g}".removeprefix("0"))
     environment.tests.update(finite=math.isfinite, significant=lambda result: result.q < ALPHA)
     return environment

@@ -25,7 +25,7 @@ from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.audits.task_specification.items import Settings, items_of
-from undertow.audits.task_specification.scores import scored as score_sentences
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries

@@ -7,16 +7,13 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_
 from undertow.stats.point_estimates import only_points, point_estimates
 from undertow.stats.regression.least_squares import Line, fit_line, fit_rows
 from undertow.stats.significance.false_discovery import benjamini_hochberg
-from undertow.stats.significance.permutation import LabelOrders, label_orders
 
 __all__ = [
     "MIN_CLUSTERS",
-    "LabelOrders",
     "Line",
     "benjamini_hochberg",
     "fit_line",
     "fit_rows",
-    "label_orders",
     "only_points",
     "percentile_interval",
     "point_estimates",

@@ -64,7 +64,6 @@ def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str,
 
 
 def _share(nats: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Percent of the first of two labels, among both."""
     if not np.isfinite(nats).all():
         return math.nan
     return float(100 / (1 + np.exp(nats[1] - nats[0])))

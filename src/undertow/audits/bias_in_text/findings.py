@@ -32,7 +32,12 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     n_tests = sum(math.isfinite(result.q) for result in results)
     measure = main_measure(observations.design)
     claims = [
-        _baseline_finding(result, n_tests, several=several) for result in _overall_scores(results, measure).values()
+        _baseline_finding(result, n_tests, several=several)
+        for result in {
+            tuple(result.group[name] for name in ("model", "shots", "sampling", "decoding")): result
+            for result in results
+            if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL
+        }.values()
     ]
     claims += _dimension_findings(results, measure, n_tests, several=several)
     claims += _word_findings(results, n_tests, several=several)
@@ -44,15 +49,6 @@ def main_measure(design: Mapping[str, object]) -> str:
     from undertow.metrics.text.scores import MEASURES
 
     return MEASURES[str(design["task"])][0]
-
-
-def _overall_scores(results: Sequence[Result], measure: str) -> dict[tuple[str, ...], Result]:
-    """The score of each setting over all texts: of all classes of descriptions together, which come last, or of the only one."""
-    return {
-        tuple(result.group[name] for name in ("model", "shots", "sampling", "decoding")): result
-        for result in results
-        if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL
-    }
 
 
 def _baseline_finding(result: Result, n_tests: int, *, several: bool) -> Finding:

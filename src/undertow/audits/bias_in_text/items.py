@@ -21,7 +21,7 @@ from undertow.audits.shared.item_limit import MIN_SENTENCES, divide_limit, strat
 from undertow.data.documents.document_set import Document, DocumentSet
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
-from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
+from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, choose_wordings, wordings
 from undertow.errors import UndertowError, counted
 from undertow.types import (
     BEST_SPAN,
@@ -83,13 +83,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ItemPlan:
-    """Documents crossed with wordings, examples and decodings, within the limit of a sample.
-
-    Attributes:
-        task: what is asked.
-        settings: of the audit.
-        sampling: of the items.
-    """
+    """Documents crossed with wordings, examples and decodings, within the limit of a sample."""
 
     task: Task
     settings: Any
@@ -103,10 +97,7 @@ class ItemPlan:
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in self.cells)
         if most and not pool:
-            raise UndertowError(
-                f"{self.given.name}: holds no training documents to draw examples from; leave --shots at 0, or name a set that has some: "
-                "a folder with all split files of CAD, or a table with rows of split train"
-            )
+            raise UndertowError(f"{self.given.name}: has no training documents for examples; leave --shots at 0")
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in self.cells if cell.n_shots))
         items = []
         for document in documents:
@@ -150,7 +141,6 @@ class ItemPlan:
         return min(self.settings.n_documents or len(self.applicable), len(self.applicable))
 
     def _sample_documents(self) -> list[Document]:
-        """The documents that are asked about, as evenly over right answers, and over dimensions, as there are of them."""
         self._check_documents()
         n, documents = self.n_documents, self.applicable
         if not 0 < n < len(documents):
@@ -195,8 +185,7 @@ class ItemPlan:
             strange = next((document for document in self.applicable if not document.category), None)
             if strange is not None:
                 raise UndertowError(
-                    f"document {strange.id!r}: its dimension {strange.dimension!r} is in no category of the paper, which "
-                    "--shot-selection weak-oracle draws from; use --shot-selection random"
+                    f"document {strange.id!r}: no category has {strange.dimension!r}; use --shot-selection random"
                 )
 
     def _with_passage(self, document: Document) -> Document:
@@ -236,10 +225,9 @@ class ItemPlan:
         return cells, min(n_given or n_documents, n_documents)
 
     def _cross(self, n_wordings: int) -> list[Cell]:
-        """Wordings, of each class so many, crossed with examples and decodings."""
         task, settings = self.task, self.settings
-        plain = chosen(self._wordings, n_wordings, self.sampling.seed)
-        behind = chosen(plain, settings.shot_wordings, self.sampling.seed)
+        plain = choose_wordings(self._wordings, n_wordings, self.sampling.seed)
+        behind = choose_wordings(plain, settings.shot_wordings, self.sampling.seed)
         decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
         samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
         return [
@@ -252,7 +240,6 @@ class ItemPlan:
 
     @cached_property
     def _wordings(self) -> list[Wording]:
-        """The task descriptions of the classes that are asked."""
         own = Path(self.settings.description_file) if self.settings.description_file else None
         bank = wordings(self.task.name, own)
         kinds = tuple(dict.fromkeys(wording.kind for wording in bank))
@@ -381,10 +368,6 @@ def _check_numbers(settings: Any) -> None:
     for name in idle:
         if getattr(settings, name, None) != getattr(defaults, name, None):
             given = f"--{name.replace('_', '-')}"
-            raise UndertowError(
-                f"{given} {getattr(settings, name)}: there are no examples; add --shots 5, or leave {given} out"
-            )
+            raise UndertowError(f"{given} {getattr(settings, name)}: there are no examples; add --shots 5")
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != defaults.top_k:
-        raise UndertowError(
-            f"--top-k {settings.top_k}: at temperature 0 nothing is drawn; add --temperature 0.7, or leave --top-k out"
-        )
+        raise UndertowError(f"--top-k {settings.top_k}: nothing is drawn at temperature 0; add --temperature 0.7")

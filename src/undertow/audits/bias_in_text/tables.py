@@ -59,17 +59,7 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
 
 @dataclass(frozen=True, slots=True)
 class SettingResults:
-    """Results of one model and decoding, as the paper's tables lay them out.
-
-    Attributes:
-        model: its name.
-        decoding: how answers were decoded.
-        results: of this decoding.
-        of_model: of all decodings of the model.
-        baselines: what needs no model.
-        measures: of the task, the main one first.
-        is_last: whether this is the model's last decoding.
-    """
+    """Results of one model and decoding, as the paper's tables lay them out."""
 
     model: str
     decoding: str
@@ -187,7 +177,6 @@ def by_dimension(setting: SettingResults, frame: pd.DataFrame) -> Iterator[Repor
 
 
 def _label_percents(frame: pd.DataFrame, setting: SettingResults) -> dict[str, float]:
-    """Percent of all answers without examples that each label had, whatever was right."""
     rows = frame[
         (frame["model"].astype(str) == setting.model)
         & (frame["decoding"].astype(str) == setting.decoding)
@@ -204,7 +193,6 @@ def _key(result: Result, first: str) -> tuple[str, ...]:
 
 
 def _columns(results: Sequence[Result]) -> list[tuple[str, str]]:
-    """Numbers of examples and how they were drawn."""
     return list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
 
 
@@ -214,7 +202,6 @@ def _head(shots: tuple[str, str]) -> str:
 
 
 def _cell(result: Result | None) -> str:
-    """Mean and standard deviation, as the paper writes them."""
     if result is None or math.isnan(result.value):
         return "–"
     sd = result.extras.get("sd", math.nan)

@@ -108,10 +108,7 @@ class Identification(Task):
         if set(own) <= set(DIMENSIONS):
             return list(DIMENSIONS)
         if len(own) < 2:
-            raise UndertowError(
-                f"{given.name}: all its documents have the dimension {own[0]!r}, so that there is nothing to choose between; "
-                "add documents of another one"
-            )
+            raise UndertowError(f"{given.name}: all documents have the dimension {own[0]!r}; add some of another")
         spelled: dict[str, str] = {}
         for label in own:
             if spelled.setdefault(label.casefold(), label) != label:

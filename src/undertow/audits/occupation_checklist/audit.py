@@ -53,7 +53,7 @@ class OccupationChecklist(Audit):
         plan = Plan.from_settings(settings, sampling)
         items = list(plan.first_items())
         scores = yield items
-        second = list(plan.second_items(checklist_items.granting(items, scores, settings)))
+        second = list(plan.second_items(checklist_items.select_granted(items, scores, settings)))
         if second:
             yield second
 

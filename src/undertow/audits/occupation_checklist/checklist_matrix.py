@@ -75,13 +75,7 @@ def matrices(observations: Observations) -> list[Checklist]:
 
 @dataclass(frozen=True, slots=True)
 class _MatrixBuilder:
-    """The matrix of one model in the making.
-
-    Attributes:
-        frame: its observations.
-        answers: those about occupations, by wording.
-        rule: how they become decisions.
-    """
+    """The matrix of one model in the making."""
 
     frame: pd.DataFrame
     answers: Mapping[int, Answers]
@@ -215,7 +209,6 @@ def _directions(
 def _test(
     name: str, about: str, flags: tuple[Flags, Flags], frame: pd.DataFrame, answers: Answers, *kinds: str
 ) -> ChecklistTest:
-    """A test of the items in which something is known, with failed ones as examples: questions of these kinds."""
     (known, failed), examples = flags, []
     rows = frame[frame["question_type"].isin(kinds)]
     for pair, occupation in np.argwhere(failed.reshape(*failed.shape[:2], -1).any(axis=-1))[:EXAMPLES].tolist():
@@ -229,7 +222,6 @@ def _concatenate(rows: pd.DataFrame) -> str:
 
 
 def _question_and_answer(row: Any) -> str:
-    """Text of a question with its answer."""
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
     said = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(

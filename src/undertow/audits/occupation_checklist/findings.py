@@ -130,7 +130,6 @@ class ModelResults:
 
 
 def _preferences(of: ModelResults) -> Iterator[Finding]:
-    """Whom the model prefers: over all jobs, for which jobs, and where it calls neither qualified."""
     for context in dict.fromkeys((of.context, WITHOUT, SAME)):
         for gap in of.several(context, "choice_gap"):
             yield of.finding("preference", FIRST, gap)
@@ -158,7 +157,6 @@ def _preferences(of: ModelResults) -> Iterator[Finding]:
 
 
 def _attributes(of: ModelResults) -> Iterator[Finding]:
-    """What the model grants whom, and what attributes change."""
     granted = of.several(WITHOUT, "granted_gap", "granted_female", "granted_male")
     if granted:
         yield of.finding("granted", SECOND, *granted)
@@ -179,7 +177,6 @@ def _attributes(of: ModelResults) -> Iterator[Finding]:
 
 
 def _grants(of: ModelResults) -> Iterator[Finding]:
-    """Whether who was granted more is chosen, and what of the choice that leaves."""
     for additive in of.several(WITH, "additive_consistency"):
         yield of.count("additive", SECOND + 2, additive, rule="share")
     explained = of.several(WITH, "granted_slope", "choice_gap_unexplained", "choice_gap_explained")
@@ -189,7 +186,6 @@ def _grants(of: ModelResults) -> Iterator[Finding]:
 
 
 def _swaps(of: ModelResults) -> Iterator[Finding]:
-    """What of the choice stays with the person, and what follows the attributes, when the two people exchange them."""
     person = of.one("choice_gap_of_person", WITH_AND_SWAPPED)
     follows = of.one("choice_gap_difference", WITH_LESS_SWAPPED)
     own, swapped = (of.one("choice_gap", context) for context in (WITH, SWAPPED))
@@ -206,7 +202,6 @@ def _correlations(of: ModelResults) -> Iterator[Finding]:
 
 
 def _missing_answers(of: ModelResults) -> Iterator[Finding]:
-    """Answers that are none, by reason, and whether they are more often about one of the two."""
     for rate in of.several(of.context, "missing_rate"):
         counts = {words: int(rate.extras[name]) for name, words in MISSING_KINDS.items() if rate.extras.get(name)}
         yield of.count("missing", FOREMOST, rate, counts=counts)
@@ -219,7 +214,6 @@ def _missing_answers(of: ModelResults) -> Iterator[Finding]:
 
 
 def _reading(of: ModelResults) -> Iterator[Finding]:
-    """What a reader must know before the rest: whether the model reads, and whether it says the same to everything."""
     for accuracy in (one for one in of.results if one.measure == "stated_accuracy"):
         if accuracy.extras.get("ties_percent", math.nan) > OFTEN_TIED:
             n_questions = int(accuracy.n + accuracy.extras["ties"])

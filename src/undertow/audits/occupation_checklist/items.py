@@ -119,15 +119,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Design of a run: questions, pairs of names, occupations and contexts.
-
-    Attributes:
-        settings: as they were given.
-        questions: in words.
-        given: the table that the occupations are from.
-        pairs, occupations: those that were drawn.
-        seed: of what is drawn.
-    """
+    """Design of a run: questions, pairs of names, occupations and contexts."""
 
     settings: Settings
     questions: Questions
@@ -143,9 +135,7 @@ class Plan:
         questions = load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)
         if settings.wordings > len(questions.wordings):
-            raise UndertowError(
-                f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
-            )
+            raise UndertowError(f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}")
         rng = np.random.default_rng(sampling.seed)
         pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "n_pairs", rng)
         occupations = _select_occupations(given, settings.occupation_names)
@@ -153,12 +143,10 @@ class Plan:
             occupations = _draw_sample(occupations, settings.n_occupations, "n_occupations", rng)
         whole = cls(settings, questions, given, pairs, occupations, sampling.seed)
         if not whole.contexts:
-            raise UndertowError(
-                "--contexts shuffled: all occupations have one SOC code, so none can lend its attributes"
-            )
-        return whole.within(sampling.limit) if sampling.limit else whole
+            raise UndertowError("--contexts shuffled: needs occupations of two SOC codes or more")
+        return whole.fit_limit(sampling.limit) if sampling.limit else whole
 
-    def within(self, limit: int) -> Plan:
+    def fit_limit(self, limit: int) -> Plan:
         """Plan with fewer pairs and occupations, in balance, so that its items stay within the limit.
 
         At least six of each where the limit allows, else six pairs, without which nothing can be claimed; then the smaller of the two
@@ -358,10 +346,7 @@ class Plan:
             if kind == MULTIPLE:
                 candidates = (*candidates, f"{people.first} and {people.second}")
             if any(piece not in context for piece in candidates):
-                raise UndertowError(
-                    f"{self.questions.source}: the context must hold '{{first}} and {{second}}' for models that answer with a "
-                    "piece of it"
-                )
+                raise UndertowError(f"{self.questions.source}: the context must hold '{{first}} and {{second}}'")
             return SpanQuery(context, question, candidates)
         prompt = self.questions.prompt(context, question, kind, people)
         labels = tuple(f" {answer}" for answer in answers)
@@ -414,7 +399,9 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     return row
 
 
-def granting(items: Sequence[Item], scores: Scores, settings: Settings) -> Callable[[NamePair, Occupation], Lists]:
+def select_granted(
+    items: Sequence[Item], scores: Scores, settings: Settings
+) -> Callable[[NamePair, Occupation], Lists]:
     """Which attributes the model granted, by the mean probability of Yes over both orders; what is not known is not granted."""
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):
@@ -470,41 +457,30 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
 def _check(settings: Settings) -> None:
     for name in ("n_pairs", "n_occupations", "wordings", "margin"):
         number = getattr(settings, name)
-        if not (math.isfinite(number) and number >= 0):
-            raise UndertowError(f"--{name.replace('_', '-')} {number}: give 0 or more")
+        if not 0 <= number < math.inf:
+            raise UndertowError(f"--{name.replace('_', '-')} must be at least 0, got {number}")
     for name, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
         value = getattr(settings, name)
         if value not in known:
             use = ", ".join(filter(None, known))
             raise UndertowError(f"--{name.replace('_', '-')} {value!r}: is unknown; use {use}")
-    is_choice = settings.query_type in ("", CHOICE)
-    for is_wrong, problem in (
-        (
-            settings.occupation_names and settings.n_occupations != Settings().n_occupations,
-            f"--n-occupations {settings.n_occupations}: --occupation-names names the occupations; leave one of them out",
-        ),
-        (settings.margin >= 100, f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100"),
-        (
-            settings.decision == GREEDY and not is_choice,
-            f"--decision greedy: nothing is decoded with --query-type {settings.query_type}; leave one out",
-        ),
-        (
-            settings.chat and not is_choice,
-            f"--chat: goes around prompts, and --query-type {settings.query_type} has none; leave one out",
-        ),
-    ):
-        if is_wrong:
-            raise UndertowError(problem)
+    if settings.occupation_names and settings.n_occupations != Settings().n_occupations:
+        raise UndertowError("--n-occupations: --occupation-names names the occupations; leave one of them out")
+    if settings.margin >= 100:
+        raise UndertowError(f"--margin must be below 100, got {settings.margin:g}")
+    if settings.query_type in ("", CHOICE):
+        return
+    if settings.decision == GREEDY:
+        raise UndertowError(f"--decision greedy: --query-type {settings.query_type} decodes nothing; leave one out")
+    if settings.chat:
+        raise UndertowError(f"--chat: --query-type {settings.query_type} has no prompts; leave one out")
 
 
 def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
-    """The occupations, or those that are named."""
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
     if only and not names:
-        raise UndertowError(
-            f"--occupation-names {only!r}: names no occupation; write names with commas, as in nurse,pilot"
-        )
+        raise UndertowError(f"--occupation-names {only!r}: write names with commas, as in nurse,pilot")
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(
@@ -535,5 +511,4 @@ def _draw_donors(occupations: Sequence[Occupation], rng: np.random.Generator) ->
 
 
 def _attributes(occupations: Sequence[Occupation]) -> list[Attribute]:
-    """Each attribute once."""
     return list(dict.fromkeys(one for occupation in occupations for one in occupation.attributes))

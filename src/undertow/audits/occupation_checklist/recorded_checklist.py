@@ -86,7 +86,6 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
 
 
 def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of the table as observations have it."""
     cells = {str(name): str(cell).strip() for name, cell in given.items()}
     cells = {**DEFAULTS} | {name: cell for name, cell in cells.items() if cell or name not in DEFAULTS}
 
@@ -103,25 +102,21 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     people = {woman.casefold(): CHOICES[0], man.casefold(): CHOICES[1]}
     named = people.get(cells["subject"].casefold(), cells["subject"].casefold())
     is_of_one = of_attribute or question_type.startswith(BINARY)
-    for is_wrong, problem in (
-        (not woman or not man or len(people) < 2, f"woman {woman!r} and man {man!r} must be two names"),
-        ("/" in woman + man, "names have no slash, which stands between those of a pair"),
-        (
-            is_reserved_name(cells["occupation"]),
-            f"results keep the name {cells['occupation']!r} for themselves; call the occupation something else",
-        ),
-        (
-            not cells[about],
-            f"question_type {question_type} is about an {about}, and column {about} is empty or missing",
-        ),
-        (not wording.isdecimal() or not 1 <= int(wording) < 1000, f"wording {wording!r} must be a whole number from 1"),
-        (
-            is_of_one and named not in CHOICES[:2],
-            f"subject {cells['subject']!r} is neither of the two; write one of the names, or female or male",
-        ),
-    ):
-        if is_wrong:
-            raise UndertowError(f"{where}: {problem}")
+    problem = ""
+    if not woman or not man or len(people) < 2:
+        problem = f"woman {woman!r} and man {man!r} must be two names"
+    elif "/" in woman + man:
+        problem = "names have no slash, which stands between those of a pair"
+    elif is_reserved_name(cells["occupation"]):
+        problem = f"results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
+    elif not cells[about]:
+        problem = f"question_type {question_type} is about an {about}, and column {about} is empty or missing"
+    elif not wording.isdecimal() or not 1 <= int(wording) < 1000:
+        problem = f"wording {wording!r} must be a whole number from 1"
+    elif is_of_one and named not in CHOICES[:2]:
+        problem = f"subject {cells['subject']!r} is neither of the two; write one of the names, or female or male"
+    if problem:
+        raise UndertowError(f"{where}: {problem}")
     about_what = {"attribute": "", "category": "", "soc_code": cells["soc_code"] or cells["occupation"]}
     if of_attribute:
         about_what = {"occupation": "", "soc_code": ""}
@@ -140,7 +135,6 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str, str]) -> dict[str, Any]:
-    """Shares of the possible answers in percent, and which was said."""
     codes, answer = codes_of(kind), cells["answer"]
     said = answer.casefold().rstrip(".!").removesuffix(" of them")
     if codes[0] != "yes":
@@ -162,9 +156,7 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
             shares = {one: shares[code] if one == code else 100 - shares[code] for one in codes}
         total = math.fsum(shares.values())
         if not total > 0:
-            raise UndertowError(
-                f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them all empty instead"
-            )
+            raise UndertowError(f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them empty")
         shares = {code: 100 * share / total for code, share in shares.items()}
         # What is said where nobody wrote it down; none of them where several are the most probable.
         best = [code for code in codes if max(shares.values()) - shares[code] <= NO_MARGIN]

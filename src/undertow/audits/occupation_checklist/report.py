@@ -102,7 +102,6 @@ def _overlap(frame: pd.DataFrame, design: Mapping[str, Any]) -> float:
 
 
 def _aspect_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
-    """The paper's aspects and position bias, contexts beside each other."""
     contexts = contexts_of(results)
     for model in dict.fromkeys(one.group["model"] for one in results):
         of_model = [one for one in results if one.group["model"] == model]

@@ -36,7 +36,14 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
         if one_blank and sentence.gold is not None:
             subjects.setdefault(sentence.cluster, {})[sentence.gold] = sentence.query
     names = list(subjects)
-    options = tuple(Option(group, (form,)) for group, forms in _nominative(words).items() for form in forms)
+    options = tuple(
+        Option(group, (form,))
+        for group, forms in {
+            group: [form for form in forms if form in NOMINATIVE] if set(forms) <= PRONOUNS else list(forms)
+            for group, forms in words.items()
+        }.items()
+        for form in forms
+    )
     return [
         Item(
             id=f"{CONTROL}/{name}/{gold}",
@@ -55,14 +62,6 @@ def _are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
     """Whether she is of one group and he of another, and all other words are among the published lists too."""
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
     return data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()
-
-
-def _nominative(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The words of sentences that need a nominative: of pronouns in several cases that one, of other lists all."""
-    return {
-        group: [form for form in forms if form in NOMINATIVE] if set(forms) <= PRONOUNS else list(forms)
-        for group, forms in words.items()
-    }
 
 
 NOMINATIVE = frozenset({"she", "he", "they"})

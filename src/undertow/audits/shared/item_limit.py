@@ -110,15 +110,7 @@ def fewest_values(scale: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ListSizes:
-    """Sample size of a W list: sentences crossed with values.
-
-    Attributes:
-        name: of the list.
-        scale: "index", "value" or "none".
-        n_sentences: sentences.
-        n_clusters: clusters of them, whose errors go together.
-        n_values: values.
-    """
+    """Sample size of a W list: sentences crossed with values."""
 
     name: str
     scale: str
@@ -157,17 +149,12 @@ class ListSizes:
         has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
         return f"{self.name}: {cannot} can be found with {has}; {what} needs at least {least} ({missing} more)."
 
-    def flip_limitation(self, n_tests: int, of: str) -> str:
-        """Sentence on an unordered list with too few sentences for a significant p of its own; "" if it has enough.
-
-        Args:
-            n_tests: tests that are corrected together.
-            of: whose tests these are, for example "a model's".
-        """
-        n_hits = fewest_hits(self.n_clusters, n_tests)
-        if self.scale != NONE or self.limitation() or n_hits < 2:
+    def flip_limitation(self, n_tests: int) -> str:
+        """Sentence on an unordered list with too few sentences for a significant p among so many tests; "" if it has enough."""
+        if self.scale != NONE or self.limitation() or fewest_hits(self.n_clusters, n_tests) < 2:
             return ""
-        return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
+        few = few_flips(self.n_clusters, n_tests, "a model's")
+        return f"{self.name}: {few}."
 
 
 def smallest_flip_p(n_clusters: int) -> float:

@@ -272,6 +272,5 @@ def draw_trajectories(
 
 
 def _about(result: Result, line_key: str) -> str:
-    """What else a result is about: challenge, prompt and W."""
     others = {name: level for name, level in result.group.items() if name not in ("model", line_key)}
     return " · ".join(f"prompt {level}" if name == "prompt" else level for name, level in others.items() if level)

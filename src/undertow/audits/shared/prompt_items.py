@@ -46,7 +46,7 @@ class SentenceSettings:
             raise UndertowError("--w names no W list; write for example --w date,place")
         return names
 
-    def adapted(self, capabilities: Mapping[str, Sequence[str]], prompts: str) -> Self:
+    def adapt(self, capabilities: Mapping[str, Sequence[str]], prompts: str) -> Self:
         """Settings for a model that answers these kinds of query: a model without blanks gets `prompts`.
 
         Raises:
@@ -75,7 +75,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
     """The items by every prompt; as they are where there is none."""
     if settings.prompts:
         answer_words = data.answer_words(words)
-        prompted = answering(settings).items(items, answer_words)
+        prompted = answer_mode(settings).items(items, answer_words)
         for form in (form for forms in answer_words.values() for form in forms):
             if len(form.split()) != 1:
                 raise UndertowError(
@@ -86,7 +86,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
     return items
 
 
-def answering(settings: SentenceSettings) -> data.AnswerMode:
+def answer_mode(settings: SentenceSettings) -> data.AnswerMode:
     """How prompts are put and answered."""
     if settings.max_new_tokens < 1:
         raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
@@ -97,14 +97,14 @@ def answering(settings: SentenceSettings) -> data.AnswerMode:
 
 def n_prompts(settings: SentenceSettings) -> int:
     """Number of prompts for each sentence."""
-    return len(answering(settings).prompts) if settings.prompts else 1
+    return len(answer_mode(settings).prompts) if settings.prompts else 1
 
 
 def design_of(words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> dict[str, Any]:
     """Facts about words and prompts for the design."""
     if not settings.prompts:
         return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
-    answer = answering(settings)
+    answer = answer_mode(settings)
     return {
         "words": data.answer_words(words),
         "prompts": {prompt.name: prompt.text for prompt in answer.prompts},

@@ -64,7 +64,6 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
 
 
 def _listed(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
-    """The values of a list in the order of their places, and these."""
     distinct = rows.drop_duplicates("w_index").sort_values("w_index")
     return distinct["w"].astype(str).tolist(), distinct["w_index"].tolist()
 

@@ -44,7 +44,7 @@ class SpuriousCorrelation(Audit):
     def adapt_settings(
         self, settings: correlation_items.Settings, capabilities: Mapping[str, Sequence[str]]
     ) -> correlation_items.Settings:
-        return settings.adapted(capabilities, prompts="A,B,C")
+        return settings.adapt(capabilities, prompts="A,B,C")
 
     def items(self, settings: correlation_items.Settings, sampling: Sampling) -> ItemBatches:
         """One batch: every sentence with every W value, by every prompt."""
@@ -93,9 +93,7 @@ class SpuriousCorrelation(Audit):
                 if protocol == EXACT
                 else f"there is no protocol {protocol!r}"
             )
-            raise UndertowError(
-                f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out"
-            )
+            raise UndertowError(f"{path}: is measured as it was recorded: {known}, leave --protocol out")
         from undertow.audits.recorded_tables import read_recorded
         from undertow.audits.shared.recorded_covariates import covariates_of
 

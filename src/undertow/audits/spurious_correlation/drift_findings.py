@@ -76,7 +76,6 @@ def ends(facet: pd.DataFrame) -> tuple[str, str]:
 
 
 def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
-    """A sentence for each result that decides something, each claimed by its own q."""
     facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
     by_key = {(result.measure, tuple(result.group.items())): result for result in results}
     decisions = decisive_results(results)
@@ -97,16 +96,7 @@ def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mappin
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A slope, a slope gap, or the effect of an unordered list, with what its sentence says beside it.
-
-    Attributes:
-        result: what decides.
-        beside: further results of the same masses, by measure.
-        design: of the run.
-        facet: the rows of its model, challenge and W.
-        several_models: whether the run has several.
-        n_tests: that are corrected together with its own.
-    """
+    """A slope, a slope gap, or the effect of an unordered list, with what its sentence says beside it."""
 
     result: Result
     beside: Mapping[str, Result | None]

@@ -43,9 +43,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
     frame, groups = observations.frame, list(observations.design["groups"])
     missing = [name for name in (*FACETS, *groups) if name not in frame]
     if missing:
-        raise UndertowError(
-            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
-        )
+        raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
     yield from draw_sizes(observations, results)
     yield from draw_trajectories(observations, results, TRAJECTORIES, "pronoun")
     yield from draw_grid(observations, groups)

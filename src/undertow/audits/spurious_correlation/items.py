@@ -64,7 +64,7 @@ def all_items(settings: Settings) -> list[Item]:
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
     sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
-    return sentences.injected(challenge.Injection.parse(settings.inject), covariates)
+    return sentences.inject(challenge.Injection.parse(settings.inject), covariates)
 
 
 def covariates_of(settings: Settings) -> list[challenge.Covariate]:
@@ -86,9 +86,7 @@ def covariates_of(settings: Settings) -> list[challenge.Covariate]:
 
 def _challenge(settings: Settings) -> challenge.ChallengeSet:
     if challenge.is_sentences(settings.challenge):
-        raise UndertowError(
-            f"challenge {settings.challenge!r} has no place for W in its sentences; say how it goes in, as with --inject 'In {{w}}: '"
-        )
+        raise UndertowError(f"challenge {settings.challenge!r} has no place for W; add --inject 'In {{w}}: '")
     if settings.data_dir:
         raise UndertowError(f"challenge {settings.challenge!r} is not read from a folder; leave --data-dir out")
     if settings.options:
@@ -97,47 +95,16 @@ def _challenge(settings: Settings) -> challenge.ChallengeSet:
     return challenge.load(settings.challenge, settings.words, settings.w_scale, challenge.SUMMARIES)
 
 
-@dataclass(frozen=True, slots=True)
-class _CovariateItems:
-    """The items of one W list.
-
-    Attributes:
-        items: by value, then sentence.
-        values: places in the list, rising.
-        sentences: the cluster of each sentence.
-    """
-
-    items: list[Item]
-    values: list[int]
-    sentences: dict[tuple[tuple[str, object], ...], str]
-
-    def is_useful(self, fewest_values: int) -> bool:
-        """Whether there are enough clusters and values for a claim."""
-        return len(set(self.sentences.values())) >= item_limit.MIN_SENTENCES and len(self.values) >= fewest_values
-
-    def sample(self, limit: int, seed: int) -> list[Item]:
-        """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
-        if limit >= len(self.items):
-            return self.items
-        n_sentences, n_values = item_limit.cross_sizes(limit, len(self.sentences), len(self.values))
-        values = {self.values[place] for place in item_limit.even_places(n_values, len(self.values))}
-        keys = list(self.sentences)
-        chosen = {keys[at] for at in item_limit.stratified_sample(list(self.sentences.values()), n_sentences, seed)}
-        return [item for item in self.items if item.factors["w_index"] in values and _sentence_key(item) in chosen]
-
-
-def _items_by_list(items: Sequence[Item]) -> dict[str, _CovariateItems]:
+def _by_list(items: Sequence[Item]) -> dict[str, list[Item]]:
     by_name: dict[str, list[Item]] = {}
     for item in items:
         by_name.setdefault(str(item.factors["w_name"]), []).append(item)
-    return {
-        name: _CovariateItems(
-            of_name,
-            sorted({int(item.factors["w_index"]) for item in of_name}),
-            {_sentence_key(item): item.cluster for item in of_name},
-        )
-        for name, of_name in by_name.items()
-    }
+    return by_name
+
+
+def _sentence_key(item: Item) -> tuple[tuple[str, object], ...]:
+    """The sentence of an item: all of its factors but those of its W value."""
+    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
 
 
 def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
@@ -145,16 +112,22 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
     limit = max(sampling.limit // n_prompts(settings), 1)
     if not sampling.limit or limit >= len(items):
         return items
-    lists = _items_by_list(items)
-    shares = item_limit.divide_limit(limit, [len(one.items) for one in lists.values()])
-    return [
-        item for one, share in zip(lists.values(), shares, strict=True) for item in one.sample(share, sampling.seed)
-    ]
+    lists = _by_list(items).values()
+    shares = item_limit.divide_limit(limit, list(map(len, lists)))
+    return [item for one, share in zip(lists, shares, strict=True) for item in _sample(one, share, sampling.seed)]
 
 
-def _sentence_key(item: Item) -> tuple[tuple[str, object], ...]:
-    """The sentence of an item: all of its factors but those of its W value."""
-    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
+def _sample(items: list[Item], limit: int, seed: int) -> list[Item]:
+    """Whole sentences at evenly spread values, about `limit` items of a list; sentences of as many clusters as there can be."""
+    if limit >= len(items):
+        return items
+    clusters = {_sentence_key(item): item.cluster for item in items}
+    values = sorted({int(item.factors["w_index"]) for item in items})
+    n_sentences, n_values = item_limit.cross_sizes(limit, len(clusters), len(values))
+    kept = {values[place] for place in item_limit.even_places(n_values, len(values))}
+    drawn = item_limit.stratified_sample(list(clusters.values()), n_sentences, seed)
+    sentences = {list(clusters)[at] for at in drawn}
+    return [item for item in items if item.factors["w_index"] in kept and _sentence_key(item) in sentences]
 
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
@@ -164,18 +137,17 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     whose few sentences allow no significant p.
     """
     items, covariates, groups = all_items(settings), covariates_of(settings), word_groups(settings)
-    whole, limited_lists = _items_by_list(items), _items_by_list(sample_items(items, settings, sampling))
-    least = {one.name: item_limit.fewest_values(one.scale) for one in covariates}
-    useful = [name for name, of_list in limited_lists.items() if of_list.is_useful(least[name])]
-    lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
-    notes = [one.limitation() for one in sizes_of(items, covariates)]
+    whole = sizes_of(items, covariates)
+    left = {one.name: one for one in sizes_of(sample_items(items, settings, sampling), covariates)}
+    notes = [one.limitation() for one in whole]
+    useful = [name for name, one in left.items() if not one.limitation()]
+    lost = [one.name for one in whole if not one.limitation() and one.name not in useful]
     if lost:
-        smallest = item_limit.smallest_useful(len(limited_lists), n_prompts(settings))
-        of_list = limited_lists[lost[0]]
-        left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
-        notes.append(item_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
-    sizes = sizes_of([item for one in limited_lists.values() for item in one.items], covariates)
-    notes += flip_limitations(sizes, groups.words, groups.gaps)
+        smallest = item_limit.smallest_useful(len(left), n_prompts(settings))
+        of_list = left[lost[0]]
+        remainder = f"{of_list.n_sentences} x {of_list.n_values} sentences and values of {', '.join(lost)}"
+        notes.append(item_limit.too_few(remainder, smallest, f"of {', '.join(lost)}" if useful else ""))
+    notes += flip_limitations(list(left.values()), groups.words, groups.gaps)
     return [note for note in notes if note]
 
 
@@ -187,17 +159,12 @@ def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.L
 
 def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
     """How many sentences and values each W list has."""
-    scales = {one.name: one.scale for one in covariates}
-    return [
-        item_limit.ListSizes(
-            name,
-            scales[name],
-            n_sentences=len(one.sentences),
-            n_clusters=len(set(one.sentences.values())),
-            n_values=len(one.values),
-        )
-        for name, one in _items_by_list(items).items()
-    ]
+    scales, sizes = {one.name: one.scale for one in covariates}, []
+    for name, of_list in _by_list(items).items():
+        clusters = {_sentence_key(item): item.cluster for item in of_list}
+        n_values = len({item.factors["w_index"] for item in of_list})
+        sizes.append(item_limit.ListSizes(name, scales[name], len(clusters), len(set(clusters.values())), n_values))
+    return sizes
 
 
 def flip_limitations(
@@ -205,4 +172,4 @@ def flip_limitations(
 ) -> list[str]:
     """Sentences on unordered lists with too few sentences for a significant p; each list has a test for every group and gap."""
     n_tests = len(lists) * (len(groups) + len(gaps))
-    return [note for one in lists if (note := one.flip_limitation(n_tests, "a model's"))]
+    return [note for one in lists if (note := one.flip_limitation(n_tests))]

@@ -23,13 +23,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:
-    """What can be found along one W list.
-
-    Attributes:
-        covariate: the list.
-        sizes: how much of it is asked.
-        designs: the smallest change of each design; [] for a list without order.
-    """
+    """What can be found along one W list."""
 
     covariate: Covariate
     sizes: ListSizes
@@ -82,14 +76,7 @@ class PowerCurve:
 
 @dataclass(frozen=True, slots=True)
 class PowerPlan:
-    """The curves of a challenge set.
-
-    Attributes:
-        challenge: its name.
-        assumed: the standard deviations and the autocorrelation, where no run shows them.
-        observed: what a run shows; None without one.
-        curves: of each W list.
-    """
+    """The curves of a challenge set."""
 
     challenge: str
     assumed: Mapping[str, float]

@@ -47,7 +47,6 @@ def report_text(observations: Observations) -> ReportText:
 
 
 def _readings(design: Mapping[str, Any]) -> list[str]:
-    """What masses are, by the ways in which the models were read."""
     methods = design.get("scoring_methods") or {"": design.get("scoring_method", "")}
     if "scoring_method" not in design:
         methods = {"": "recorded"}

@@ -21,7 +21,7 @@ from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import number, signed, significant_decimals
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import sentences
-from undertow.types import ClozeQuery, Floats, GenerateQuery, Item, Result, Scores
+from undertow.types import ClozeQuery, GenerateQuery, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,7 +234,9 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
         columns = [listed.index(word_of(option, design["words"])) for option in key]
         for column in set(columns):
             of_word = [at for at, other in enumerate(columns) if other == column]
-            low[rows, column] = high[rows, column] = _sum_options(percent[:, of_word])
+            low[rows, column] = high[rows, column] = np.where(
+                np.isnan(percent[:, of_word]).all(axis=1), math.nan, np.nansum((percent[:, of_word]), axis=1)
+            )
             if bounded:
                 for row in rows:
                     high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))
@@ -248,11 +250,6 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 
 
 _KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words")
-
-
-def _sum_options(percent: Floats) -> Floats:
-    """Mass of a word that several options are [row]; NaN where none has a number."""
-    return np.where(np.isnan(percent).all(axis=1), math.nan, np.nansum(percent, axis=1))
 
 
 def _upper_bound(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:

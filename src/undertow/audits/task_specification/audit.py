@@ -18,7 +18,7 @@ from undertow.audits.shared.prompt_items import design_of
 from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
 from undertow.audits.task_specification import items as specification_items
-from undertow.audits.task_specification.scores import scored
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
@@ -51,7 +51,7 @@ class TaskSpecification(Audit):
     def adapt_settings(
         self, settings: specification_items.Settings, capabilities: Mapping[str, Sequence[str]]
     ) -> specification_items.Settings:
-        return settings.adapted(capabilities, prompts="A")
+        return settings.adapt(capabilities, prompts="A")
 
     def items(self, settings: specification_items.Settings, sampling: Sampling) -> ItemBatches:
         """One batch: the items of the scores and, if set, sentences without W and one occupation over all dates."""
@@ -110,7 +110,7 @@ class TaskSpecification(Audit):
 
         design = observations.design
         threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
-        return detect(scored(observations), design["groups"], threshold, seed=seed)
+        return detect(score_sentences(observations), design["groups"], threshold, seed=seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
         return specification_findings.findings(observations, results)
@@ -122,7 +122,7 @@ class TaskSpecification(Audit):
         """Every sentence's scores, and a row for each occupation."""
         from undertow.metrics.specification_detection import by_cluster
 
-        sentences = scored(observations)
+        sentences = score_sentences(observations)
         if "well_specified" not in sentences:
             return {"sentences": sentences}
         return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}

@@ -12,7 +12,7 @@ from undertow import data
 from undertow.audits.base import Observations
 from undertow.audits.shared.model_comparison import draw_trajectories
 from undertow.audits.task_specification.items import TRACE
-from undertow.audits.task_specification.scores import scored
+from undertow.audits.task_specification.scores import score_sentences
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
     from undertow.report.style import Drawing
 
     yield from draw_trajectories(observations, results, TRAJECTORIES, "score")
-    table, design = scored(observations), observations.design
+    table, design = score_sentences(observations), observations.design
     lead, threshold = design["groups"][0], float(design["threshold"])
     by = ["model", "challenge", "prompt", "w_name"]
     for levels, part in table.groupby(by, sort=False):

@@ -33,14 +33,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """What is judged apart: a model on a set, by prompt and W where there are several.
-
-    Attributes:
-        observations: of the run.
-        group: which detector.
-        results: its results.
-        n_tests: of the whole run.
-    """
+    """What is judged apart: a model on a set, by prompt and W where there are several."""
 
     observations: Observations
     group: Mapping[str, str]
@@ -117,7 +110,6 @@ class Detector:
             yield self._say("flagged", 6, flagged)
 
     def _areas(self) -> Iterator[Finding]:
-        """How well movement ranks sentences, beside entropy, and together with it."""
         moved = self.get_result("auroc", "total_variation")
         if moved:
             yield self._say("ranking", 6, moved, self.get_result("auroc", "entropy"), claim=moved.value > 0.5)

@@ -47,20 +47,18 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
         traced = tuple(one for one in given.sentences if one.cluster == settings.trace_occupation)
         if not traced:
             known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-            raise UndertowError(
-                f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
-            )
+            raise UndertowError(f"--trace-occupation {settings.trace_occupation!r}: {given.name} has {known[:500]}")
         # All the years of a range that has fewer than the trace has.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(replace(given, sentences=traced).injected(injection, [dates]), TRACE)
+        items += _part(replace(given, sentences=traced).inject(injection, [dates]), TRACE)
     return in_prompts(items, given.words, settings)
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
     """Sentences with every W value in them, as the scores need them."""
-    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
+    return _part(sentences.inject(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
@@ -73,9 +71,7 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
     if not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
     if settings.endpoint_window < 1:
-        raise UndertowError(
-            f"--endpoint-window {settings.endpoint_window} is too small: at least one W value at either end makes the score"
-        )
+        raise UndertowError(f"--endpoint-window must be at least 1, got {settings.endpoint_window}")
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
     covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
     challenge.check_covariates(covariates)
@@ -123,7 +119,6 @@ def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
 
 
 def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challenge.Sentence]]:
-    """Sentences that decide their blank, and sentences that do not."""
     kinds: dict[object, list[challenge.Sentence]] = {}
     for sentence in sentences:
         kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence)
@@ -131,7 +126,6 @@ def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challen
 
 
 def _n_values(settings: Settings) -> int:
-    """Number of items for each sentence, without those over all dates."""
     return n_prompts(settings) * sum(len(covariate.values) for covariate in _covariates(settings))
 
 

@@ -94,9 +94,7 @@ def _factors(table: Table) -> pd.DataFrame:
         named = [name for name in given if name != "participant" or "participant_class" not in given]
         sentence = cells[named].agg("/".join, axis=1)
     else:
-        raise UndertowError(
-            f"{table.path}: has no column 'occupation' or 'sentence'; one must say which sentence a row is of"
-        )
+        raise UndertowError(f"{table.path}: has no column 'occupation' or 'sentence'; add one")
     frame = pd.DataFrame(
         {
             "model": cells["model"],

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def scored(observations: Observations) -> pd.DataFrame:
+def score_sentences(observations: Observations) -> pd.DataFrame:
     """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
     from undertow.metrics.sentence_scores import sentence_scores
     from undertow.metrics.specification_detection import with_combined
@@ -21,9 +21,7 @@ def scored(observations: Observations) -> pd.DataFrame:
     needed = ["part", "w_name", "sentence", "missing_reason", *observations.design["groups"]]
     missing = [name for name in needed if name not in frame]
     if missing:
-        raise UndertowError(
-            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
-        )
+        raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
     groups = observations.design["groups"]
     return with_combined(
         sentence_scores(frame[frame["part"] != TRACE], groups, int(observations.design["endpoint_window"])), groups

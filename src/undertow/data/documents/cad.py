@@ -40,7 +40,7 @@ from undertow.data.documents.document_set import (
     distinct_texts,
     seen_in_training,
 )
-from undertow.data.fetch import DownloadError, download, keep
+from undertow.data.fetch import DownloadError, download, save_download
 from undertow.data.tables import ENDINGS, MAX_BYTES, header, read_rows
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -104,14 +104,14 @@ PAPER_DIMENSIONS: Mapping[str, tuple[int, ...]] = {
 }
 
 
-def published() -> DocumentSet:
+def load_published() -> DocumentSet:
     """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
 
     The archive is known by its split files; no checksum of the full file is published.
     """
     path = data_folder(NAME) / Path(FULL).stem / FULL
     if not path.is_file():
-        keep(_fetch_full_file(), path)
+        save_download(_fetch_full_file(), path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
         f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_BYTES, NAME)).hexdigest()})"
@@ -121,7 +121,6 @@ def published() -> DocumentSet:
 
 
 def _fetch_full_file() -> bytes:
-    """The full file, out of an archive whose split files are those of version 1.1."""
     by_hand = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
     try:
         archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
@@ -141,9 +140,7 @@ def _fetch_full_file() -> bytes:
             raise ValueError(f"{changed} is not that of version 1.1: its SHA-256 differs")
     # What zipfile raises beside its own error where a header is torn.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError) as error:
-        raise UndertowError(
-            f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); nothing was kept: try again, or {by_hand}"
-        ) from error
+        raise UndertowError(f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); try again, or {by_hand}") from error
     return files[FULL]
 
 
@@ -176,7 +173,7 @@ def read_cad(path: Path) -> DocumentSet:
             "biased without a rationale": biased and not _clean(rationale),
             "biased with a rationale that does not stand in the text": biased and not span,
             "biased on none of the eleven dimensions": biased and not dimension,
-            TOO_LONG: _is_too_long(text, split),
+            TOO_LONG: split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS,
         }
         reason = next((reason for reason, it_holds in filters.items() if it_holds), "")
         if not reason:
@@ -187,7 +184,8 @@ def read_cad(path: Path) -> DocumentSet:
             strangers[target] += 1
         left_out[reason] += 1
     unknown = ", ".join(f"{name!r} {n:,}" for name, n in strangers.most_common())
-    notes = [*_task_notes(parts), *_left_out_note(left_out, filters)]
+    seen = seen_in_training(parts[EVALUATION], parts[TRAINING])
+    notes = [*_count_notes(parts, full=True), *seen, *_left_out_note(left_out, filters)]
     if unknown:
         notes.append(f"targets that are not known to be on one of the eleven dimensions: {unknown}")
     if n_mixed:
@@ -206,7 +204,8 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
         for where, row in _rows(path, SPLIT_COLUMNS):
             text, labels = _clean(row["text"]), {_primary_of(label, where) for label in row["labels"].split(",")}
             biased = not labels.isdisjoint(COARSE)
-            unusable = NEITHER if not biased and labels != {NEUTRAL} else TOO_LONG if _is_too_long(text, split) else ""
+            is_long = split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS
+            unusable = NEITHER if not biased and labels != {NEUTRAL} else TOO_LONG if is_long else ""
             reason = unusable if text else "without a text"
             left_out[reason] += 1
             if not reason:
@@ -214,7 +213,7 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
     notes = [
         "these files hold neither dimensions nor spans: they serve diagnosis alone, and the paper's filters that ask for"
         " a rationale cannot be applied",
-        *_diagnosis_notes(parts),
+        *_count_notes(parts, full=False),
         *_left_out_note(left_out, left_out),
         *seen_in_training(parts[EVALUATION], parts[TRAINING]),
     ]
@@ -233,8 +232,7 @@ def read_folder(folder: Path) -> DocumentSet:
         matches = [path for path, names in columns.items() if is_split(names) and f"_{part}" in path.name.lower()]
         if not matches:
             raise UndertowError(
-                f"{folder}: holds neither a full file of CAD nor a split file named like cad_v1_1_{part}.tsv; name the folder with"
-                " the unpacked files, or one of them"
+                f"{folder}: holds neither CAD's full file nor its split {part}; name the unpacked folder"
             )
         chosen.append(_only(matches, f"{folder}: holds several files of the split {part}"))
     return read_splits(chosen)
@@ -284,7 +282,6 @@ def _bare(cell: str) -> str:
 
 
 def _primary_of(cell: str, where: str) -> str:
-    """One of `PRIMARY`, however it is cased and spaced."""
     known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
     if known is None:
         raise UndertowError(
@@ -331,10 +328,6 @@ def _locate_span(cell: str, text: str) -> str:
     return next((match.group() for pattern, flag in patterns if (match := re.search(pattern, text, flag))), "")
 
 
-def _is_too_long(text: str, split: str) -> bool:
-    return split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS
-
-
 def _unique(name: str, taken: set[str]) -> str:
     """The id; the second document of an id becomes `id#2`."""
     unique, number = name, 1
@@ -348,40 +341,16 @@ def _unique(name: str, taken: set[str]) -> str:
 # Notes.
 
 
-def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
-    """What each task finds here, beside what the paper had."""
-    n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
-    notes = [
-        *_diagnosis_notes(parts),
-        f"identification: {n_biased[EVALUATION]:,} documents of the evaluation splits pass the filters (the paper has"
-        f" {PAPER_TASKS['identification']}), {n_biased[TRAINING]:,} of the training split (the paper has"
-        f" {sum(PAPER_DIMENSIONS['training']):,})",
-    ]
-    for name, part in zip(PAPER_DIMENSIONS, parts.values(), strict=True):
-        counts = Counter(document.dimension for document in part)
-        pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
-        counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
-        notes.append(f"identification, {name} (the paper): {counts_text}")
-    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
-    return [
-        *notes,
-        f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})",
-        f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)",
-        *seen_in_training(parts[EVALUATION], parts[TRAINING]),
-    ]
-
-
-def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
-    """How many distinct texts are biased and how many not, beside table A1."""
-    for (name, of_paper), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
-        if not part:
-            continue
+def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iterator[str]:
+    """What each task finds here, beside what the paper had in tables A1 and A2; of split files, diagnosis alone."""
+    for (name, (n_yes, n_no)), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
         texts = distinct_texts(part)
         yes = sum(document.biased for document in texts)
-        yield (
-            f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
-            f" (the paper has {sum(of_paper):,}: {of_paper[0]} and {of_paper[1]})"
-        )
+        if texts:
+            yield (
+                f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
+                f" (the paper has {n_yes + n_no:,}: {n_yes} and {n_no})"
+            )
         both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
         if both:
             yield f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased"
@@ -389,9 +358,24 @@ def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
         "the paper does not say which of CAD's neutral documents it took to match its biased ones; all of them are here,"
         " so a balanced set has to be drawn from them"
     )
+    if not full:
+        return
+    n_biased = {name: sum(document.biased for document in part) for name, part in parts.items()}
+    yield (
+        f"identification: {n_biased[EVALUATION]:,} documents of the evaluation splits pass the filters (the paper has"
+        f" {PAPER_TASKS['identification']}), {n_biased[TRAINING]:,} of the training split (the paper has"
+        f" {sum(PAPER_DIMENSIONS['training']):,})"
+    )
+    for name, part in zip(PAPER_DIMENSIONS, parts.values(), strict=True):
+        counts = Counter(document.dimension for document in part)
+        pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
+        counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
+        yield f"identification, {name} (the paper): {counts_text}"
+    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
+    yield f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})"
+    yield f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)"
 
 
 def _left_out_note(left_out: Mapping[str, int], reasons: Iterable[str]) -> list[str]:
-    """How many rows are not here, by the first reason of each."""
     counts = ", ".join(f"{left_out[reason]:,} {reason}" for reason in reasons if reason and left_out[reason])
     return [f"left out: {counts}"] if counts else []

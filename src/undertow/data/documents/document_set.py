@@ -6,12 +6,16 @@ one's own are tables with the columns `id split text biased dimension span rephr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from undertow.data.tables import plain_name, read_rows
-from undertow.data.text_files import RESOURCES, closest, is_yes
+from pydantic import BeforeValidator, model_validator
+
+from undertow._schemas import Text
+from undertow.data.tables import TableRow, header, plain_name, read_records
+from undertow.data.text_files import RESOURCES, closest
 from undertow.errors import UndertowError
 
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +44,7 @@ class Document:
     """
 
     id: str
-    text: str
+    text: Text
     biased: bool
     dimension: str = ""
     span: str = ""
@@ -54,14 +58,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """Documents for evaluation, and documents for few-shot examples.
-
-    Attributes:
-        name, title, source: for the report.
-        evaluation: documents to query.
-        training: documents to draw few-shot examples from.
-        notes: what a reader must know about how they were read, for example how many of the paper's documents are there.
-    """
+    """Documents for evaluation, and documents for few-shot examples."""
 
     name: str
     title: str
@@ -75,7 +72,6 @@ OWN = "undertow-statements"
 OWN_TITLE = "Undertow's own statements"
 EVALUATION, TRAINING = "evaluation", "train"
 """What the column `split` may say."""
-COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
 
 
 def own_set() -> DocumentSet:
@@ -88,7 +84,7 @@ def read_documents(path: Path) -> DocumentSet:
 
     A .tsv holds its cells as they stand, a .csv may quote them. Dimensions beyond the eleven are the user's own.
     """
-    return _document_set(path, ("text", "biased"), "documents")
+    return _document_set(path, DocumentRow, "documents")
 
 
 def read_rephrase_pairs(path: Path) -> DocumentSet:
@@ -96,7 +92,7 @@ def read_rephrase_pairs(path: Path) -> DocumentSet:
 
     `id split text dimension` may stand beside them; without a text the span is the whole of it. All are biased.
     """
-    return _document_set(path, ("span", "rephrasing"), "rephrase pairs")
+    return _document_set(path, RephrasePair, "rephrase pairs")
 
 
 def distinct_texts(documents: Iterable[Document]) -> tuple[Document, ...]:
@@ -124,59 +120,59 @@ def is_reserved_name(name: str) -> bool:
     return name.casefold() == "all" or (name.startswith("(") and name.endswith(")"))
 
 
-def _document_set(path: Path, needed: Sequence[str], what: str) -> DocumentSet:
-    rows = read_rows(path, needed)
-    ids: dict[str, int] = {}
-    parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
-    for line, cells in rows:
-        where = f"{path}, line {line}"
-        row = {"id": f"line {line}"} | {name: cell.strip() for name, cell in cells.items()}
-        if "biased" not in needed:
-            empty = next((name for name in needed if not row[name]), "")
-            if empty:
-                raise UndertowError(f"{where}: the {empty} is empty; write it, or drop the row")
-            row |= {"biased": "yes", "text": row.get("text") or row["span"]}
-        document = _document(row, where)
-        if ids.setdefault(document.id, line) != line:
-            raise UndertowError(
-                f"{where}: repeats the id {document.id!r} of line {ids[document.id]}; give each its own"
-            )
-        split = (row.get("split") or EVALUATION).lower()
-        if split not in parts:
-            raise UndertowError(
-                f"{where}: split is {row['split']!r}; write {EVALUATION} or {TRAINING}, or drop the column"
-            )
-        parts[split].append(document)
-    if not parts[EVALUATION]:
-        raise UndertowError(f"{path}: all rows are for training; set some to split {EVALUATION}")
-    evaluation, training = map(tuple, parts.values())
-    notes = (*unused_columns(rows[0][1], COLUMNS), *seen_in_training(evaluation, training))
-    return DocumentSet(plain_name(path), f"{what} of {path.name}", path.name, evaluation, training, notes)
-
-
-def unused_columns(columns: Iterable[str], known: Sequence[str]) -> list[str]:
+def unused_columns(columns: Iterable[str], known: Collection[str]) -> list[str]:
     """A note on each column of a table that is not used."""
     return [f"column {name!r} is not used{closest(name, known)}" for name in columns if name not in known]
 
 
-def _document(row: Mapping[str, str], where: str) -> Document:
-    """The document of a row, or what is wrong with it."""
-    biased, dimension = is_yes(row["biased"], "biased", where), row.get("dimension", "")
-    if dimension.lower() in DIMENSIONS:
-        dimension = dimension.lower()
-    document = Document(row["id"], row["text"], biased, dimension, row.get("span", ""), row.get("rephrasing", ""))
-    extra = next((name for name in ("dimension", "span", "rephrasing") if getattr(document, name)), "")
-    for is_wrong, problem in (
-        (not document.id, "the id is empty; give each document its own, or drop the column"),
-        (not document.text, "the text is empty; write it, or drop the row"),
-        (extra and not biased, f"has a {extra} and is not biased; empty that cell, or say that it is biased"),
-        (is_reserved_name(dimension), f"results reserve the name {dimension!r}; rename this dimension"),
-        (
-            document.span not in document.text,
-            f"the span {document.span!r} does not stand in the text; copy it from there",
-        ),
-        (document.rephrasing and not document.span, "has a rephrasing and no span; add the span, or empty that cell"),
-    ):
-        if is_wrong:
-            raise UndertowError(f"{where}: {problem}")
-    return document
+class _Row(TableRow):
+    id: str = ""
+    split: Annotated[Literal["evaluation", "train"], BeforeValidator(str.lower)] = "evaluation"
+    text: str = ""
+    biased: bool = True
+    dimension: str = ""
+    span: str = ""
+    rephrasing: str = ""
+
+    @model_validator(mode="after")
+    def _check_bias(self) -> Self:
+        extra = next((name for name in ("dimension", "span", "rephrasing") if getattr(self, name)), "")
+        if extra and not self.biased:
+            raise ValueError(f"has a {extra} and is not biased; empty that cell, or say that it is biased")
+        if is_reserved_name(self.dimension):
+            raise ValueError(f"results reserve the name {self.dimension!r}; rename this dimension")
+        if self.text and self.span not in self.text:
+            raise ValueError(f"the span {self.span!r} does not stand in the text; copy it from there")
+        if self.rephrasing and not self.span:
+            raise ValueError("has a rephrasing and no span; add the span, or empty that cell")
+        return self
+
+
+class DocumentRow(_Row):
+    """A row of a table of documents."""
+
+    text: Text
+    biased: bool
+
+
+class RephrasePair(_Row):
+    """A row of a table of rephrase pairs."""
+
+    span: Text
+    rephrasing: Text
+
+
+def _document_set(path: Path, schema: type[_Row], what: str) -> DocumentSet:
+    ids: dict[str, int] = {}
+    parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
+    for line, row in read_records(path, schema):
+        name = row.id or f"line {line}"
+        if ids.setdefault(name, line) != line:
+            raise UndertowError(f"{path}, line {line}: repeats the id {name!r} of line {ids[name]}; give each its own")
+        dimension = row.dimension.lower() if row.dimension.lower() in DIMENSIONS else row.dimension
+        parts[row.split].append(Document(name, row.text or row.span, row.biased, dimension, row.span, row.rephrasing))
+    if not parts[EVALUATION]:
+        raise UndertowError(f"{path}: all rows are for training; set some to split {EVALUATION}")
+    evaluation, training = map(tuple, parts.values())
+    notes = (*unused_columns(header(path), _Row.model_fields), *seen_in_training(evaluation, training))
+    return DocumentSet(plain_name(path), f"{what} of {path.name}", path.name, evaluation, training, notes)

@@ -21,7 +21,7 @@ from undertow.data.tables import ENDINGS, header
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
-NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.published}
+NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.load_published}
 """The sets that have a name."""
 Key = tuple[str, str]
 """A span, white space aside, and its dimension; "" for any."""
@@ -111,9 +111,7 @@ def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
     pairs: dict[Key, str] = {}
     for pair in (*given.evaluation, *given.training):
         if pairs.setdefault((_spaced(pair.span), pair.dimension), pair.rephrasing) != pair.rephrasing:
-            raise UndertowError(
-                f"{path}: has two rephrasings of one span, the second with the id {pair.id!r}; keep one, or tell them apart by dimension"
-            )
+            raise UndertowError(f"{path}: has two rephrasings of one span, the second of {pair.id!r}; keep one")
     used = set[Key]()
     parts: list[tuple[Document, ...]] = []
     n_matched = []
@@ -131,7 +129,7 @@ def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
         )
     if not used:
         raise UndertowError(
-            f"{path}: none of its {len(pairs):,} spans is one of {documents.name}; give pairs of this set's spans, or leave them out"
+            f"{path}: none of its {len(pairs):,} spans is one of {documents.name}; give pairs of this set"
         )
     note = (
         f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {n_matched[0]:,}"

@@ -75,8 +75,7 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
     """
     if DIMENSION_HOLE in wording.text and not dimension:
         raise UndertowError(
-            f"class {wording.kind!r} of {wording.task} names the dimension of bias, and a document has none; "
-            "fill in its dimension, or leave the class out"
+            f"class {wording.kind!r} names the dimension of bias, and a document has none; leave it out"
         )
     question = f"{document_text}\n{wording.text.replace(DIMENSION_HOLE, dimension)}"
     return question if answer is None else f"{question}{answer_prefix(wording)}{answer}\n\n"
@@ -92,7 +91,6 @@ def _shuffled(documents: Sequence[Document], rng: np.random.Generator) -> list[D
 
 
 def _distinct(documents: Iterable[Document], taken: set[str]) -> Iterator[Document]:
-    """Those whose texts are not taken, which are then."""
     for document in documents:
         if document.text not in taken:
             taken.add(document.text)
@@ -103,8 +101,7 @@ def _round_robin(documents: Sequence[Document], target: Document, rng: np.random
     """One of each dimension of the target's category, again and again; dimensions that have run out are passed over."""
     if not target.category:
         raise UndertowError(
-            f"document {target.id!r}: its dimension {target.dimension!r} is in none of the categories {', '.join(CATEGORIES)}, "
-            f"which {WEAK_ORACLE} draws from; use sampling {RANDOM}"
+            f"document {target.id!r}: no category has its dimension {target.dimension!r}; use sampling {RANDOM}"
         )
     members = CATEGORIES[target.category]
     order = [members[place] for place in rng.permutation(len(members))]

@@ -84,7 +84,7 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
     return published if own is None else published + _own(own)[task]
 
 
-def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
+def choose_wordings(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
     """At most so many wordings of each class, in the order given, so that the levels of each slot occur as evenly as possible.
 
     The choice in one class does not depend on what other classes there are.
@@ -228,9 +228,7 @@ def _levels_by_name(words: Any) -> Any:
         if twice is not None:
             raise ValueError(f"{twice!r} stands there more than once; write it once")
     elif isinstance(words, list):
-        raise ValueError(
-            f"{next(word for word in words if not isinstance(word, str))!r} is not a text; write it in quotes"
-        )
+        raise ValueError(f"{next(word for word in words if not isinstance(word, str))!r} is not a text; quote it")
     levels = words if isinstance(words, Mapping) else {word: word for word in words}
     if not all(name.strip() for name in levels):
         raise ValueError('an empty word has no name; write { "(none)" = "" } instead of a list')
@@ -239,9 +237,7 @@ def _levels_by_name(words: Any) -> Any:
 
 def _known_task(task: str) -> str:
     if task not in TASKS:
-        raise ValueError(
-            f"{task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS], the task one of {', '.join(TASKS)}"
-        )
+        raise ValueError(f"{task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS] with {', '.join(TASKS)}")
     return task
 
 
@@ -290,7 +286,7 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
     n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
     if n > MAX_VARIANTS:
         raise UndertowError(
-            f"{place}: its texts and slots make {n} variants; leave levels out, {MAX_VARIANTS} are read"
+            f"{place}: its texts and slots make {n} variants, and {MAX_VARIANTS} are read; leave some out"
         )
     variants = _crossed(task, kind, spec)
     twice = repeated(wording.text for wording in variants)
@@ -304,12 +300,9 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
 
 
 def _check_holes(place: str, task: str, spec: _Class) -> None:
-    """Each text has every slot, and no other hole."""
     for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
         if kept in spec.slots:
-            raise UndertowError(
-                f"{place}, slot {kept!r}: this name has a meaning of its own; call the slot something else"
-            )
+            raise UndertowError(f"{place}, slot {kept!r}: this name has a meaning of its own; rename the slot")
     known = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
     for name, text in spec.texts.items():
         which = f"text {name}" if name else "the text"

@@ -40,11 +40,24 @@ class NamePair:
 
 def load_pairs(path: str = "") -> list[NamePair]:
     """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`."""
-    return _read_pairs(Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv")
+    file = Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv"
+    pairs: dict[tuple[str, str], NamePair] = {}
+    for line, row in read_names(file, (FEMALE, MALE)):
+        extra = next((column for column in row if column not in (FEMALE, MALE)), None)
+        if extra is not None:
+            raise UndertowError(f"{file}: column {extra!r} is not used{closest(extra, (FEMALE, MALE))}; drop it")
+        pair = NamePair(row[FEMALE], row[MALE])
+        problem = _problem(pair.female, pair.male)
+        key = pair.female.casefold(), pair.male.casefold()
+        if pairs.setdefault(key, pair) is not pair:
+            problem = f"repeats the pair {pair.name}; drop one of them"
+        if problem:
+            raise UndertowError(f"{file}, line {line}: {problem}")
+    return list(pairs.values())
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:
-    """The rows of a table whose cells are names of people or things, each written in one way.
+    """The rows of a table whose cells are names, each written in one way.
 
     White space around a cell goes, and within it is one space each; letters with marks are composed (NFC), so that names that
     look alike are alike.
@@ -53,23 +66,6 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
         (line, {column: unicodedata.normalize("NFC", " ".join(cell.split())) for column, cell in row.items()})
         for line, row in read_rows(path, needed)
     ]
-
-
-def _read_pairs(path: Path) -> list[NamePair]:
-    rows = read_names(path, (FEMALE, MALE))
-    extra = next((column for column in rows[0][1] if column not in (FEMALE, MALE)), None)
-    if extra is not None:
-        hint = closest(extra, (FEMALE, MALE))
-        raise UndertowError(f"{path}: column {extra!r} is not used{hint}; keep {FEMALE} and {MALE}, and drop it")
-    lines: dict[tuple[str, str], int] = {}
-    for line, row in rows:
-        key = row[FEMALE].casefold(), row[MALE].casefold()
-        problem = _problem(row[FEMALE], row[MALE])
-        if lines.setdefault(key, line) != line:
-            problem = f"repeats the pair {row[FEMALE]}/{row[MALE]} of line {lines[key]}; drop one of them"
-        if problem:
-            raise UndertowError(f"{path}, line {line}: {problem}")
-    return [NamePair(row[FEMALE], row[MALE]) for _, row in rows]
 
 
 def _problem(female: str, male: str) -> str:
@@ -81,17 +77,16 @@ def _problem(female: str, male: str) -> str:
             return f"the {column} name {name!r} is an answer to the questions too; choose another"
         if "/" in name:
             return f"the {column} name {name!r} has a slash, which stands between the names of a pair; write it without"
-    if female.casefold() == male.casefold():
-        return f"both names are {female!r}; two different ones are needed to tell who is chosen"
-    for short, long in ((female, male), (male, female)):
-        # As whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna.
-        if f" {_words(short)} " in f" {_words(long)} ":
-            return f"{short!r} is a part of {long!r}, so that an answer could mean either; choose names apart"
+    # As whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna.
+    first, second = (f" {_words(name)} " for name in (female, male))
+    if first in second or second in first:
+        return f"one of {female!r} and {male!r} is a part of the other, so that an answer could mean either; choose names apart"
     return ""
 
 
 def _words(name: str) -> str:
     """Runs of letters, digits and marks, unseen joiners too. An apostrophe is within a word, as in O'Neil; a hyphen is between."""
     kinds = [(char, unicodedata.category(char)) for char in name.casefold()]
-    is_within = [char in "'’" or kind[0] in "LMN" or kind == "Cf" for char, kind in kinds]
-    return " ".join("".join(char if keep else " " for (char, _), keep in zip(kinds, is_within, strict=True)).split())
+    return " ".join(
+        "".join(char if char in "'’" or kind[0] in "LMN" or kind == "Cf" else " " for char, kind in kinds).split()
+    )

@@ -12,14 +12,17 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+
+from undertow._schemas import check
 from undertow.data.documents.document_set import is_reserved_name, unused_columns
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
-from undertow.data.tables import Rows, plain_name
-from undertow.data.text_files import RESOURCES, closest, number_between
+from undertow.data.tables import TableRow, header, plain_name
+from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 CATEGORIES: tuple[str, ...] = tuple(FILES)
@@ -27,7 +30,7 @@ CATEGORIES: tuple[str, ...] = tuple(FILES)
 OWN = "onet-occupations"
 OWN_SOURCE = "O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang; female shares of Rudinger et al. 2018"
 TOP = 5
-"""Default attributes of each category, those of the package's table."""
+"""Attributes of each category."""
 CREDIT = (
     "This page includes information from the O*NET{release} Database by the U.S. Department of Labor, Employment and Training"
     " Administration (USDOL/ETA). Used under the CC BY 4.0 license. O*NET® is a trademark of USDOL/ETA. The Undertow authors have"
@@ -38,10 +41,6 @@ FEMALE_SHARES = (
     "shares of women are facts of the U.S. Bureau of Labor Statistics for 2015 and 2016, as published with the Winogender schemas"
     " (Rudinger et al. 2018)"
 )
-COLUMNS = (
-    "occupation", "soc_code", "soc_title", "basis", "female_percent", "article", "attribute", "category", *CATEGORIES,
-)  # fmt: skip
-"""`attribute` and `category` hold one attribute a row; `skill`, `knowledge` and `ability` hold several, with ; between them."""
 PROXY = "PROXY"
 """How the basis of a code begins that stands for another occupation, because the right one is not rated."""
 
@@ -82,13 +81,7 @@ class Occupation:
 
 @dataclass(frozen=True, slots=True)
 class OccupationSet:
-    """Occupations to ask about.
-
-    Attributes:
-        name, title, source: for the report.
-        occupations: in the order of their table.
-        notes: what a reader must know of them, credits to whose facts they are among it.
-    """
+    """Occupations to ask about."""
 
     name: str
     title: str
@@ -97,7 +90,7 @@ class OccupationSet:
     notes: tuple[str, ...] = ()
 
 
-def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> OccupationSet:
+def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
     """The package's occupations, or those of a user's table, with the attributes of their table or of an O*NET release.
 
     A table (.tsv, .csv) has a column `occupation`, and any of `soc_code`, `attribute` with `category` (skill unless it says
@@ -107,36 +100,18 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
     Args:
         path: of the table; "" for the package's own.
         onet_folder: with the text release of an O*NET database, whose attributes are taken instead, by the codes of the table.
-        top: attributes of each category, at most; up to 5 from the package's own table, any number from an O*NET release, and
-            nothing but 5 with a table of one's own, of which all attributes are taken.
     """
-    if top < 1:
-        raise UndertowError(f"top is {top}; take at least 1 attribute of each category")
     table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
     if not path:
         table = replace(table, notes=(FEMALE_SHARES,))
     if onet_folder:
-        return _rated(table, path, onet_folder, top)
-    if path and top != TOP:
-        raise UndertowError(f"{path}: all attributes of your own table are used; leave top = {top} out")
+        return _with_ratings(table, path, onet_folder)
     if path:
         bare = [one.name for one in table.occupations if not one.attributes]
         note = f"{len(bare)} of {len(table.occupations)} occupations have no attributes: {', '.join(bare)}"
         return replace(table, notes=(*table.notes, note)) if bare else table
-    if top > TOP:
-        raise UndertowError(
-            f"the occupations that come with the package have {TOP} attributes of each category and not {top}; name a folder"
-            " with the text release of an O*NET database for more"
-        )
-    by_category = [
-        [[attribute for attribute in one.attributes if attribute.category == category][:top] for category in CATEGORIES]
-        for one in table.occupations
-    ]
-    occupations = tuple(
-        replace(one, attributes=tuple(chain(*kept))) for one, kept in zip(table.occupations, by_category, strict=True)
-    )
-    notes = (CREDIT.format(release=" 30.2"), *_proxies(occupations), *table.notes)
-    return OccupationSet(OWN, _title(occupations, top), OWN_SOURCE, occupations, notes)
+    notes = (CREDIT.format(release=" 30.2"), *_proxies(table.occupations), *table.notes)
+    return OccupationSet(OWN, _title(table.occupations), OWN_SOURCE, table.occupations, notes)
 
 
 def article_of(name: str) -> str:
@@ -166,8 +141,8 @@ _SAID_WITH_A_CONSONANT = re.compile(
 )
 
 
-def _title(occupations: Sequence[Occupation], top: int) -> str:
-    return f"{len(occupations)} occupations with their top {top} skills, knowledge and abilities"
+def _title(occupations: Sequence[Occupation]) -> str:
+    return f"{len(occupations)} occupations with their top {TOP} skills, knowledge and abilities"
 
 
 def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
@@ -176,18 +151,14 @@ def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
         yield f"stand-in attributes of {names}: {basis.removeprefix(PROXY).strip(': ')}"
 
 
-def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> OccupationSet:
+def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationSet:
     """The same occupations with the attributes of a release; those that it does not rate are left out."""
     for one in own_set.occupations if path else ():
         if one.attributes:
-            raise UndertowError(
-                f"{path}: {one.name!r} has attributes already; drop them, or leave the folder of the O*NET release out"
-            )
+            raise UndertowError(f"{path}: {one.name!r} has attributes already; drop them, or leave --onet out")
         if not is_code(one.soc_code):
-            raise UndertowError(
-                f"{path}: {one.name!r} has no O*NET code to be looked up by; write one such as 29-1141.00 in a column soc_code"
-            )
-    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, top)
+            raise UndertowError(f"{path}: {one.name!r} has no O*NET code; write one such as 29-1141.00 in soc_code")
+    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, TOP)
     occupations = tuple(
         replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
         for one in own_set.occupations
@@ -196,87 +167,72 @@ def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> Occupati
     release, table = Path(folder).resolve().name, Path(path).name if path else "the package"
     return OccupationSet(
         name=f"{own_set.name if path else OWN}-{release}",
-        title=_title(occupations, top),
+        title=_title(occupations),
         source=f"O*NET text release in {release} (CC BY 4.0), modified; occupations of {table}",
         occupations=occupations,
         notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *own_set.notes),
     )
 
 
+class _Row(TableRow):
+    occupation: str
+    soc_code: str = ""
+    female_percent: Annotated[float, Field(ge=0, le=100)] = math.nan
+    article: str = ""
+    basis: str = ""
+    attribute: str = ""
+    category: Annotated[Literal["", "skill", "knowledge", "ability"], BeforeValidator(str.lower)] = ""
+    skill: str = ""
+    knowledge: str = ""
+    ability: str = ""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if is_reserved_name(self.occupation):
+            raise ValueError(f"results reserve the name {self.occupation!r}; rename this occupation")
+        if self.category and not self.attribute:
+            raise ValueError("has a category and no attribute; write it, or empty that cell")
+        return self
+
+    def attributes(self) -> list[Attribute]:
+        """What the row says that its occupation needs."""
+        parts = [(part.strip(), kind) for kind in CATEGORIES for part in getattr(self, kind).split(";")]
+        return [Attribute(*part) for part in [(self.attribute, self.category or CATEGORIES[0]), *parts] if part[0]]
+
+
 def _read(path: Path) -> OccupationSet:
-    rows = read_names(path, ("occupation",))
-    columns = list(rows[0][1])
+    columns = list(header(path))
     if "category" in columns and "attribute" not in columns:
-        raise UndertowError(
-            f"{path}: has a column 'category' and none 'attribute'{closest('attribute', columns)}; add it"
-        )
-    by_name: dict[str, Rows] = {}
-    for line, row in rows:
-        name = row["occupation"]
-        if not name or is_reserved_name(name):
-            problem = (
-                f"results reserve the name {name!r}; rename this occupation" if name else "the occupation is empty"
-            )
-            raise UndertowError(f"{path}, line {line}: {problem}")
-        by_name.setdefault(name.casefold(), []).append((line, row))
-    occupations = tuple(_occupation(path, rows) for rows in by_name.values())
-    notes = unused_columns(columns, COLUMNS)
+        raise UndertowError(f"{path}: has a column 'category' and none 'attribute'; add it")
+    rows: dict[str, dict[str, _Row]] = {}
+    schema = TypeAdapter(_Row)
+    for line, cells in read_names(path, ("occupation",)):
+        where = f"{path}, line {line}"
+        row = check(schema, {name: cell for name, cell in cells.items() if cell}, where)
+        rows.setdefault(row.occupation.casefold(), {})[where] = row
+    occupations = tuple(map(_occupation, rows.values()))
+    notes = unused_columns(columns, _Row.model_fields)
     if 0 < max((one.female_percent for one in occupations if one.female_percent >= 0), default=0.0) <= 1:
         notes.append("the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant")
     return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, tuple(notes))
 
 
-def _occupation(path: Path, rows: Rows) -> Occupation:
-    """An occupation from its rows, in which an empty cell says nothing."""
-    (first_line, first_row), said = rows[0], dict[str, tuple[str, int]]()
-    name, attributes = first_row["occupation"], dict[tuple[str, str], tuple[Attribute, int]]()
-    for line, row in rows:
-        where = f"{path}, line {line}"
-        if row["occupation"] != name:
-            raise UndertowError(
-                f"{where}: {row['occupation']!r} and the {name!r} of line {first_line} differ in capitals alone; write both alike"
-            )
+def _occupation(rows: Mapping[str, _Row]) -> Occupation:
+    """An occupation from its rows by place, in which an empty cell says nothing."""
+    name = next(iter(rows.values())).occupation
+    facts: dict[str, Any] = {}
+    attributes: dict[tuple[str, str], Attribute] = {}
+    for where, row in rows.items():
+        if row.occupation != name:
+            raise UndertowError(f"{where}: {row.occupation!r} and {name!r} differ in capitals alone; write both alike")
         for column in ("soc_code", "female_percent", "article", "basis"):
-            cell = row.get(column, "")
-            first, at = said.setdefault(column, (cell, line)) if cell else (cell, line)
-            if first != cell:
-                raise UndertowError(f"{where}: {column} of {name!r} is {cell!r}, but {first!r} in line {at}; keep one")
-        listed = _attributes(row, where)
-        if line != first_line and not listed:
-            raise UndertowError(
-                f"{where}: repeats the occupation {name!r} of line {first_line} without an attribute; write one, or drop the row"
-            )
-        for one in listed:
-            key = one.name.casefold(), one.category
-            if key in attributes:
-                raise UndertowError(
-                    f"{where}: repeats the {one.category} {one.name!r} of {name!r}, which line {attributes[key][1]} has; drop one of them"
-                )
-            attributes[key] = one, line
-    percent, line = said.get("female_percent", ("", first_line))
-    female_percent = number_between(0, 100, percent)
-    if percent and math.isnan(female_percent):
-        raise UndertowError(
-            f"{path}, line {line}: female_percent is {percent!r}; write a number from 0 to 100, or leave the cell empty"
-        )
-    texts = {column: cell for column, (cell, _) in said.items()}
-    return Occupation(
-        name=name,
-        soc_code=texts.get("soc_code", name),
-        attributes=tuple(attribute for attribute, _ in attributes.values()),
-        female_percent=female_percent,
-        article=texts.get("article") or article_of(name),
-        basis=texts.get("basis", ""),
-    )
-
-
-def _attributes(row: Mapping[str, str], where: str) -> list[Attribute]:
-    """What a row says that its occupation needs."""
-    name, category = row.get("attribute", ""), row.get("category", "").lower()
-    if category and category not in CATEGORIES:
-        hint = closest(category, CATEGORIES)
-        raise UndertowError(f"{where}: category {row['category']!r} is not known{hint}; use {', '.join(CATEGORIES)}")
-    if category and not name:
-        raise UndertowError(f"{where}: has a category and no attribute; write it, or empty that cell")
-    parts = [(part.strip(), listing) for listing in CATEGORIES for part in row.get(listing, "").split(";")]
-    return [Attribute(*part) for part in [(name, category or CATEGORIES[0]), *parts] if part[0]]
+            value = getattr(row, column)
+            if column in row.model_fields_set and facts.setdefault(column, value) != value:
+                raise UndertowError(f"{where}: {column} of {name!r} is {value!r}, and was {facts[column]!r}; keep one")
+        if attributes and not row.attributes():
+            raise UndertowError(f"{where}: repeats the occupation {name!r} without an attribute; drop the row")
+        for one in row.attributes():
+            if attributes.setdefault((one.name.casefold(), one.category), one) is not one:
+                raise UndertowError(f"{where}: repeats the {one.category} {one.name!r} of {name!r}; drop it")
+    defaults: dict[str, Any] = {"soc_code": name, "female_percent": math.nan, "article": article_of(name)}
+    return Occupation(name=name, attributes=tuple(attributes.values()), **{**defaults, **facts})

@@ -129,14 +129,7 @@ class People:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """All texts of the checklist.
-
-    Attributes:
-        version: raised when a text changes.
-        texts: those that all wordings share, by name.
-        wordings: for each, the question of every kind.
-        source: the file that they are from.
-    """
+    """All texts of the checklist."""
 
     version: str
     texts: Mapping[str, str]

@@ -58,13 +58,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """Schemas and where they are from.
-
-    Attributes:
-        name, title, source, notes: as those of a `SentenceSet`.
-        schemas: in the order of their file.
-        percent_female: share of women in each occupation, in percent.
-    """
+    """Schemas and where they are from."""
 
     name: str
     title: str
@@ -86,7 +80,7 @@ def check_template(template: str, case: str, where: str) -> None:
         raise UndertowError(f"{where}: {error}") from error
 
 
-def extended(source: SchemaSource) -> SentenceSet:
+def extend(source: SchemaSource) -> SentenceSet:
     """Every schema with four participants: a man, a woman, someone, and its own."""
     sentences = [
         _extended(source, schema, participant_class)
@@ -96,7 +90,7 @@ def extended(source: SchemaSource) -> SentenceSet:
     return _set(source, source.name, source.title, sentences)
 
 
-def simplified(source: SchemaSource) -> SentenceSet:
+def simplify(source: SchemaSource) -> SentenceSet:
     """One person only: `The female doctor said that {blank} ...`, the same with *male*, and with neither.
 
     Made from the schemas whose pronoun is the professional's, where the participant can be dropped: the pronoun opens a
@@ -150,7 +144,6 @@ def _set(source: SchemaSource, name: str, title: str, sentences: Sequence[Senten
 
 
 def _sentence(source: SchemaSource, schema: Schema, kind: tuple[str, str], text: str, gold: str | None) -> Sentence:
-    """A sentence about a participant of this class, called so in the text."""
     participant_class, participant = kind
     share = source.percent_female.get(schema.occupation)
     return Sentence(

@@ -87,9 +87,7 @@ class SentenceSet:
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
-                raise UndertowError(
-                    f"{self.name}: a word group cannot be called {name!r}, as a column is; choose another name"
-                )
+                raise UndertowError(f"{self.name}: word group {name!r} is called as a column is; rename it")
         _check_known_factors(self)
 
     @property
@@ -102,7 +100,7 @@ class SentenceSet:
         nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
-    def injected(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
+    def inject(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
         """Every sentence with every value, by W list, then value, then sentence.
 
         Raises:
@@ -131,8 +129,7 @@ def check_size(name: str, n_sentences: int) -> None:
     """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set."""
     if n_sentences > MAX_SENTENCES:
         raise UndertowError(
-            f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MAX_SENTENCES:,} "
-            "are allowed, also with --limit; leave out levels, templates or W values"
+            f"challenge {name!r}: makes {n_sentences:.3g} sentences, and {MAX_SENTENCES:,} are allowed; leave some out"
         )
 
 
@@ -140,33 +137,23 @@ def _check_known_factors(given: SentenceSet) -> None:
     """Factors that the measures know must be what they take them for, wherever a set is from."""
     decided = {"well_specified" in sentence.factors for sentence in given.sentences}
     if len(decided) > 1:
-        raise UndertowError(
-            f"{given.name}: some sentences say whether they decide their blank and some do not; give all of them well_specified"
-        )
+        raise UndertowError(f"{given.name}: give all sentences well_specified, or none; some have it and some have not")
     for sentence in given.sentences:
         factors, where = sentence.factors, f"{given.name}, {sentence.id}"
         if not isinstance(factors.get("well_specified", True), bool):
             raise UndertowError(f"{where}: well_specified is {factors['well_specified']!r}; it must be true or false")
         if factors.get("coreferent", 0) not in (0, 1):
-            raise UndertowError(
-                f"{where}: coreferent is {factors['coreferent']!r}; it must be 0 (the professional) or 1 (the participant)"
-            )
+            raise UndertowError(f"{where}: coreferent is {factors['coreferent']!r}; it must be 0 or 1")
         share = factors.get("percent_female", 0.0)
         if isinstance(share, (str, bool)) or not 0 <= share <= 100:
             raise UndertowError(f"{where}: percent_female is {share!r}; it must be a number from 0 to 100")
         if sentence.gold is not None and sentence.gold not in given.words:
-            raise UndertowError(
-                f"{where}: gold {sentence.gold!r} is none of the groups {', '.join(given.words)}; name one, or leave it empty"
-            )
+            raise UndertowError(f"{where}: gold {sentence.gold!r} is none of the groups {', '.join(given.words)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """How a value of W goes into a sentence that has no place for it.
-
-    Attributes:
-        before, after: templates of what stands in front of the sentence and behind it; `{w}` is the value.
-    """
+    """How a value of W goes into a sentence that has no place for it."""
 
     before: Template
     after: Template
@@ -181,13 +168,9 @@ class Injection:
         holes = Template(text).holes()
         unknown = [hole for hole in holes if hole not in ("w", "text")]
         if unknown:
-            raise UndertowError(
-                f"injection {text!r}: has a hole {{{unknown[0]}}}; it takes {{w}}, the value, and {{text}}, the sentence"
-            )
+            raise UndertowError(f"injection {text!r}: has a hole {{{unknown[0]}}}; it takes {{w}} and {{text}}")
         if "w" not in holes:
-            raise UndertowError(
-                f"injection {text!r}: has no place for the value; write {{w}} in it, as in 'In {{w}}: '"
-            )
+            raise UndertowError(f"injection {text!r}: has no place for the value; write {{w}} in it")
         if holes.count("text") > 1:
             raise UndertowError(f"injection {text!r}: has the sentence more than once; write {{text}} once")
         sides: list[str] = ["", ""]

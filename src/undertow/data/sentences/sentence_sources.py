@@ -41,21 +41,17 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
         options: word groups for a table, such as `female: she; male: he`; pronouns if not given.
     """
     if data_dir and winogender.NAME not in name:
-        raise UndertowError(
-            f"challenge {name!r} is not read from a folder; leave --data-dir out, or name {winogender.NAME}"
-        )
+        raise UndertowError(f"challenge {name!r}: leave --data-dir out, which is for {winogender.NAME}")
     if options and not name.lower().endswith(ENDINGS):
-        raise UndertowError(
-            f"challenge {name!r} has word groups of its own; leave --options out, or give a .csv or .tsv file"
-        )
+        raise UndertowError(f"challenge {name!r} has word groups of its own; leave --options out, or name a table")
     one_person, _, file = name.partition(":")
     if name in (OWN, SIMPLIFIED):
-        return (schemas.extended if name == OWN else schemas.simplified)(schemas.own())
+        return (schemas.extend if name == OWN else schemas.simplify)(schemas.own())
     if name in names():
         source = winogender.read_winogender(data_dir)
-        return (schemas.extended if name == winogender.NAME else schemas.simplified)(source)
+        return (schemas.extend if name == winogender.NAME else schemas.simplify)(source)
     if one_person == SIMPLIFIED:
-        return schemas.simplified(read_schemas(_file(file)))
+        return schemas.simplify(read_schemas(_file(file)))
     if name.lower().endswith(ENDINGS):
         return _table(_file(name), options)
     if name in challenge_file.names() or is_plain_file(Path(name)):
@@ -68,7 +64,7 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
 
 def _table(path: Path, options: str) -> SentenceSet:
     if is_schema_file(path):
-        return schemas.extended(read_schemas(path))
+        return schemas.extend(read_schemas(path))
     return read_sentences(path, parse_options(options) if options else ())
 
 

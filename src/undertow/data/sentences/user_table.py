@@ -36,7 +36,7 @@ from undertow.data.sentences.sentence_set import (
     pronoun_blank,
 )
 from undertow.data.tables import Rows, header, read_rows
-from undertow.data.text_files import is_yes, number_between
+from undertow.data.text_files import number_between, parse_yes
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
 
@@ -94,9 +94,7 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     if not table:
         return []
     if len({group for group, _ in pairs}) < 2:
-        raise UndertowError(
-            f"options {text!r}: needs at least two groups to choose between, as in 'yes: is; no: is not'"
-        )
+        raise UndertowError(f"options {text!r}: needs two groups or more, as in 'yes: is; no: is not'")
     return list(dict.fromkeys(pairs))
 
 
@@ -109,19 +107,17 @@ def _listed(words: object) -> list[object] | None:
     return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
 
 
-def marked(text: str) -> str:
+def mark_blank(text: str) -> str:
     """The text with its blank written `{blank}`, however it was marked."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
-        raise UndertowError(
-            f"{text!r}: has {len(marks) or 'no'} blank{'s' if len(marks) > 1 else ''}; mark one, as {{blank}}, [MASK] or ___"
-        )
+        raise UndertowError(f"{text!r}: has {len(marks) or 'no'} blanks; mark one, as {{blank}}, [MASK] or ___")
     return MARKS.sub("{blank}", text)
 
 
 def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
     """The query of one marked sentence: options of the user's, or else pronouns."""
-    opened = marked(text)
+    opened = mark_blank(text)
     if options:
         return group_blank(opened, list(options))
     if case == UNKNOWN_CASE and "{verb:" in opened:
@@ -144,7 +140,7 @@ def single(
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
         raise UndertowError(f"the sentence {LONE_SURROGATE}, which no model can read; replace it")
     sentence = Sentence(name, cloze_query(text, given, case), {}, cluster=name)
-    return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
+    return SentenceSet("text", mark_blank(text), "", _words(given, case), (sentence,))
 
 
 def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
@@ -165,9 +161,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
             # `doctor_female_0`: occupation, class, and whose the pronoun is.
             parts = name.split("_")
             if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
-                raise UndertowError(
-                    f"{where}: sentid {name!r} should be like doctor_female_0; or add columns, such as occupation and well_specified"
-                )
+                raise UndertowError(f"{where}: sentid {name!r} should be like doctor_female_0; or add columns")
             names = ("occupation", "participant", "participant_class", "coreferent")
             given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
         sentences.append(_sentence(name, row[SENTENCE], given, options, where))
@@ -211,9 +205,7 @@ def read_schemas(path: Path) -> SchemaSource:
             shares[occupation] = share
         key = occupation, _coreferent(row["coreferent"], where)
         if key in schemas:
-            raise UndertowError(
-                f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}; give each once"
-            )
+            raise UndertowError(f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}")
         schemas[key] = Schema(occupation, row["participant"], key[1], row["case"], template)
     return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
 
@@ -226,13 +218,10 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
 
 
 def _read(path: Path, needed: Sequence[str]) -> Rows:
-    """Line number and cells by column of every row, white space around them gone."""
     rows = read_rows(path, needed, ENDINGS)
     for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
-            raise UndertowError(
-                f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
-            )
+            raise UndertowError(f"{path}: column {name!r} cannot be called so; use another plain name")
     return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
 
 
@@ -269,12 +258,10 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
     occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
     """
     if "well_specified" in given:
-        return is_yes(given["well_specified"], "well_specified", where)
+        return parse_yes(given["well_specified"], "well_specified", where)
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
-        raise UndertowError(
-            f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}, or say well_specified yes or no"
-        )
+        raise UndertowError(f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
     if participant in (FEMALE, MALE, UNSPECIFIED):
         return participant != UNSPECIFIED
     if participant is not None and "coreferent" in given:

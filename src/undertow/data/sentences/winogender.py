@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from undertow._folders import data_folder
-from undertow.data.fetch import DownloadError, download, keep
+from undertow.data.fetch import DownloadError, download, save_download
 from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
 from undertow.data.tables import read_rows
 from undertow.data.text_files import number_between
@@ -50,9 +50,7 @@ def read_winogender(folder: str = "") -> SchemaSource:
     schemas = _schemas(where / TEMPLATES)
     for schema in schemas:
         if schema.occupation not in shares:
-            raise UndertowError(
-                f"{where / STATISTICS}: has no row for {schema.occupation!r}, which {TEMPLATES} names; use the two files of one version"
-            )
+            raise UndertowError(f"{where / STATISTICS}: has no row for {schema.occupation!r} of {TEMPLATES}")
     return SchemaSource(
         name=NAME,
         title="Winogender schemas, extended",
@@ -73,10 +71,8 @@ def _fetch(path: Path) -> None:
     except DownloadError as error:
         raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
     if hashlib.sha256(content).hexdigest() != FILES[path.name]:
-        raise UndertowError(
-            f"winogender: what {url} gave is not the published file (its SHA-256 differs); nothing was kept: try again, or {by_hand}"
-        )
-    keep(content, path)
+        raise UndertowError(f"winogender: {url} gave another file (its SHA-256 differs); try again, or {by_hand}")
+    save_download(content, path)
 
 
 def _is_published(path: Path) -> bool:
@@ -93,9 +89,7 @@ def _schemas(path: Path) -> tuple[Schema, ...]:
         if len(cases) != 1 or "$OCCUPATION" not in sentence or participants is None:
             raise UndertowError(f"{where}: the sentence needs $OCCUPATION, the $PARTICIPANT and one kind of pronoun")
         if coreferent not in ("0", "1"):
-            raise UndertowError(
-                f"{where}: answer is {coreferent!r}; it must be 0 (the occupation) or 1 (the participant)"
-            )
+            raise UndertowError(f"{where}: answer is {coreferent!r}; it must be 0 or 1")
         if set(occupation + participant) & set("{}"):
             raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
         article = participants.group(1).lower()

@@ -78,9 +78,7 @@ def _w_by_name(given: Any) -> Any:
 
 def _known_words(name: str) -> str:
     if name not in word_lists():
-        raise ValueError(
-            f"there is no word list called {name!r}; use {', '.join(word_lists())}{closest(name, word_lists())}"
-        )
+        raise ValueError(f"there is no word list {name!r}{closest(name, word_lists())}; use {', '.join(word_lists())}")
     return name
 
 
@@ -194,9 +192,7 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
     for name, part in inner.items():
         for key in sorted(ChallengeFile.model_fields.keys() & part.keys()):
             if name != "slots" or f"{{{key}}}" not in str(table.get("templates")):
-                raise UndertowError(
-                    f"{where}: {key} stands in [{name}], but is a key of the file; write it above the first [table]"
-                )
+                raise UndertowError(f"{where}: {key} stands in [{name}]; write it above the first [table]")
 
 
 def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: str) -> Words:
@@ -206,9 +202,7 @@ def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: s
     for blank, groups in columns.items():
         shape, expected = ({g: len(forms) for g, forms in table.items()} for table in (groups, first))
         if shape != expected:
-            raise UndertowError(
-                f"{where}: blank {blank!r} must have the same groups, with as many words each, as the first"
-            )
+            raise UndertowError(f"{where}: blank {blank!r} must have the groups of the first, with as many words")
     forms = tuple(
         (group, tuple(columns[blank][group][number] for blank in columns))
         for group in first
@@ -218,7 +212,7 @@ def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: s
     for group, words in forms:
         if owners.setdefault(words, group) != group:
             raise UndertowError(
-                f"{where}: {' '.join(words)!r} stands in group {owners[words]!r} and in group {group!r}; choose one"
+                f"{where}: {' '.join(words)!r} is of groups {owners[words]!r} and {group!r}; choose one"
             )
     return Words(tuple(columns), forms)
 
@@ -238,18 +232,14 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
             if kind == "group" and name.endswith(BOUNDS):
-                raise UndertowError(
-                    f"{where}: group {name!r} is called like the bounds of another's mass; call it something else"
-                )
+                raise UndertowError(f"{where}: group {name!r} is called like the bounds of a mass; rename it")
             owners[name] = f"a {kind}"
     # A factor is a column, so its levels are all texts or all numbers.
     kinds: dict[str, bool] = {}
     for template in templates:
         for name, level in template.factors.items():
             if kinds.setdefault(name, isinstance(level, str)) != isinstance(level, str):
-                raise UndertowError(
-                    f"{where}: factor {name!r} is a text in one template and a number in another; choose one"
-                )
+                raise UndertowError(f"{where}: factor {name!r} is both text and number; choose one")
 
 
 def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], where: str) -> None:
@@ -259,9 +249,7 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
         raise UndertowError(f"{where}: {error}") from error
     if not any(blank in holes for blank in words.blanks):
         wanted = " or ".join(f"{{{blank}}}" for blank in words.blanks)
-        raise UndertowError(
-            f"{where}: template {template.text!r} has no blank for the model to fill; write {wanted} in it"
-        )
+        raise UndertowError(f"{where}: template {template.text!r} has no blank to fill; write {wanted} in it")
     for hole in holes:
         if hole != "w" and hole not in words.blanks and hole not in slots:
             known = ["w", *words.blanks, *slots]
@@ -272,7 +260,6 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
 
 
 def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Covariate:
-    """A list of the file, or one that it names."""
     if entry:
         written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
         return written.to_covariate(scale)
@@ -300,7 +287,5 @@ def _gaps(chosen: Sequence[Sequence[str]] | None, words: Words, where: str) -> t
         return tuple((groups[0], other) for other in groups[1:])
     for first, second in chosen:
         if first == second or not {first, second} <= set(groups):
-            raise UndertowError(
-                f"{where}: gaps must be pairs of different groups out of {', '.join(groups)}, not {[first, second]!r}"
-            )
+            raise UndertowError(f"{where}: gaps must be pairs of {', '.join(groups)}, not {[first, second]!r}")
     return tuple((first, second) for first, second in chosen)

@@ -172,9 +172,7 @@ class CovariateList:
                 f"{self.where}: scale is {VALUE!r}, but {word!r} is no number; use {INDEX!r} or {NONE!r}"
             )
         if self.scale == NONE and self.order:
-            raise UndertowError(
-                f"{self.where}: has an order, but scale {NONE!r} says that it has none; leave one of them out"
-            )
+            raise UndertowError(f"{self.where}: has an order and the scale {NONE!r}; leave one of them out")
         own = self.scale or (self.default if numbers else INDEX)
         return own if not wanted or (wanted == VALUE and not numbers) else wanted
 
@@ -294,14 +292,10 @@ def _values(path: Path, least: int) -> tuple[str, ...]:
     lines: dict[str, int] = {}
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if (value := line.strip()) and lines.setdefault(value, number) != number:
-            raise UndertowError(
-                f"{path}, line {number}: repeats {value!r} of line {lines[value]}; list each value once"
-            )
+            raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {lines[value]}")
     if len(lines) < least:
         needs = "a slope" if least == MIN_VALUES else "a movement"
-        raise UndertowError(
-            f"{path}: holds {len(lines) or 'no'} W values, but {needs} needs at least {least}; write one value a line, in order"
-        )
+        raise UndertowError(f"{path}: holds {len(lines) or 'no'} W values, but {needs} needs at least {least}")
     return tuple(lines)
 
 
@@ -316,6 +310,4 @@ def check_covariates(covariates: Sequence[Covariate]) -> None:
         if called.count(name) > 1:
             raise UndertowError(f"--w names two lists called {name!r}; name each once, or call a file something else")
         if name == NO_W:
-            raise UndertowError(
-                f"--w: a list cannot be called {NO_W!r}, which stands for no W; call the file something else"
-            )
+            raise UndertowError(f"--w: a list cannot be called {NO_W!r}, which stands for no W; rename the file")

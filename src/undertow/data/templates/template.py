@@ -85,9 +85,7 @@ def _parts_of(text: str) -> list[tuple[str, str | None]]:
         raise UndertowError(f"template {text!r}: {error}; write {{{{ and }}}} for literal braces") from error
     for _, name, spec, conversion in parsed:
         if name is not None and (not name.isidentifier() or spec or conversion):
-            raise UndertowError(
-                f"template {text!r}: a hole must be a plain name in braces such as {{w}}, not {{{name}}}"
-            )
+            raise UndertowError(f"template {text!r}: a hole must be a plain name such as {{w}}, not {{{name}}}")
     return [(literal, name) for literal, name, _, _ in parsed]
 
 
@@ -103,7 +101,10 @@ def _options_of(
         if name in blanks
     ]
     options = dict.fromkeys(
-        Option(group, tuple(_capital(words[blank]) if start else words[blank] for blank, start in holes))
+        Option(
+            group,
+            tuple((words[blank][:1].upper() + words[blank][1:]) if start else words[blank] for blank, start in holes),
+        )
         for group, words in forms
     )
     owners: dict[tuple[str, ...], str] = {}
@@ -120,7 +121,3 @@ def starts_sentence(literal: str, *, first: bool) -> bool:
     """Whether the text between the hole before and this one, if any, ends a sentence or begins the text."""
     bare = literal.rstrip(OPENING_SIGNS)
     return bare.endswith(SENTENCE_ENDS) if bare else first
-
-
-def _capital(word: str) -> str:
-    return word[:1].upper() + word[1:]

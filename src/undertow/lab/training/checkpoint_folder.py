@@ -96,7 +96,7 @@ class CheckpointFolder:
         shutil.rmtree(self._work, ignore_errors=True)
         return TrainedModel(self.path, record, n_steps)
 
-    def standing(self) -> Checkpoint:
+    def load(self) -> Checkpoint:
         """Where the training was left; at its beginning if there is no checkpoint."""
         path = self._work / CHECKPOINT
         if not path.is_file():
@@ -116,7 +116,7 @@ class CheckpointFolder:
         except (SafetensorError, *_DAMAGE) as error:
             raise UndertowError(f"{path}: is corrupt; remove it, and the training begins again") from error
 
-    def keep(self, standing: Checkpoint) -> None:
+    def save(self, standing: Checkpoint) -> None:
         """Write a checkpoint, which replaces the one before at once or not at all."""
         from safetensors.torch import save_file
 

@@ -184,9 +184,7 @@ def _base(name: str, revision: str) -> WeightFiles:
         raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
     weights = resolve_weights(ModelRequest(name, revision=revision), ARCHITECTURES)
     if weights is None:
-        raise UndertowError(
-            f"{name}: is no masked model that can be trained (its architecture does not end in {ARCHITECTURES[0]}); {NAME_ONE}"
-        )
+        raise UndertowError(f"{name}: is no masked model (its architecture is no {ARCHITECTURES[0]}); {NAME_ONE}")
     return weights
 
 
@@ -207,7 +205,7 @@ def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneCon
     n_held = max(round(config.held_out * len(distinct)), 1) if config.held_out else 0
     if n_held >= len(distinct):
         raise UndertowError(
-            f"{len(distinct)} different masked texts are too few to hold {config.held_out:g} of them out; bring more, or hold none out"
+            f"{len(distinct)} different masked texts are too few to hold {config.held_out:g} of them out"
         )
     drawn = np.random.default_rng([config.seed, 0]).permutation(len(distinct))[:n_held]
     held = {distinct[number] for number in drawn}
@@ -215,15 +213,11 @@ def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneCon
     counts = label_counts(trained, len(config.labels))
     if not all(counts):
         missing = config.labels[counts.index(0)]
-        raise UndertowError(
-            f"no masked place of the {len({row.text for row in trained})} training texts is {missing}, so it cannot be learned; "
-            "bring more texts, or leave the group out"
-        )
+        raise UndertowError(f"no masked place of the training texts is {missing}; bring more texts, or leave it out")
     return trained, [row for row in rows if of_text[row.text] in held]
 
 
 def _with_head(name: str, weights: WeightFiles, config: FinetuneConfig) -> tuple[Any, Any]:
-    """The base with a head on it whose weights are drawn, and its tokenizer."""
     import torch
     from transformers import AutoModelForTokenClassification
 
@@ -261,7 +255,6 @@ def _logits(network: Any, padding: int, rows: Sequence[Row]) -> tuple[torch.Tens
 
 
 def _fit(network: Any, padding: int, rows: Sequence[Row], shares: Sequence[float], batch: int) -> Fit:
-    """How well these places are told, beside one who knows the shares of the labels only."""
     import torch
 
     nats: list[float] = []
@@ -278,9 +271,7 @@ def _fit(network: Any, padding: int, rows: Sequence[Row], shares: Sequence[float
     counts = label_counts(rows, len(shares))
     loss = -math.fsum(nats) / len(nats)
     if not math.isfinite(loss):
-        raise UndertowError(
-            "the trained model gives probabilities that are not numbers; choose a smaller learning rate"
-        )
+        raise UndertowError("the trained model gives no numbers; choose a smaller learning rate")
     return Fit(
         n_places=len(nats),
         loss_nats=loss,

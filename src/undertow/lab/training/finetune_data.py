@@ -111,7 +111,6 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
 
 
 def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> None:
-    """Refuse texts of which none can be trained on."""
     if masked.examples:
         return
     if not masked.n_objects:
@@ -138,9 +137,7 @@ def word_groups(name: str) -> dict[str, list[str]]:
         return lists[name]
     path = Path(name)
     if not path.is_file():
-        raise UndertowError(
-            f"there is no word list called {name!r} and no such file; use {', '.join(lists)}, or a .toml file{closest(name, lists)}"
-        )
+        raise UndertowError(f"there is no word list and no file {name!r}{closest(name, lists)}; use {', '.join(lists)}")
     groups = read_toml(path)
     for group, forms in groups.items():
         if not isinstance(forms, list) or not forms or not all(isinstance(one, str) and one.strip() for one in forms):
@@ -163,9 +160,7 @@ class Masker:
             for form in forms:
                 owner, _ = owners.setdefault(form.casefold(), (group, form))
                 if owner != group:
-                    raise UndertowError(
-                        f"{where}: {form!r} is of group {owner} and of group {group}, so its label is undecided; leave it out of one"
-                    )
+                    raise UndertowError(f"{where}: {form!r} is of groups {owner} and {group}; leave it out of one")
         if len(words) < 2:
             raise UndertowError(f"{where}: needs two groups of words or more to tell apart")
         # The longest first, so that of two forms that begin alike the whole one is found; each is a group of the pattern.
@@ -264,9 +259,7 @@ def read(data: str) -> Iterator[Row]:
         return _read_data_set(data)
     if path.is_dir():
         raise UndertowError(f"{data}: is a folder; name a JSONL file, with one object a line")
-    raise UndertowError(
-        f"{data}: there is no such file; name a JSONL file, or one of {', '.join(DATA_SETS)}{closest(data, DATA_SETS)}"
-    )
+    raise UndertowError(f"{data}: is no file{closest(data, DATA_SETS)}; name a JSONL file, or {', '.join(DATA_SETS)}")
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -281,9 +274,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
                 if len(line) > MAX_LINE_BYTES:
-                    raise UndertowError(
-                        f"{path}, line {number}: is longer than {MAX_LINE_BYTES // 2**20} MiB; write one object a line"
-                    )
+                    raise UndertowError(f"{path}, line {number}: is longer than {MAX_LINE_BYTES // 2**20} MiB")
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
                     yield f"{path}, line {number}", _object(text, f"{path}, line {number}")
@@ -299,9 +290,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict):
-        raise UndertowError(
-            f'{where}: must be an object such as {{"text": "She was a painter."}}, not {line.strip()[:40]!r}'
-        )
+        raise UndertowError(f"{where}: must be an object with a text, not {line.strip()[:40]!r}")
     return given
 
 

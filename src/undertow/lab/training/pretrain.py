@@ -60,13 +60,7 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text with one blank, to tell whether a network has learned what fills it.
-
-    Attributes:
-        before, after: the text around the blank.
-        options: words that may stand there, one token each.
-        right: which of them does.
-    """
+    """A text with one blank, to tell whether a network has learned what fills it."""
 
     before: str
     after: str
@@ -142,16 +136,13 @@ class _Corpus:
     def from_examples(cls, lessons: Sequence[TrainingExample], config: PretrainConfig) -> _Corpus:
         import torch
 
-        tokenizer = trained_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], config)
+        tokenizer = train_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], config)
         coded = tokenizer.backend_tokenizer.encode_batch([lesson.text for lesson in lessons])
         lengths = np.array([len(one.ids) for one in coded], dtype=np.int64)
         longest = int(lengths.max())
         if longest > config.positions:
             text = lessons[int(lengths.argmax())].text
-            raise UndertowError(
-                f"the text that begins {text[:40]!r} has {longest} tokens, and the network reads {config.positions}; make texts "
-                "shorter or positions more"
-            )
+            raise UndertowError(f"text {text[:40]!r} has {longest} tokens; make it shorter, or positions {longest}")
         tokens = np.zeros((len(lessons), longest), dtype=np.int64)
         targets = np.zeros((len(lessons), longest), dtype=bool)
         for row, (one, lesson) in enumerate(zip(coded, lessons, strict=True)):
@@ -202,7 +193,7 @@ class _Corpus:
         return self.tokens[texts, :width], self.targets[texts, :width]
 
 
-def trained_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
+def train_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
     """An uncased tokenizer of whole words, and of characters for other words.
 
     A masked network's texts begin and end with marks of their own; a causal one's begin with one, so that their first word has a

@@ -126,7 +126,7 @@ class FinetuneConfig(TrainingConfig):
         TrainingConfig.__post_init__(self)
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise UndertowError(
-                f"labels must be two word groups or more, each named once, got {', '.join(self.labels) or 'none'}"
+                f"labels must be two word groups or more, each once, got {', '.join(self.labels) or 'none'}"
             )
 
 
@@ -151,9 +151,7 @@ class FinetuneOptions:
     def __post_init__(self) -> None:
         check_bounds(self)
         if self.text_field in (*self.metadata_fields, *self.required_fields):
-            raise UndertowError(
-                f"field {self.text_field!r} is the text, and cannot stand in front of itself; name another one"
-            )
+            raise UndertowError(f"field {self.text_field!r} is the text; name another one in front of it")
         for names in (self.metadata_fields, self.required_fields):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:

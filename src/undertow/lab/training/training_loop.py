@@ -62,7 +62,7 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
 
     optimizer = _optimizer(network, config)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    standing = folder.standing()
+    standing = folder.load()
     _restore(network, optimizer, standing)
     losses, open_losses = list(standing.losses), list(standing.open_losses)
     logging_steps = config.logging_steps or max(config.max_steps // N_LOSSES, 1)
@@ -87,7 +87,7 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
             losses.append([done, math.fsum(open_losses) / len(open_losses)])
             open_losses = []
         if done % config.save_steps == 0 and done < config.max_steps:
-            folder.keep(Checkpoint(done, losses, open_losses, _tensors(network, optimizer)))
+            folder.save(Checkpoint(done, losses, open_losses, _tensors(network, optimizer)))
         progress(done, config.max_steps, nats)
     network.eval()
     return standing.n_done, losses
@@ -162,6 +162,4 @@ def out_of_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
-        raise UndertowError(
-            "memory ran out while training; the last checkpoint is kept, so free some, or choose a smaller batch"
-        ) from error
+        raise UndertowError("memory ran out while training; free some, or choose a smaller batch") from error

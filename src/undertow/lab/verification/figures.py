@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
+from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.figures.sheet import DASHED, HALO, Sheet, even_ticks, fitted, mark, named, padded, say, write_above
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, number, plain, significant
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
@@ -42,13 +43,10 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
     names, w_names, counting = _levels(rows, "architecture"), _levels(rows, "w_name"), rows[rows["left_out"] == ""]
     words = {name: _fit_in_words(results, name) for name in names}
     uncounted = [
-        f"{_amount(len(part), 'slope')} left out: {plain(str(reason))}."
+        f"{counted(len(part), 'slope')} left out: {plain(str(reason))}."
         for reason, part in rows[rows["left_out"] != ""].groupby("left_out", sort=False)
     ]
-    lead = (
-        "Slope of P(female) over W as the audit reads it from each trained model, against the slope in the texts that the model was "
-        f"trained on, both in {STEPS}."
-    )
+    lead, caption = _lead_and_caption("calibration")
     unbiased = counting[counting["unbiased"]]
     with lettering("".join([*words, *w_names])):
         sheet = Sheet("Measured against planted slope", lead, uncounted)
@@ -108,13 +106,7 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
             if len(planted)
             else ""
         )
-        sentences.append(f"{named(name)}: {_amount(len(planted), 'slope')}{span}; {', '.join(said)}.")
-    caption = (
-        "Each dot is one model and W. On the dashed line the audit reads exactly what was planted; a flatter fitted line loses "
-        "some of it, a steeper one adds to it. The thin bar should reach the dashed line for about 19 of 20 dots; the thick bar, "
-        "which leaves out that models of other seeds differ, will do so for fewer. Models without bias have small dots, and are "
-        "shown again below, side by side."
-    )
+        sentences.append(f"{named(name)}: {counted(len(planted), 'slope')}{span}; {', '.join(said)}.")
     return Drawing("calibration", sheet, caption, " ".join([*sentences, *uncounted]))
 
 
@@ -128,7 +120,6 @@ def _fit_in_words(results: Sequence[Result], architecture: str) -> list[str]:
 
 
 def _draw_readings(axes: Axes, readings: pd.DataFrame, place: int, *, small: bool) -> None:
-    """Dots with both bars, at x as the index has it, in the colour of a place."""
     look, x = style_of(place) | ({"markersize": 3.4, "markeredgewidth": 0.0} if small else {}), readings.index
     axes.vlines(
         x, readings["seed_low"], readings["seed_high"], color=look["color"], linewidth=0.9, alpha=0.55, zorder=3
@@ -176,15 +167,10 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     planted = {
         r.group["strength"]: r.extras["planted"] for r in results if r.measure == "power" and _place(r)[0] == ALL
     }
-    lead = (
-        "Share of slopes found (q below .05, on the planted side), with its 95% interval; beside each dot, how many were found, of how "
-        "many."
-    )
-    has_unbiased = UNBIASED in strengths
+    has_unbiased, has_biased = UNBIASED in strengths, strengths != [UNBIASED]
+    lead, caption = _lead_and_caption("power", has_unbiased=has_unbiased, has_biased=has_biased)
     with lettering("".join(names)):
-        sheet = Sheet(
-            "How often the audit finds a bias", lead + " Grey ground: models without any bias." * has_unbiased
-        )
+        sheet = Sheet("How often the audit finds a bias", lead)
         sheet.key_of_groups(names)
         axes = sheet.add_subplot()
         axes.set(xlim=(-0.5, len(strengths) - 0.4), ylim=(-0.03, 1.08))
@@ -229,17 +215,10 @@ def draw_power(results: Sequence[Result]) -> Drawing:
         ]
         what = "False alarms without bias" if strength == UNBIASED else f"Found at strength {strength}"
         sentences.append(f"{what}: {'; '.join(parts) or 'no number'}.")
-    caption = [
-        "What is found on grey ground is a false alarm: no more than 1 in 20 (dashed) should be." * has_unbiased,
-        "Where a bias was planted it should be found, the larger the surer; at least 4 of 5 (dashed) are asked for of the largest."
-        * (strengths != [UNBIASED]),
-    ]
-    return Drawing("power", sheet, " ".join(filter(None, caption)), " ".join(sentences))
+    return Drawing("power", sheet, caption, " ".join(sentences))
 
 
 class _Trained(NamedTuple):
-    """One model's proof."""
-
     name: str
     architecture: str
     above_floor: float  # nats
@@ -256,10 +235,7 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
     """
     names, models = _levels(rows, "architecture"), list(_trained(rows))
     of = {name: [model for model in models if model.architecture == name] for name in names}
-    lead = (
-        "Pronoun loss of each model less the least that its texts allow (0 nats). The line runs to the loss of one who knows how "
-        "often each pronoun occurs but ignores W."
-    )
+    lead, caption = _lead_and_caption("training")
     lost = [model.name for model in models if not math.isfinite(model.above_floor)]
     with lettering("".join(model.name for model in models)):
         sheet = Sheet("Did training converge?", lead, [f"No loss is known of: {', '.join(lost)}."] if lost else [])
@@ -296,24 +272,17 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
         good = [model for model in own if model.converged]
         known = [model.above_floor for model in good if math.isfinite(model.above_floor)]
         at_most = f", {significant(max(known))} nats above the floor at most" if known else ""
-        sentences.append(f"{named(name)}: {len(good)} of {_amount(len(own), 'model')} converged{at_most}.")
+        sentences.append(f"{named(name)}: {len(good)} of {counted(len(own), 'model')} converged{at_most}.")
     failed = [
         f"{model.name} ({significant(model.above_floor)} nats, {significant(model.ignorant)} if W is ignored)"
         for model in models
         if not model.converged
     ]
     sentences += [f"Not converged: {'; '.join(failed)}."] if failed else []
-    caption = (
-        "A model whose dot is at 0 predicts pronouns as well as the texts allow; one at the tick has learned nothing from W, and "
-        "auditing it would measure the training instead of the audit. Models with a cross did not converge, by this loss or by the "
-        "slope of what they learned, and are left out of every other number. "
-        "Where nothing was planted the tick is at 0 too."
-    )
     return Drawing("training", sheet, caption, " ".join(sentences))
 
 
 def _trained(rows: pd.DataFrame) -> Iterator[_Trained]:
-    """Models by the size of their strength, the weakest first, those of equal strength as they come."""
     losses = ["pronoun_loss_nats", "floor_nats", "ignorant_nats"]
     sized = rows.assign(size=rows["strength"].abs())
     ordered = sized.sort_values("size", ascending=False, kind="stable").drop_duplicates(["model", *losses])
@@ -345,10 +314,7 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
     models = known.assign(size=size).sort_values("size", ascending=False, kind="stable").drop_duplicates("model")
     names, strengths = _levels(rows, "architecture"), sorted(set(models["planted_strength"]), key=_size)
     means = {(r.measure, *_place(r)): r for r in results if math.isfinite(r.value)}
-    lead = (
-        "Area under the ROC curve on sentences whose specification is known by construction. Small dots: models. Large dots with "
-        "bars: their mean, with its 95% interval over models."
-    )
+    lead, caption = _lead_and_caption("detector")
     with lettering("".join(names)):
         sheet = Sheet("Does the detector know which sentences decide their pronoun?", lead)
         marks = {score: _mean_look(colour, marker) for score, _, _, colour, marker, _ in _SCORES}
@@ -389,11 +355,6 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
             scored = [(short, means.get((score, name, ALL, strength))) for score, short, *_ in _SCORES]
             parts = [f"{short} {_with_interval(mean)}" for short, mean in scored if mean]
             sentences += [f"{named(name)}, strength {strength}: {', '.join(parts)}."] if parts else []
-    caption = (
-        "AUROC is the chance that a sentence which does not decide its pronoun scores above one that does: 1 tells them apart "
-        "without fail, .5 (dashed) is guessing. The detector needs a model that learned something from W, so it should guess "
-        "where nothing was planted, and improve with the strength."
-    )
     return Drawing("detector", sheet, caption, " ".join(sentences))
 
 
@@ -433,5 +394,5 @@ def _with_interval(result: Result) -> str:
     return f"{number(result.value, places)} ({interval(result.low, result.high)})"
 
 
-def _amount(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _lead_and_caption(figure: str, *, has_unbiased: bool = True, has_biased: bool = True) -> list[str]:
+    return paragraphs("figures.txt.j2", steps=STEPS, has_unbiased=has_unbiased, has_biased=has_biased)[figure]

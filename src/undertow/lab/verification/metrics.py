@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ import pandas as pd
 
 from undertow.errors import UndertowError
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.metrics.metric import NEITHER, Metric
+from undertow.metrics.metric import read_catalog
 from undertow.stats.arrays import Estimate
 from undertow.stats.calibration import (
     MIN_MODELS,
@@ -49,72 +50,14 @@ MIN_UNBIASED_MODELS = 20
 """Of fewer unbiased models, one false alarm is already far more than one in ten, or may be."""
 
 STEPS = "percentage points per step of W"
-SLOPES, MODELS = "share of slopes", "mean over models"
 
 Verdict: TypeAlias = tuple[str, str, str, bool]
 """What is asked for, the target and the value, all in words, and whether it is met."""
 
 
-# fmt: off
-METRICS: Mapping[str, Metric] = {one.name: one for one in (
-    Metric("calibration_slope", "Calibration slope", "measured per planted", 1.0, NEITHER,
-           "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right"),
-    Metric("calibration_intercept", "Calibration intercept", STEPS, 0.0, NEITHER,
-           "the slope that the audit reads, on the fitted line, where nothing was planted"),
-    Metric("training_slope", "What training kept", "learned per planted", 1.0, NEITHER,
-           "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope "
-           "moves by one; below 1, part of the bias was not learned"),
-    Metric("reading_slope", "What the audit read of it", "measured per learned", 1.0, NEITHER,
-           "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the "
-           "network says of such texts"),
-    Metric("attenuation", "Attenuation", "mean measured per mean planted", 1.0, NEITHER,
-           "the mean measured slope over the mean planted slope, for models of one strength in either direction"),
-    Metric("coverage", "Coverage, training seed included", SLOPES, 0.95, NEITHER,
-           "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the "
-           "training seed, holds the planted slope"),
-    Metric("coverage_sentences_only", "Coverage of the audit's own interval", SLOPES, 0.95, NEITHER,
-           "the same of the interval that the audit gives for one model, which leaves out the training seed"),
-    Metric("coverage_beside", "Coverage along other W (not judged)", SLOPES, 0.95, NEITHER,
-           "the same share as coverage, along each W in which nothing was planted in any model"),
-    Metric("interval_width", "Median interval width", STEPS, math.nan, NEITHER,
-           "the median width of the 95% interval with the training seed"),
-    Metric("false_alarms", "False alarms", SLOPES, ALPHA, NEITHER,
-           "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in "
-           "others (along every W, if in none)"),
-    Metric("false_alarms_beside", "False alarms elsewhere (not judged)", SLOPES, ALPHA, NEITHER,
-           "the share of all other slopes in which nothing was planted that have q below .05"),
-    Metric("power", "Power", SLOPES, math.nan, NEITHER,
-           "the share of slopes with q below .05, on the planted side, where something was planted"),
-    Metric("direction_errors", "Direction errors", SLOPES, 0.0, NEITHER,
-           "the share of slopes of biased models that are measured on the wrong side of 0, found or not"),
-    Metric("auroc_delta", "AUROC of the specification detector", MODELS, 0.5, NEITHER,
-           "the chance that a sentence which does not decide its pronoun moves more with W than one that does"),
-    Metric("auroc_entropy", "AUROC of entropy", MODELS, 0.5, NEITHER,
-           "the chance that a sentence which does not decide its pronoun has the higher entropy"),
-    Metric("auroc_difference", "AUROC: detector less entropy", MODELS, 0.0, NEITHER,
-           "how much larger the detector's AUROC is than that of entropy, in the same models"),
-)}
-# fmt: on
-"""The measures of the audit as an instrument, in the order of the results; the null value is that of an audit that reads right."""
-
-EXTRAS: Mapping[str, str] = {
-    "architecture": "masked models fill a blank with both sides in view; causal models read from the left; all is both together",
-    "strength": "the size of the parameter of the selection that the texts were drawn with, whichever way it goes; 0 stands for "
-    "all slopes without bias",
-    "n": "how many slopes the number rests on; for AUROC, how many models",
-    "missing": "how many more there are, of models that did not converge or without the number that is needed",
-    "biased": "the same share of biased slopes alone",
-    "models_low": "with models low and high: the 95% interval for other models that are asked these very sentences",
-    "scatter": "standard deviation of the models around the fitted line, in percentage points per step of W",
-    "planted": "the mean size of the planted slopes, in percentage points per step of W",
-    "of_largest": "the median of the width as a share of the largest slope planted in the same W",
-    "audit_width": "the median width of the audit's interval over sentences, without the training seed",
-    "spread": "the median standard deviation over training seeds",
-    "claimed": "the share that the audit claims",
-    "models": "how many models that count and were tested have no bias along any W",
-    "models_alarmed": "the share of these models with a false alarm along any W",
-}
-"""Meanings of the other columns of the results."""
+METRICS, EXTRAS = read_catalog(Path(__file__).with_suffix(".toml"))
+"""The measures of the audit as an instrument, and the meanings of the other columns of their results; the null value is that of an
+audit that reads right."""
 
 _AREAS = ("auroc_delta", "auroc_entropy")
 _NUMBERS = (
@@ -164,10 +107,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     """
     table = intervals(frame)
     if not table["converged"].any():
-        raise UndertowError(
-            f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
-            "can be said about the audit; train them longer"
-        )
+        raise UndertowError(f"none of the {table['model'].nunique():,} models converged; train them longer")
     biased = table[~table["unbiased"]]
     of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
     measured = [
@@ -281,7 +221,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         along=lambda measure: along(results, measure),
         slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
         slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
-        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=ALPHA, steps=STEPS,
+        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, steps=STEPS,
     )  # fmt: skip
     judged = {
         "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
@@ -338,7 +278,6 @@ def _pooled_and_by(table: pd.DataFrame, strength: str = ALL, *, by_w: bool = Tru
 
 
 def _by_strength(table: pd.DataFrame) -> Iterator[_Part]:
-    """The rows of each strength from the weakest, those of both directions together."""
     for name in sorted(set(table["planted_strength"]), key=float):
         yield _part(table[table["planted_strength"] == name], strength=name)
 
@@ -370,7 +309,6 @@ def _lines(table: pd.DataFrame) -> Iterator[Result]:
 
 
 def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) -> tuple[Calibration, str]:
-    """The line through some slopes, and why it has no slope or no interval."""
     if rows["unbiased"].all():
         none = Estimate(math.nan, math.nan, math.nan, len(rows))
         nobody = "No biased model is here, so there is nothing that measured slopes could follow."
@@ -488,7 +426,6 @@ def _mean(values: pd.Series[bool] | pd.Series[float]) -> float:
 
 
 def _areas(table: pd.DataFrame) -> Iterator[Result]:
-    """AUROC over models: all, and those of each strength, of both architectures and of each."""
     # One row for each model, at the largest strength that it was given, with the areas that any of its rows has: a model has one
     # area, whatever W.
     rows = table.assign(

@@ -41,16 +41,7 @@ FILES = (PAGE, *TABLES)
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Everything that the page tells.
-
-    Attributes:
-        models: a row for each model and W, as measured, with its intervals and why it does not count, if so.
-        lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
-        results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
-        verdicts: what is asked for, the target and the value, in words, and whether it is met.
-        command: the shell command that repeats it.
-        provenance: versions, seeds, timing, machine, row by row.
-    """
+    """Everything that the page tells."""
 
     models: pd.DataFrame
     lines: pd.DataFrame
@@ -147,7 +138,6 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
 
 
 def _said(verification: Verification) -> dict[str, list[str]]:
-    """The English of the page, by its sections."""
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:
@@ -218,7 +208,14 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
             UNBIASED if row["unbiased"] else shortest(row["strength"]),
             number(row["training_seed"], 0),
             *(number(row[name]) for name in ("planted_slope", "learned_slope", "measured_slope")),
-            *(_ends(row[low], row[high]) for low, high in (("low", "high"), ("seed_low", "seed_high"))),
+            *(
+                (
+                    f"[{number(row[low])}, {number(row[high])}]"
+                    if math.isfinite(row[low]) and math.isfinite(row[high])
+                    else MISSING
+                )
+                for low, high in (("low", "high"), ("seed_low", "seed_high"))
+            ),
             probability(row["q"]),
             "does not count" if row["left_out"] else "yes" if row["found"] else "no",
         )
@@ -229,7 +226,3 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         "audit's own interval excludes 0."
     )
     return ReportTable("Every model and W", heads, cells, about)
-
-
-def _ends(low: float, high: float) -> str:
-    return f"[{number(low)}, {number(high)}]" if math.isfinite(low) and math.isfinite(high) else MISSING

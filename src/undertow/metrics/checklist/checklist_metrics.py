@@ -87,14 +87,7 @@ def is_overall(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One model's answers in one context, under one rule.
-
-    Attributes:
-        answers: in the wording that is measured.
-        model, context: whose, and what stood before the questions.
-        rule: how they become decisions.
-        seed: of tests.
-    """
+    """One model's answers in one context, under one rule."""
 
     answers: decisions.Answers
     model: str
@@ -170,7 +163,6 @@ def model_results(case: Case, others: Sequence[tuple[int, decisions.Answers]] = 
 
 
 def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Iterator[Result]:
-    """All measures, and what the other choices would give."""
     rule, main, context = case.rule, case.answers, case.context
     elsewhere = {"each_order": decisions.count_measures(main, context, replace(rule, averaged=False))}
     if main.query_type == DECODED:
@@ -192,7 +184,9 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
         if name == "choice_gap" and np.isfinite(low).any():
             detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
-            detail["ties_percent"] = _ties(case.counts)
+            detail["ties_percent"] = 100 - sum(
+                _value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2]
+            )
         if name == "literal_consistency":
             detail["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
@@ -201,11 +195,6 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
             detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
             detail["ties_percent"] = float(of_all["ties"][at])
         yield case.result(name, detail=detail)
-
-
-def _ties(counts: Mapping[str, decisions.Counted]) -> float:
-    """Ties among the items in which neither is called qualified, in percent."""
-    return 100 - sum(_value(f"preference_{person}", counts) for person in decisions.CHOICES[:2])
 
 
 def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
@@ -298,12 +287,11 @@ def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = sli
 
 
 def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
-    """What attributes change: the answers themselves, and the measures, against none, another occupation's and the other's."""
     cases = {context: Case(main, model, context, rule, seed) for context in main.shares}
     if decisions.WITHOUT in cases:
         for context, case in cases.items():
             if context != decisions.WITHOUT:
-                case.counts["changed_answers"] = decisions.changed(main, context, rule)
+                case.counts["changed_answers"] = decisions.count_changed(main, context, rule)
                 yield case.result("changed_answers")
     for context, sides in COMPARED_CONTEXTS.items():
         if all(one in cases for one in sides):

@@ -334,7 +334,6 @@ def decide_yes(shares: Floats, margin: float) -> Floats:
 
 
 def _choose(shares: Floats, margin: float) -> Floats:
-    """The most probable of the last axis, or `TIE`."""
     missing = np.asarray(np.isnan(shares).any(axis=-1))
     known = np.where(missing[..., None], 0.0, shares)
     ranked = np.sort(known, axis=-1)
@@ -383,7 +382,6 @@ def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Coun
 
 
 def _of_items(counts: Any, scored: Any, axis: int | tuple[int, ...] = 2) -> Counted:
-    """Sums over the cases of an item."""
     return (counts & scored).sum(axis=axis).astype(np.float64), scored.sum(axis=axis).astype(np.float64)
 
 
@@ -411,7 +409,6 @@ def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]
 
 
 def _probabilities(panel: Panel, rule: Rule) -> dict[str, Counted]:
-    """Mean probabilities, before any decision."""
     single, yes = _cases(panel.single, rule), _cases(panel.yes, rule)
     measures = {}
     for name, values in (
@@ -436,7 +433,7 @@ def _negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
     return {name: one for name, one in measures.items() if one[1].any()}
 
 
-def changed(answers: Answers, context: str, rule: Rule) -> Counted:
+def count_changed(answers: Answers, context: str, rule: Rule) -> Counted:
     """Answers to the four questions that are not those without attributes [pair, occupation]."""
     before, after = (decide(answers.panel(one, rule), rule) for one in (WITHOUT, context))
     y = d = np.zeros(before.single.shape[:2])

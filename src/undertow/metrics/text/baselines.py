@@ -254,7 +254,6 @@ def _compare(mean: BoundedMean, with_value: float = 0.0) -> BaselineComparison:
 
 
 def _random_spans(passages: Sequence[str], seed: int) -> list[list[str]]:
-    """Contiguous words from one random place to another."""
     rng = np.random.default_rng(seed)
     spans = []
     for passage in passages:

@@ -147,7 +147,6 @@ def _bleu() -> BLEU:
 
 
 def _synonyms() -> tuple[SimpleNamespace, str]:
-    """What nltk's METEOR asks for synonyms, and what it matches, in words."""
     from nltk.corpus.reader.wordnet import WordNetError  # type: ignore[import-untyped]
 
     reason = "no WordNet on this machine"

@@ -135,7 +135,6 @@ def _setting_results(
 def _compare_with_baselines(
     result: Result, answers: ScoredAnswers, baselines: Baselines, *, is_claim: bool
 ) -> Result | Claim:
-    """A score with what the best baseline has on the same texts, and how far above that it is."""
     gain = baselines.gain(answers, result.measure)
     if gain is None:
         return replace(result, null_value=round(baselines.best_score(answers, result.measure), 2))
@@ -148,7 +147,6 @@ def _compare_with_baselines(
 def _baseline_results(
     task: str, baselines: Baselines, settings: Mapping[tuple[str, ...], ScoredAnswers]
 ) -> Iterator[Result]:
-    """A row for each baseline and measure, over the texts that have a scored answer in any setting."""
     of_text: dict[str, ScoredAnswers] = {}
     for answers in settings.values():
         for at in np.flatnonzero(answers.known.any(axis=1)).tolist():
@@ -288,7 +286,6 @@ def _why_no_interval(measure: str, n_clusters: int) -> str:
 
 
 def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
-    """One measure of some cells, in percent."""
     clusters = np.array(answers.clusters)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
@@ -346,7 +343,6 @@ def wording_scores(
 
 
 def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
-    """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
     known = known.assign(
         _empty=known["answer"].astype(str).str.strip() == "", _has_dropped=known["n_dropped_shots"] > 0

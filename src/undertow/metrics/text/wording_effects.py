@@ -228,7 +228,6 @@ def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequ
 
 
 def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | Claim]:
-    """Each difference over all documents, and over those of each dimension."""
     if not differences:
         return
     dimensions = np.array(answers.dimensions)
