@@ -265,13 +265,14 @@ LONE_SURROGATE = "holds half of a character (a lone surrogate)"
 
 
 def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
-    """The first line of an error, short enough to quote in a sentence.
+    """The first line of an error, and the next where that ends in a colon, short enough to quote in a sentence.
 
     Args:
         error: the error.
         redact: removes secrets from the line; runs before the line is shortened, since half a secret is not recognized.
     """
-    return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_REASON_CHARS]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return redact(" ".join(lines[:2] if lines[0].endswith(":") else lines[:1]))[:MAX_REASON_CHARS]
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

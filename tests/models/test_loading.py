@@ -229,6 +229,7 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
     ("config", "said"),
     [
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1,000,000,000"),
+        ({"num_hidden_layers": "2"}, "Validation error for field 'num_hidden_layers': "),
         ({"hidden_size": 4 * 10**8}, "has the shape"),
         ({"vocab_size": 10**12}, "has the shape"),
         ({"quantization_config": {"quant_method": "mystery"}}, "'mystery'"),
@@ -377,6 +378,21 @@ def test_two_loads_that_differ_end_the_run(
 
 
 # GGUF.
+
+
+@pytest.mark.parametrize("moved", ["output_norm.weight", "blk.0.ffn_up.weight"])
+@pytest.mark.parametrize("place", [0, 32, -32])
+def test_tensors_that_share_numbers_are_refused(
+    moved: str, place: int, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(folder_of("causal with a head of its own"), path, dict)
+    content = path.read_bytes()
+    at = content.index(moved.encode()) + len(moved)
+    at += 4 + 8 * int.from_bytes(content[at : at + 4], "little") + 4
+    offset = int.from_bytes(content[at : at + 8], "little")
+    path.write_bytes(content[:at] + (place and offset + place).to_bytes(8, "little") + content[at + 8 :])
+    assert re.search(f"share numbers|the end of {moved}", refused(path))
 
 
 def renamed(name: str, other: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -234,6 +234,18 @@ def test_what_is_data_is_kept(harmed: Mapping[str, str]) -> None:
     assert not any("\n" in message for message in told)
 
 
+@pytest.mark.parametrize("command", [(), ("list",), ("run", "spurious-correlation"), ("score", "t.csv")])
+@pytest.mark.parametrize("sign", SIGNS[:-1])
+def test_an_option_and_a_command_that_there_are_not_are_quoted_on_one_line(
+    command: tuple[str, ...], sign: str, tmp_path: Path
+) -> None:
+    done = in_process(tmp_path, *command, f"{'' if len(command) < 2 else '--'}x{sign}{FORGED}")
+    assert done.returncode == 2
+    assert FORGED in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
+    assert not [line for line in done.stderr.splitlines() if line.startswith(FORGED)]
+
+
 def test_names_mark_nothing_in_markdown(harmed: Mapping[str, str], tmp_path: Path) -> None:
     """The same headings, lists, tables and emphasis as where they are plain."""
     plain = written(tmp_path, "PLAIN", only=("lm-eval", "datasets"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,7 +16,7 @@ from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
 from undertow.cli.compare import compare
-from undertow.cli.console import StoppedError
+from undertow.cli.console import StoppedError, one_line
 from undertow.cli.export import export_app
 from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
@@ -30,16 +32,37 @@ COMMANDS = (
     *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""The class of typer's errors about options and commands."""
 
 
-class _OrderedCommands(TyperGroup):
+class _Commands(TyperGroup):
+    """In the order of the help; an error quotes no control character of an option or a command."""
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return sorted(super().list_commands(ctx), key=COMMANDS.index)
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        with _escaped_errors():
+            return super().make_context(*given, **named)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        with _escaped_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _escaped_errors() -> Iterator[None]:
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = one_line(error.message)
+        raise
 
 
 app = typer.Typer(
     name="undertow",
-    cls=_OrderedCommands,
+    cls=_Commands,
     help="Audit language models for bias that enters through underspecified tasks and dataset selection.",
     no_args_is_help=True,
     add_completion=False,

@@ -96,9 +96,10 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
         raise UndertowError(_missing_weights(name, weights, network, missing, unexpected, trained_to))
     unread = _unread_weights(network, unexpected) + _unread_gguf_tensors(network, weights)
     if unread:
+        correct = "" if weights.gguf else "correct config.json, or "
         raise UndertowError(
             f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
-            f"({first_names(unread)}), so they are of another network; correct config.json, or fetch the model again"
+            f"({first_names(unread)}), so they are of another network; {correct}fetch the model again"
         )
 
 
@@ -167,6 +168,8 @@ def _unread_gguf_tensors(network: Any, weights: WeightFiles) -> list[str]:
 
 def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
     """The error for a weight whose shape differs from the configuration."""
+    if weights.gguf:
+        return f"{name}: its weights have other shapes than its entries say; download it again"
     import torch
     from transformers import AutoConfig
 

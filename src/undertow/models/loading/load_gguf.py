@@ -80,11 +80,15 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
     assert weights.gguf is not None
     content = np.asarray(np.memmap(weights.gguf, mode="r"))
     parsed: dict[str, Any] = {"config": entries, "tensors": {}}
-    for one in header.tensors:
+    end, before = 0, ""
+    for one in sorted(header.tensors, key=lambda tensor: tensor.offset):
         shape = quant_shape_to_byte_shape(one.shape, GGMLQuantizationType(one.kind))
         packed = content[one.offset :][: int(np.prod(shape))]
         if packed.size < np.prod(shape):
             raise ValueError(f"it ends before the end of {one.name}")
+        if one.offset < end:
+            raise ValueError(f"{before} and {one.name} share numbers")
+        end, before = one.offset + packed.size, one.name
         result = processor.process(
             weights=dequantize(packed.reshape(shape), GGMLQuantizationType(one.kind)),
             name=one.name,
