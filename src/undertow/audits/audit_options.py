@@ -5,12 +5,16 @@ Each class has the fields of an audit's `Settings`; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
+
+from undertow.data.in_memory import Table
 
 Text: TypeAlias = str | Path | Sequence[str | int | float | Path]
 """A text option: the text itself, a path, or a list that is joined by commas."""
+Challenge: TypeAlias = Text | Mapping[str, Any] | Table
+"""A challenge by name or file; or what a challenge file holds, as a dict; or a table of pandas with a row per sentence."""
 
 
 class ModelOptions(TypedDict, total=False):
@@ -30,6 +34,8 @@ class ModelOptions(TypedDict, total=False):
 class RunOptions(ModelOptions, total=False):
     """Options that every audit takes."""
 
+    tokenizer: Any
+    model_name: str
     revision: str
     dtype: str
     device: str
@@ -50,7 +56,7 @@ class RunOptions(ModelOptions, total=False):
 class BiasDiagnosisOptions(RunOptions, total=False):
     """Options of `bias-diagnosis`, which all audits of bias in text take."""
 
-    challenge: Text
+    challenge: Challenge
     n_documents: int
     classes: Text
     wordings: int
@@ -104,7 +110,7 @@ class OccupationChecklistOptions(RunOptions, total=False):
 class SentenceOptions(RunOptions, total=False):
     """Options of the audits that put W into sentences."""
 
-    challenge: Text
+    challenge: Challenge
     data_dir: Text
     options: Text
     w: Text

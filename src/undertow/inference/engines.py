@@ -12,7 +12,7 @@ from undertow.errors import UndertowError
 from undertow.inference.ray_engine import Cluster, check_address, check_ray
 from undertow.inference.runner import Engine, local_engine
 from undertow.inference.versions import versions_that_answer
-from undertow.models.base import DTYPES, ModelHandle, ModelRequest
+from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
 from undertow.types import ModelIdentity
 
 LOCAL, RAY = "local", "ray"
@@ -53,10 +53,14 @@ class EngineChoice:
         """Refuse models that the engine does not support.
 
         Raises:
-            UndertowError: a server runs the model, or all workers would share one GPU.
+            UndertowError: a server runs the model, it is in memory, or all workers would share one GPU.
         """
         if self.name != RAY:
             return
+        if any(identity.source == IN_MEMORY for identity in identities):
+            raise UndertowError(
+                f"--engine {RAY}: its workers load models from files, and this network is in memory; save it, or leave --engine out"
+            )
         served = [identity for identity in identities if identity.family in models.families_with_setting("concurrency")]
         if served:
             raise UndertowError(

@@ -3,10 +3,11 @@
 from undertow.models.registry import (
     families,
     families_with_setting,
+    name_of,
     parse_settings,
     resolve,
     resolve_network,
     settings,
 )
 
-__all__ = ["families", "families_with_setting", "parse_settings", "resolve", "resolve_network", "settings"]
+__all__ = ["families", "families_with_setting", "name_of", "parse_settings", "resolve", "resolve_network", "settings"]

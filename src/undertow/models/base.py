@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,22 @@ FLOAT32 = "float32"
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 PAPER_TOP = 5
+IN_MEMORY = "in memory"
+"""Source of a network that was not loaded from files."""
 CHAT_TRAINED = "instruction-tuned (has a chat template)"
 """The post-training that a chat template implies."""
+
+
+@runtime_checkable
+class Network(Protocol):
+    """A network of transformers that is loaded already, such as one of `AutoModelForCausalLM`."""
+
+    config: Any
+    """Its configuration."""
+
+    def state_dict(self) -> Any:
+        """Its weights by name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from undertow.models.backend.lm_head import flat_positions, head_is_position_wis
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import (
     CHAT_TRAINED,
+    IN_MEMORY,
     BatchLimits,
     Capabilities,
     CostEstimate,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
-IN_MEMORY = "in memory"
-"""Source of a network that was not loaded from files."""
 
 
 class HuggingFaceModel:

@@ -16,7 +16,7 @@ from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
-from undertow.models.base import DTYPES, ModelHandle, ModelRequest
+from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
 
 ENTRY_POINTS = "undertow.models"
 _say_once = cache(say)
@@ -128,7 +128,7 @@ def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle
 
 def name_of(network: Any) -> str:
     """What a network in memory is called: what it was loaded from, or its class."""
-    return f"{network.config.name_or_path or type(network).__name__} (in memory)"
+    return f"{network.config.name_or_path or type(network).__name__} ({IN_MEMORY})"
 
 
 def in_dtype(network: Any, dtype: str) -> Any:

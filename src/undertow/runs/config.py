@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 from undertow import audits, models
 from undertow.audits.base import Audit, Sampling
+from undertow.data.in_memory import Table, save_challenge
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.inference.engines import LOCAL, EngineChoice
-from undertow.models.base import FLOAT32, ModelRequest
+from undertow.models.base import FLOAT32, ModelRequest, Network
 from undertow.runs.folder.model_info import expand_patterns
 from undertow.runs.folder.provenance import command_line, python_call
 from undertow.types import digest
@@ -36,6 +37,7 @@ class RunConfig:
         graph: a causal graph by name, file or text; "" for none.
         float32_sample: in reduced precision, number of items to score again in float32; 0 for a tenth.
         engine, ray_address, workers: as in `undertow.inference.engines.EngineChoice`.
+        network, tokenizer: a network in memory, which `models` names; None for models by name.
     """
 
     audit: str
@@ -54,19 +56,33 @@ class RunConfig:
     engine: str = LOCAL
     ray_address: str = ""
     workers: int = 0
+    network: Any = field(default=None, repr=False)
+    tokenizer: Any = field(default=None, repr=False)
 
     @classmethod
     def from_keywords(
-        cls, audit: str, model: str | Path | Sequence[str | Path], keywords: Mapping[str, Any]
+        cls, audit: str, model: str | Path | Network | Sequence[str | Path], keywords: Mapping[str, Any]
     ) -> RunConfig:
         """The configuration from the arguments of `undertow.audit`.
 
         Raises:
             UndertowError: an option belongs neither to the audit nor to a model family, or a value has another type.
         """
+        keywords = dict(keywords)
+        in_memory = {name: keywords.pop(name, default) for name, default in (("tokenizer", None), ("model_name", ""))}
+        if isinstance(keywords.get("challenge"), (Mapping, Table)):
+            keywords["challenge"] = str(save_challenge(keywords["challenge"]))
         common = {name: value for name, value in keywords.items() if name in COMMON}
         common |= {name: str(common.get(name, "")) for name in ("model_info", "graph")}
-        names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
+        if isinstance(model, Network):
+            names = [in_memory["model_name"] or models.name_of(model)]
+            common |= _of_network(model, in_memory["tokenizer"], common)
+        elif any(value for value in in_memory.values()):
+            raise UndertowError(
+                "tokenizer and model_name are for a network in memory; leave them out with a model's name"
+            )
+        else:
+            names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
         own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
         if config.float32_sample < 0:
@@ -119,6 +135,9 @@ class RunConfig:
         Raises:
             UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
         """
+        if self.network is not None:
+            (name,), device = self.models, str(self.network.device)
+            return [ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)]
         names = expand_patterns(self.models)
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
@@ -134,7 +153,9 @@ class RunConfig:
 
     @property
     def command(self) -> str:
-        """The command line of the run."""
+        """The command line of the run; "" where none can repeat it, since the network is in memory."""
+        if self.network is not None:
+            return ""
         named = [part for model in self.models for part in ("-m", model)]
         return command_line(["run", self.audit, *named], self.changed())
 
@@ -142,6 +163,9 @@ class RunConfig:
     def python(self) -> str:
         """The Python call of the run."""
         model = self.models[0] if len(self.models) == 1 else list(self.models)
+        if self.network is not None:
+            in_memory = f"{self.audit!r}, model=network, tokenizer=tokenizer, model_name={model!r}"
+            return python_call("audit", in_memory, self.changed())
         return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
 
     def folder(self, requests: Sequence[ModelRequest], run_key: str) -> Path:
@@ -153,9 +177,24 @@ class RunConfig:
 COMMON = {
     option.name: option.default
     for option in fields(RunConfig)
-    if option.name not in ("audit", "options", "models", "model_options")
+    if option.name not in ("audit", "options", "models", "model_options", "network", "tokenizer")
 }
 """Options of every audit, and their defaults."""
+
+
+def _of_network(network: Any, tokenizer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a network in memory says of a run.
+
+    Raises:
+        UndertowError: the tokenizer is missing, or an option is given that the network decides.
+    """
+    if tokenizer is None:
+        raise UndertowError("a network in memory needs its tokenizer; give it as tokenizer=...")
+    own = {"revision": "", "dtype": str(network.dtype).removeprefix("torch."), "device": "auto"}
+    for name, value in own.items():
+        if given.get(name, COMMON[name]) not in (value, COMMON[name]):
+            raise UndertowError(f"{name} {given[name]!r} is for a model by name; leave it out with a network in memory")
+    return {**own, "network": network, "tokenizer": tokenizer}
 
 
 def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
@@ -31,7 +32,8 @@ from undertow.inference.runner import Progress, RunEstimate, estimate, run_queri
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
 from undertow.metrics.text.reply_rates import reply_results
-from undertow.models.base import FLOAT32, ModelHandle
+from undertow.models.backend.preserve import preserve
+from undertow.models.base import FLOAT32, ModelHandle, Network
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
@@ -59,7 +61,7 @@ def _silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-ModelNames: TypeAlias = str | Path | Sequence[str | Path]
+ModelNames: TypeAlias = str | Path | Network | Sequence[str | Path]
 
 
 # The last overload is for a name in a variable; an option of another package's audit goes in as `**{"name": value}`.
@@ -90,8 +92,10 @@ def audit(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) -> R
 @short_traceback
 def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     name: str,
-    model: str | Path | Sequence[str | Path],
+    model: str | Path | Network | Sequence[str | Path],
     *,
+    tokenizer: Any = None,
+    model_name: str = "",
     revision: str = "",
     dtype: str = FLOAT32,
     device: str = "auto",
@@ -114,7 +118,11 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Args:
         name: of the audit, for example `spurious-correlation`.
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
-            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
+            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches. Or a network of transformers
+            that is loaded already (causal, masked, encoder-decoder, ...), which is left as it was: its weights, gradients,
+            training mode, attention and torch's random state.
+        tokenizer: of a network in memory.
+        model_name: what reports call a network in memory; by default what it was loaded from.
         revision: of a hub id.
         dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
         device: `auto`, `cpu`, `cuda`, ...
@@ -132,7 +140,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
         progress: called with (queries done, queries in all), for each model in turn.
-        options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families.
+        options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families. `challenge` may also be a
+            dict with what a challenge file holds, or a pandas table with a row per sentence.
 
     Raises:
         UndertowError: anything that the caller can fix; answers got so far are kept.
@@ -146,16 +155,34 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         "limit": limit,
         "model_info": model_info,
         "graph": graph,
+        "tokenizer": tokenizer,
+        "model_name": model_name,
         "float32_sample": float32_sample,
         "engine": engine,
         "ray_address": ray_address,
         "workers": workers,
     }
     config = RunConfig.from_keywords(name, model, keywords | options)
-    return _run(config, Path(out) if out else None, progress, overwrite=overwrite)
+    return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
-def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: bool) -> Run:
+def run_audit(
+    config: RunConfig, out: Path | None, progress: Progress = _silent, *, overwrite: bool, cache: Path | None = None
+) -> Run:
+    """Run an audit; see `audit`.
+
+    Args:
+        config: audit, options and models.
+        out: the run folder; None to choose it.
+        progress: called with (queries done, queries in all).
+        overwrite: replace a folder that holds another run.
+        cache: file of the answer cache; None for the user's.
+    """
+    with nullcontext() if config.network is None else preserve(config.network):
+        return _run(config, out, progress, cache or cache_file(), overwrite=overwrite)
+
+
+def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool) -> Run:
     started = time.perf_counter()
     audit, model_info, graph = _check(config)
     subjects, request_key = models_under_test(config)
@@ -174,7 +201,7 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: 
     finished = None if overwrite else finished_run(folder, head)
     if finished is not None:
         return finished
-    with AnswerCache(cache_file()) as store, config.engine_choice.open_cluster(config.device) as cluster:
+    with AnswerCache(cache) as store, config.engine_choice.open_cluster(config.device) as cluster:
         ran, rechecks = zip(
             *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
         )
@@ -258,7 +285,7 @@ def dry_run(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) ->
     audit, _, _ = _check(config)
     subjects, _ = models_under_test(config)
     config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
-    with AnswerCache(cache_file()) as store:
+    with AnswerCache(cache_file()) as store, nullcontext() if config.network is None else preserve(config.network):
 
         def cost(subject: ModelUnderTest) -> RunEstimate:
             queries = [item.query for item in subject.max_items(config, audit)]

@@ -1,0 +1,74 @@
+"""Challenges in memory: a dict, or a table of sentences, kept as files, so that a command can name them too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from undertow._folders import cache_folder
+from undertow.errors import UndertowError
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A table of pandas."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of its columns."""
+        ...
+
+    def convert_dtypes(self) -> Any:
+        """The table with the narrowest types."""
+        ...
+
+
+def save_challenge(given: Mapping[str, Any] | Table) -> Path:
+    """Write a challenge to the cache, under a name that follows from its content; the path of its file.
+
+    Args:
+        given: what a challenge file holds, as a dict; or a table with one row per sentence or document, as a CSV file has it.
+
+    Raises:
+        UndertowError: a value has no place in such a file, or it cannot be written.
+    """
+    if isinstance(given, Mapping):
+        lines = [f"{_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
+        text, suffix = "".join(lines), ".toml"
+    else:
+        # Integers beside missing values are floats in pandas: 1 would be written as 1.0.
+        text, suffix = given.convert_dtypes().to_csv(index=False), ".csv"
+    content = text.encode("utf-8")
+    folder = cache_folder() / "challenges"
+    path = folder / f"challenge-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as draft:
+            draft.write(content)
+        os.replace(draft.name, path)  # noqa: PTH105 - also over the file of another process
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be written ({error.strerror or error}); free space") from error
+    return path
+
+
+def _toml(value: Any, where: str) -> str:
+    """A value of a dict as TOML writes it, on one line."""
+    if isinstance(value, Mapping):
+        pairs = [f"{_text(str(key))} = {_toml(inner, f'{where}.{key}')}" for key, inner in value.items()]
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(inner, where) for inner in value) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise UndertowError(f"challenge: {where} holds {value!r}; write a text, a number, a list or a dict")
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

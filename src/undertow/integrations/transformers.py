@@ -1,0 +1,106 @@
+"""A callback for the Trainer of transformers: a network is audited while it is trained.
+
+    trainer = Trainer(...)
+    trainer.add_callback(AuditCallback(trainer, "spurious-correlation", every_steps=500, challenge="mgc", w="date"))
+    trainer.train()
+
+Its numbers go through `trainer.log`, so they stand in `trainer.state.log_history` and in every logger of the trainer (Weights & Biases,
+TensorBoard, ...) under `undertow/`. Training goes on as if there had been no audit: weights, gradients, training mode and torch's
+random state are as before.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
+
+from undertow._folders import say
+from undertow.errors import UndertowError
+from undertow.runs.config import RunConfig
+from undertow.runs.finished_run import Run
+from undertow.runs.pipeline import run_audit
+
+PREFIX = "undertow"
+"""Start of every name in the trainer's logs; loggers make a section of it."""
+
+
+class AuditCallback(TrainerCallback):
+    """Audits the trainer's network every few steps.
+
+    Attributes:
+        trainer: the trainer.
+        config: audit, options and network.
+        every_steps: steps between two audits.
+        folder: where run folders are written, one per audit: `step-500`, ...
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        audit: str,
+        *,
+        every_steps: int,
+        tokenizer: Any = None,
+        folder: str | Path = "",
+        **options: Any,
+    ) -> None:
+        """Check the options, so that a mistake is told before training.
+
+        Args:
+            trainer: the trainer.
+            audit: name of the audit, for example `spurious-correlation`.
+            every_steps: steps between two audits.
+            tokenizer: of the network; by default the trainer's `processing_class`.
+            folder: where run folders are written; by default `undertow` in the trainer's `output_dir`.
+            options: as in `undertow.audit`, for example `challenge="mgc", limit=200`.
+
+        Raises:
+            UndertowError: an option is invalid, or no process holds the whole network.
+        """
+        if every_steps < 1:
+            raise UndertowError(f"every_steps {every_steps} must be at least 1")
+        if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+            raise UndertowError(
+                "the network is split over processes, so none can audit it; run `undertow run` on its checkpoints instead"
+            )
+        tokenizer = trainer.processing_class if tokenizer is None else tokenizer
+        self.config = RunConfig.from_keywords(audit, trainer.model, {**options, "tokenizer": tokenizer})
+        self.config.resolve()
+        self.trainer, self.every_steps = trainer, every_steps
+        self.folder = Path(folder or Path(trainer.args.output_dir, PREFIX))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Audit the network if its turn has come, on the first process; a failure is told, and training goes on."""
+        step = state.global_step
+        if step % self.every_steps or not state.is_world_process_zero:
+            return
+        config = replace(self.config, models=[f"{Path(args.output_dir).name}/step-{step}"])
+        try:
+            with tempfile.TemporaryDirectory() as cache:  # these weights will not come again
+                place = Path(cache, "answers.sqlite")
+                run = run_audit(config, self.folder / f"step-{step}", overwrite=True, cache=place)
+                numbers = headline_numbers(run)
+        except UndertowError as error:
+            say(f"step {step}: the audit failed ({error}); training goes on")
+            return
+        self.trainer.log(numbers)
+
+
+def headline_numbers(run: Run) -> Mapping[str, float]:
+    """The number that decides each finding, by audit, measure and group, and how many findings are significant."""
+    start = f"{PREFIX}/{run.manifest['audit']}"
+    findings = run.findings
+    numbers = {f"{start}/significant_findings": float(sum(finding.significant for finding in findings))}
+    for finding in findings:
+        for result in finding.results[:1]:
+            levels = [level for name, level in result.group.items() if name != "model"]
+            if math.isfinite(result.value):
+                numbers["/".join([start, result.measure, *levels])] = float(result.value)
+    return numbers

@@ -1,0 +1,115 @@
+"""A real Trainer with the callback: the numbers stand in its log, and training ends with the weights it has without it."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import undertow
+from undertow.errors import UndertowError
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+pytest.importorskip("accelerate", reason="the Trainer of transformers needs it")
+
+CHALLENGE = {
+    "title": "A test",
+    "templates": ["In {w}, {blank} {verb}.", 'In {w}, "{blank}" did it.'],
+    "w": {"year": {"values": ["1801", "1850", "1900", "1953"]}},
+    "words": "pronouns",
+    "slots": {"verb": ["ran", "sat"]},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+
+
+def trainer_of(tmp_path: Path, name: str, **settings: Any) -> Any:
+    """A Trainer of a small GPT-2 with dropout, whose texts are shuffled."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
+    from helpers.tiny_models import tiny_tokenizer
+
+    (tmp_path / name).mkdir()
+    tokenizer = tiny_tokenizer(tmp_path / name)
+    set_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
+    network = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=1))
+    tokens = tokenizer("In 1801, she was a child. In 1953, he was an adult")["input_ids"][:24]
+    texts = [{"input_ids": (row := tokens[at:] + tokens[:at]), "labels": row} for at in range(24)]
+    arguments = TrainingArguments(
+        str(tmp_path / name), max_steps=6, per_device_train_batch_size=4, logging_steps=2, save_strategy="no",
+        report_to=[], use_cpu=True, disable_tqdm=True, seed=3, learning_rate=0.01, dataloader_pin_memory=False, **settings,
+    )  # fmt: skip
+    return Trainer(network, arguments, train_dataset=texts, processing_class=tokenizer)
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["float32", "mixed"])
+def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, settings: dict[str, Any]) -> None:
+    from undertow.integrations.transformers import AuditCallback
+
+    plain, audited = (trainer_of(tmp_path, name, **settings) for name in ("plain", "audited"))
+    audited.add_callback(
+        AuditCallback(audited, "spurious-correlation", every_steps=3, challenge=CHALLENGE, w="year", limit=40)
+    )
+    ends = []
+    for trainer in (plain, audited):
+        random.seed(1)
+        trainer.train()
+        ends.append((torch.rand(1).item(), random.random(), float(np.random.random())))
+    assert ends[0] == ends[1]
+    weights = [trainer.model.state_dict() for trainer in (plain, audited)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert all(module.training for module in audited.model.modules())
+    assert audited.model.config._attn_implementation == plain.model.config._attn_implementation
+    losses = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in (plain, audited)]
+    assert losses[0] == losses[1]
+    start = "undertow/spurious-correlation"
+    logged = {entry["step"]: entry for entry in audited.state.log_history if f"{start}/significant_findings" in entry}
+    assert list(logged) == [3, 6]
+    assert logged[3].keys() == logged[6].keys()
+    for step, entry in logged.items():
+        run = undertow.load_run(tmp_path / "audited" / "undertow" / f"step-{step}")
+        assert run.manifest["model"] == f"audited/step-{step}"
+        values = dict(zip(run.results["measure"] + "/" + run.results["pronoun"], run.results["value"], strict=True))
+        slopes = {name: number for name, number in entry.items() if name.startswith(f"{start}/slope/")}
+        assert slopes
+        for name, number in slopes.items():
+            assert number == values[f"slope/{name.rpartition('/')[2]}"]
+            assert math.isfinite(number)
+    assert logged[3] != {**logged[6], "step": 3, "epoch": logged[3]["epoch"]}
+    assert not (tmp_path / "cache" / "answers.sqlite").exists()
+
+
+def test_an_audit_that_fails_is_told_and_training_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from undertow.integrations.transformers import AuditCallback
+
+    trainer = trainer_of(tmp_path, "failing")
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    trainer.add_callback(
+        AuditCallback(
+            trainer, "spurious-correlation", every_steps=4, folder=tmp_path / "taken", challenge=CHALLENGE, w="year"
+        )
+    )
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert "step 4: the audit failed (" in capsys.readouterr().err
+
+
+def test_a_mistake_is_told_before_training(tmp_path: Path) -> None:
+    from undertow.integrations.transformers import AuditCallback
+
+    trainer = trainer_of(tmp_path, "plain")
+    with pytest.raises(UndertowError, match="every_steps 0 must be at least 1"):
+        AuditCallback(trainer, "spurious-correlation", every_steps=0)
+    with pytest.raises(UndertowError, match="has no option 'chalenge'"):
+        AuditCallback(trainer, "spurious-correlation", every_steps=1, chalenge="mgc")
+    trainer.is_fsdp_enabled = True
+    with pytest.raises(UndertowError, match="split over processes"):
+        AuditCallback(trainer, "spurious-correlation", every_steps=1)

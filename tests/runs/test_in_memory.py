@@ -1,0 +1,145 @@
+"""Audits of what is in memory: a network that its owner loaded, and a challenge as a dict or a table of pandas."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import undertow
+from undertow.data.in_memory import save_challenge
+from undertow.errors import UndertowError
+from undertow.runs.pipeline import dry_run
+
+CHALLENGE: dict[str, Any] = {
+    "templates": [{"text": "In {w}, {blank} was a child.", "factors": {"decided": False}}, "In {w}, {blank} ran."],
+    "w": {"year": {"values": ["1801", "1850", "1900", "1953"]}},
+    "groups": {"f": ["she"], "m": ["he"]},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("builder", "kind"),
+    [
+        ("tiny_llama", "AutoModelForCausalLM"),
+        ("trained_bert", "AutoModelForMaskedLM"),
+        ("trained_t5", "AutoModelForSeq2SeqLM"),
+    ],
+)
+def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
+    network: Callable[[str], str], tmp_path: Path, builder: str, kind: str
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="the model extra is not installed")
+    import torch
+
+    folder = network(builder)
+    mine = getattr(transformers, kind).from_pretrained(folder).train()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    options: Any = {"challenge": CHALLENGE, "w": "year"}
+    loss = sum(parameter.square().sum() for parameter in mine.parameters())
+    loss.backward()
+    before = {name: (one.clone(), one.grad.clone()) for name, one in mine.named_parameters()}
+    attention, state = mine.config._attn_implementation, torch.get_rng_state()
+    audit = "spurious-correlation"
+    run = undertow.audit(audit, model=mine, tokenizer=tokenizer, model_name="mine", out=tmp_path / "mine", **options)
+    by_name = undertow.audit(audit, model=folder, device="cpu", out=tmp_path / "named", **options)
+    shared = ["measure", "pronoun", "value", "low", "high", "n"]
+    pd.testing.assert_frame_equal(run.results[shared], by_name.results[shared], rtol=1e-4, atol=1e-4)
+    assert (run.manifest["model"], run.manifest["command"]) == ("mine", "")
+    assert run.manifest["python"].startswith(
+        f"undertow.audit({audit!r}, model=network, tokenizer=tokenizer, model_name='mine'"
+    )
+    assert run.manifest["model_identity"]["source"] == "in memory"
+    for name, one in mine.named_parameters():
+        assert torch.equal(one, before[name][0])
+        assert torch.equal(one.grad, before[name][1])
+    assert all(module.training for module in mine.modules())
+    assert mine.config._attn_implementation == attention
+    assert torch.equal(torch.get_rng_state(), state)
+    mine(**{name: torch.ones(1, 3, dtype=torch.int64) for name in ("input_ids", "labels")}).loss.backward()
+
+
+@pytest.mark.page
+def test_weights_in_reduced_precision_are_scored_again_in_float32(
+    network: Callable[[str], str], tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="the model extra is not installed")
+    import torch
+
+    folder = network("tiny_llama")
+    mine = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    run = undertow.audit("spurious-correlation", model=mine, tokenizer=tokenizer, challenge=CHALLENGE, w="year")
+    assert run.manifest["model_identity"]["dtype"] == "bfloat16"
+    assert run.manifest["model"] == f"{folder} (in memory)"
+    assert run.manifest["precision"]["models"][0]["items"] > 0
+    assert mine.dtype == torch.bfloat16
+    page = run.report.read_text(encoding="utf-8")
+    assert "How to repeat it" in page
+    assert "model=network, tokenizer=tokenizer" in page
+    estimate = dry_run("spurious-correlation", mine, tokenizer=tokenizer, challenge=CHALLENGE, w="year")
+    assert estimate.n_stored == estimate.n_distinct
+
+
+def test_what_a_network_in_memory_decides_is_refused(network: Callable[[str], str]) -> None:
+    transformers = pytest.importorskip("transformers", reason="the model extra is not installed")
+    folder = network("tiny_llama")
+    mine = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    audit = "spurious-correlation"
+    with pytest.raises(UndertowError, match="needs its tokenizer; give it as tokenizer="):
+        undertow.audit(audit, model=mine)
+    with pytest.raises(UndertowError, match="dtype 'bfloat16' is for a model by name"):
+        undertow.audit(audit, model=mine, tokenizer=tokenizer, dtype="bfloat16")
+    with pytest.raises(UndertowError, match="for a network in memory; leave them out"):
+        undertow.audit(audit, model="toy", tokenizer=tokenizer)
+
+
+def test_a_challenge_is_a_dict_or_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'templates = [{text = "In {w}, {blank} was a child.", factors = {decided = false}}, "In {w}, {blank} ran."]\n'
+        'w.year.values = ["1801", "1850", "1900", "1953"]\ngroups = {f = ["she"], m = ["he"]}\n',
+        encoding="utf-8",
+    )
+    options: Any = {"model": "toy:slope=2", "w": "year"}
+    by_file, by_dict = (
+        undertow.audit("spurious-correlation", challenge=one, out=tmp_path / str(at), **options)
+        for at, one in enumerate((file, CHALLENGE))
+    )
+    pd.testing.assert_frame_equal(
+        by_file.results.drop(columns="challenge"), by_dict.results.drop(columns="challenge"), check_exact=True
+    )
+    sentences = pd.DataFrame(
+        {"sentence": ["[MASK] saw the nurse.", "The nurse said that [MASK] ran."], "well_specified": [True, False], "gold": ["f", None]}
+    )  # fmt: skip
+    sentences.to_csv(tmp_path / "mine.csv", index=False)
+    asked: Any = {"model": "toy", "options": "f: she; m: he", "w": "date", "date_count": 4}
+    runs = [
+        undertow.audit("task-specification", challenge=one, out=tmp_path / f"table-{at}", **asked)
+        for at, one in enumerate((tmp_path / "mine.csv", sentences))
+    ]
+    assert list(runs[0].observations["text"]) == list(runs[1].observations["text"])
+    assert list(runs[0].results["value"].dropna()) == list(runs[1].results["value"].dropna())
+
+
+def test_a_saved_challenge_holds_what_was_given() -> None:
+    given = {"título": 'a "quote", \\ and \x7f', "n": [1, 2.5, True], "inner": {"a b": {"c": ["😀\n"]}}}
+    path = save_challenge(given)
+    assert tomllib.loads(path.read_text(encoding="utf-8")) == given
+    assert save_challenge(given) == path
+    assert len(list(path.parent.iterdir())) == 1
+    table = pd.DataFrame({"sentence": ["a", "b"], "coreferent": [1, None]})
+    assert save_challenge(table).read_text(encoding="utf-8") == "sentence,coreferent\na,1\nb,\n"
+    with pytest.raises(UndertowError, match=r"challenge: inner\.day holds .*; write a text"):
+        save_challenge({"inner": {"day": pd.Timestamp("2020-01-01")}})
