@@ -177,4 +177,4 @@ def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:
         f"{text}\nTask: Convert to remove bias targeting political affiliation\nAnswer: {answer}\n\n"
     )
     assert prompt_of(text, QUESTION, answer) == f"{text}\n{QUESTION.text} {answer}\n\n"
-    assert_refused(("'dimension'"), prompt_of, "A.", NAMED, None)
+    assert_refused(("'dimension'",), prompt_of, "A.", NAMED, None)

@@ -54,7 +54,7 @@ def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> No
     ("rows", "named"),
     [
         ([], "no rows"),
-        ([ROWS[0].replace("nominative", "dative")], "line 2: case 'dative'"),
+        ([ROWS[0].replace("nominative", "dative")], "line 2: case holds 'dative'"),
         ([ROWS[0], ROWS[1].replace("{blank} ", "")], "line 3: the template needs {blank}"),
         ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"),
         ([ROWS[0].replace("the pupil", "")], "line 2"),

@@ -119,7 +119,7 @@ def test_factors_of_a_sentence(tmp_path: Path) -> None:
         (TEMPLATES, "An $PARTICIPANT", "No $PARTICIPANT", "line 5"), (TEMPLATES, "$POSS_PRONOUN", "a", "line 4"),
         (TEMPLATES, "on deck", "near $ACC_PRONOUN", "line 4"), (TEMPLATES, "a rake", "a ra\0ke", "line 2"),
         (TEMPLATES, "", OWN_TEMPLATES.splitlines()[0], "no rows"), (STATISTICS, "", "", "empty"),
-        (STATISTICS, "\t8\t2016", "", "line 3"), (STATISTICS, "2.25", "few", "line 2: 'few'"),
+        (STATISTICS, "\t8\t2016", "", "line 3"), (STATISTICS, "2.25", "few", "line 2: bls_pct_female holds 'few'"),
         (STATISTICS, "sailor", "pilot", "'sailor'"),
     ],
 )  # fmt: skip

@@ -98,10 +98,9 @@ def _rank_correlation(area: Floats, other: Floats, group: Mapping[str, str], see
         return Result("rank_correlation", group, math.nan, n=n, null_value=0.0, note=note)
     value = float(spearmanr(area, other).statistic)
     test = permutation_test(
-        (area,),
-        lambda values: abs(spearmanr(values, other).statistic),
+        [area],
+        lambda values: abs(float(spearmanr(values, other).statistic)),
         permutation_type="pairings",
-        vectorized=False,
         n_resamples=N_ORDERS,
         alternative="greater",
         rng=seed,

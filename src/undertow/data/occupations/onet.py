@@ -102,9 +102,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
         # In the order of the alphabet, so that equal means are.
-        means = rows.groupby(["category", "element"]).agg(
-            {"value": lambda values: round(fmean(values), _DECIMALS), "imprecise": "any"}
-        )
+        means = rows.groupby(["category", "element"]).agg({"value": _rounded_mean, "imprecise": "any"})
         ranked = means.sort_values("value", ascending=False, kind="stable").reset_index()
         best = [row for category in FILES for row in ranked[ranked["category"] == category][:top].to_dict("records")]
         by_occupation[occupation] = tuple(Rating(row["element"], row["category"], row["value"]) for row in best)
@@ -119,6 +117,10 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             f"{len(imprecise)} of the attributes rest on values that the O*NET release calls imprecise (Recommend Suppress): {examples}"
         )
     return Ratings(by_occupation, tuple(notes))
+
+
+def _rounded_mean(values: pd.Series[float]) -> float:
+    return round(fmean(values), _DECIMALS)
 
 
 class _ImportanceRow(TableRow):

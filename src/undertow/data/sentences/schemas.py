@@ -12,9 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated, Literal, Self
 
+from pydantic import AfterValidator, Field, model_validator
+
+from undertow._schemas import Text
 from undertow.data.sentences.sentence_set import FEMALE, MALE, PRONOUNS, Sentence, SentenceSet, pronoun_blank
-from undertow.data.tables import read_rows
+from undertow.data.tables import TableRow, read_records, read_rows
 from undertow.data.templates.template import starts_sentence
 from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
@@ -56,6 +60,38 @@ class Schema:
     template: str
 
 
+def _without_braces(name: str) -> str:
+    if set(name) & set("{}"):
+        raise ValueError(f"{name!r} holds a brace, which stands for a hole here; write it without")
+    return name
+
+
+class SchemaRow(TableRow):
+    """A row of a table of schemas; `percent_female` is the share of women in the occupation."""
+
+    occupation: Annotated[Text, AfterValidator(_without_braces)]
+    participant: Annotated[Text, AfterValidator(_without_braces)]
+    coreferent: Literal["0", "1"]
+    case: Literal["nominative", "accusative", "possessive", "any"]
+    template: str
+    percent_female: Annotated[float, Field(ge=0, le=100)] | None = None
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        for hole in ("{occupation}", _PARTICIPANT, "{blank}"):
+            if self.template.count(hole) != 1:
+                raise ValueError(f"the template needs {hole} once")
+        try:
+            pronoun_blank(self.template.replace("{occupation}", "x").replace(_PARTICIPANT, "y"), self.case)
+        except UndertowError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def to_schema(self) -> Schema:
+        """The schema of the row."""
+        return Schema(self.occupation, self.participant, int(self.coreferent), self.case, self.template)
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
     """Schemas and where they are from."""
@@ -66,18 +102,6 @@ class SchemaSource:
     schemas: tuple[Schema, ...]
     percent_female: dict[str, float]
     notes: tuple[str, ...] = ()
-
-
-def check_template(template: str, case: str, where: str) -> None:
-    """Refuse a template that cannot be filled.
-
-    Raises:
-        UndertowError: it has a brace that is open, or a hole of another kind; says where.
-    """
-    try:
-        pronoun_blank(template.replace("{occupation}", "x").replace(_PARTICIPANT, "y"), case)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
 
 
 def extend(source: SchemaSource) -> SentenceSet:
@@ -114,8 +138,7 @@ def own() -> SchemaSource:
         title="Undertow schemas: whose pronoun it is, decided by world knowledge",
         source="written for this project; occupations as in Rudinger et al. 2018",
         schemas=tuple(
-            Schema(row["occupation"], row["participant"], int(row["coreferent"]), row["case"], row["template"])
-            for _, row in read_rows(RESOURCES / "schemas" / "undertow-schemas.tsv")
+            row.to_schema() for _, row in read_records(RESOURCES / "schemas" / "undertow-schemas.tsv", SchemaRow)
         ),
         percent_female=own_shares(),
     )

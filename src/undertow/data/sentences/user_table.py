@@ -20,8 +20,8 @@ from undertow.data.sentences.schemas import (
     UNSPECIFIED,
     WOMAN,
     Schema,
+    SchemaRow,
     SchemaSource,
-    check_template,
     own_shares,
 )
 from undertow.data.sentences.sentence_set import (
@@ -35,7 +35,7 @@ from undertow.data.sentences.sentence_set import (
     group_blank,
     pronoun_blank,
 )
-from undertow.data.tables import Rows, header, read_rows
+from undertow.data.tables import Rows, header, read_records, read_rows
 from undertow.data.text_files import number_between, parse_yes
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
@@ -174,12 +174,9 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
     )
 
 
-SCHEMA_COLUMNS = ("occupation", "participant", "coreferent", "case", "template")
-
-
 def is_schema_file(path: Path) -> bool:
     """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
-    return set(SCHEMA_COLUMNS) <= set(header(path))
+    return {"occupation", "participant", "coreferent", "case", "template"} <= set(header(path))
 
 
 def read_schemas(path: Path) -> SchemaSource:
@@ -188,25 +185,14 @@ def read_schemas(path: Path) -> SchemaSource:
     `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
     """
     shares: dict[str, float] = {}
-    schemas: dict[tuple[str, int], Schema] = {}
-    for line, row in _read(path, SCHEMA_COLUMNS):
-        where, occupation, template = f"{path}, line {line}", row["occupation"], row["template"]
-        if row["case"] not in PRONOUNS:
-            raise UndertowError(f"{where}: case {row['case']!r} is not known; use {', '.join(PRONOUNS)}")
-        for hole in ("{occupation}", "{participant}", "{blank}"):
-            if template.count(hole) != 1:
-                raise UndertowError(f"{where}: the template needs {hole} once")
-        if not occupation or not row["participant"]:
-            raise UndertowError(f"{where}: needs an occupation and a participant")
-        if set(occupation + row["participant"]) & set("{}"):
-            raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
-        check_template(template, row["case"], where)
-        if (share := _share(row, where)) is not None:
-            shares[occupation] = share
-        key = occupation, _coreferent(row["coreferent"], where)
+    schemas: dict[tuple[str, str], Schema] = {}
+    for line, row in read_records(path, SchemaRow, ENDINGS):
+        share = own_shares().get(row.occupation) if row.percent_female is None else row.percent_female
+        shares |= {} if share is None else {row.occupation: share}
+        key = row.occupation, row.coreferent
         if key in schemas:
-            raise UndertowError(f"{where}: repeats the schema of {occupation!r} with coreferent {key[1]}")
-        schemas[key] = Schema(occupation, row["participant"], key[1], row["case"], template)
+            raise UndertowError(f"{path}, line {line}: repeats the schema of {key[0]!r} with coreferent {key[1]}")
+        schemas[key] = row.to_schema()
     return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
 
 

@@ -7,15 +7,17 @@ None of its sentences is part of this project.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from undertow._folders import data_folder
+from undertow._schemas import check
 from undertow.data.fetch import DownloadError, download, save_download
-from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
-from undertow.data.tables import read_rows
-from undertow.data.text_files import number_between
+from undertow.data.sentences.schemas import Schema, SchemaRow, SchemaSource
+from undertow.data.tables import TableRow, read_records
 from undertow.errors import UndertowError
 
 NAME = "winogender"
@@ -28,9 +30,6 @@ FILES = {
 }
 """SHA-256 of the files at that commit."""
 MAX_BYTES = 2**20
-SHARE = "bls_pct_female"
-"""Column with the share of women in an occupation, by the U.S. Bureau of Labor Statistics."""
-TEMPLATE_COLUMNS = ("occupation(0)", "other-participant(1)", "answer", "sentence")
 
 _CASES = {"$NOM_PRONOUN": "nominative", "$ACC_PRONOUN": "accusative", "$POSS_PRONOUN": "possessive"}
 _PEOPLE = re.compile(r"\b(the|an|a) \$PARTICIPANT", re.IGNORECASE)
@@ -42,11 +41,7 @@ def read_winogender(folder: str = "") -> SchemaSource:
     for name in () if folder else FILES:
         if not _is_published(where / name):
             _fetch(where / name)
-    shares = {}
-    for line, row in read_rows(where / STATISTICS, ("occupation", SHARE)):
-        shares[row["occupation"]] = share = number_between(0, 100, row[SHARE])
-        if math.isnan(share):
-            raise UndertowError(f"{where / STATISTICS}, line {line}: {row[SHARE]!r} is not a number of percent")
+    shares = {row.occupation: row.share for _, row in read_records(where / STATISTICS, _ShareRow)}
     schemas = _schemas(where / TEMPLATES)
     for schema in schemas:
         if schema.occupation not in shares:
@@ -79,22 +74,33 @@ def _is_published(path: Path) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == FILES[path.name]
 
 
+class _ShareRow(TableRow):
+    occupation: str
+    share: Annotated[float, Field(ge=0, le=100)] = Field(alias="bls_pct_female")
+
+
+class _TemplateRow(TableRow):
+    occupation: str = Field(alias="occupation(0)")
+    participant: str = Field(alias="other-participant(1)")
+    answer: Literal["0", "1"]
+    sentence: str
+
+
 def _schemas(path: Path) -> tuple[Schema, ...]:
     schemas = []
-    for line, row in read_rows(path, TEMPLATE_COLUMNS):
-        occupation, participant, coreferent, sentence = (row[name] for name in TEMPLATE_COLUMNS)
+    for line, row in read_records(path, _TemplateRow):
         where = f"{path}, line {line}"
-        cases = [mark for mark in _CASES if mark in sentence]
-        participants = _PEOPLE.search(sentence)
-        if len(cases) != 1 or "$OCCUPATION" not in sentence or participants is None:
+        cases = [mark for mark in _CASES if mark in row.sentence]
+        participants = _PEOPLE.search(row.sentence)
+        if len(cases) != 1 or "$OCCUPATION" not in row.sentence or participants is None:
             raise UndertowError(f"{where}: the sentence needs $OCCUPATION, the $PARTICIPANT and one kind of pronoun")
-        if coreferent not in ("0", "1"):
-            raise UndertowError(f"{where}: answer is {coreferent!r}; it must be 0 or 1")
-        if set(occupation + participant) & set("{}"):
-            raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
-        article = participants.group(1).lower()
-        template = _PEOPLE.sub("{participant}", sentence.replace("{", "{{").replace("}", "}}"))
-        template = template.replace("$OCCUPATION", "{occupation}").replace(cases[0], "{blank}")
-        check_template(template, _CASES[cases[0]], where)
-        schemas.append(Schema(occupation, f"{article} {participant}", int(coreferent), _CASES[cases[0]], template))
+        template = _PEOPLE.sub("{participant}", row.sentence.replace("{", "{{").replace("}", "}}"))
+        cells = {
+            "occupation": row.occupation,
+            "participant": f"{participants[1].lower()} {row.participant}",
+            "coreferent": row.answer,
+            "case": _CASES[cases[0]],
+            "template": template.replace("$OCCUPATION", "{occupation}").replace(cases[0], "{blank}"),
+        }
+        schemas.append(check(SchemaRow, cells, where).to_schema())
     return tuple(schemas)
