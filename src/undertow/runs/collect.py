@@ -15,7 +15,7 @@ from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.data import challenge_digest, list_text
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import Engine, Progress, RunnerResult, check_capabilities, run_queries
+from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
     SanityCheck,
@@ -27,7 +27,7 @@ from undertow.inference.sanity_check import (
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
-from undertow.types import Item, Query, Scores, digest, query_digest
+from undertow.types import Item, Progress, Query, Scores, digest, no_progress, query_digest
 
 NOT_JUDGED = ("replay", "toy")
 """Families without a sanity check: they have the answers of a finished run, or planted ones."""
@@ -38,8 +38,6 @@ class ModelUnderTest:
     """One model of a run, before it is queried.
 
     Attributes:
-        request: the request for the model.
-        handle: the model.
         settings: the audit's settings, adapted to the model.
         batches: generator of the audit's batches of items, after the first.
         first: items of the first batch.
@@ -181,7 +179,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     protocol = str(subject.design["protocol"])
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
 
-    def run_all(queries: list[Query], progress: Progress = _silent) -> RunnerResult:
+    def run_all(queries: list[Query], progress: Progress = no_progress) -> RunnerResult:
         return run_queries(handle, queries, store, protocol, progress, engine=engine)
 
     responses, items = AuditResponses([], []), subject.first
@@ -195,7 +193,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     if are_english_pronouns(subject.design.get("words", {})) and handle.identity.family not in NOT_JUDGED:
         decided = decided_items(handle, N_SHORT)
         if decided:
-            result = query_decided_sentences(handle, decided, store, _silent, engine=engine)
+            result = query_decided_sentences(handle, decided, store, no_progress, engine=engine)
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or np.isnan(responses.scores.other_prob).all():
         return responses
@@ -203,19 +201,9 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     return replace(responses, controls=(subject.controls, scores))
 
 
-def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """One model of a run with its answers.
-
-    Attributes:
-        subject: the model.
-        responses: its answers.
-        observations: the audit's table of them.
-    """
+    """One model of a run with its answers, and the audit's table of them."""
 
     subject: ModelUnderTest
     responses: AuditResponses

@@ -16,7 +16,7 @@ from undertow.audits.base import Observations
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.versions import code_sha256
 from undertow.integrations import MARK, inspect_logs, lm_eval_logs
-from undertow.integrations.column_mapping import read_mapped, read_names
+from undertow.integrations.column_mapping import read_mapped
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
 from undertow.runs.config import key_of_run, safe_name
@@ -128,9 +128,8 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> _Answe
     with source.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if columns:
-        names = read_names(Path(columns))
-        observations, recorded = read_mapped(source, names, chosen, protocol)
-        sha256 = digest([sha256, names.sha256])
+        observations, recorded, of_mapping = read_mapped(source, Path(columns), chosen, protocol)
+        sha256 = digest([sha256, of_mapping])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
     return _Answers(audit, observations, recorded, sha256, ["measured from recorded answers, without a model"])
