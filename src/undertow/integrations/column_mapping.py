@@ -136,11 +136,12 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
 
     own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str)
-    _check_names(names, list(cells), own, mapping)
+    given = list(map(str, cells))
+    _check_names(names, given, own, mapping)
     sources = {*names.columns.values(), *(column for columns in names.groups.values() for column in columns)}
     kept = [
         name
-        for name in cells
+        for name in given
         if name not in sources and (not names.groups or name in own) and name not in names.constants
     ]
     if not names.groups:
@@ -170,8 +171,8 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     for name in sorted(REQUIRED, key="w".__ne__):
         if name not in mapped:
             raise UndertowError(
-                f"{mapping}: nothing says {name!r}; name its column in [columns] (the table has {_some(list(cells))}"
-                f"{closest(name, cells)}), or what it is in every row in [constants]"
+                f"{mapping}: nothing says {name!r}; name its column in [columns] (the table has {_some(given)}"
+                f"{closest(name, given)}), or what it is in every row in [constants]"
             )
     return mapped
 

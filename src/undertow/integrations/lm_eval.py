@@ -54,14 +54,11 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     tasks = _task_names(list(rows))
     for task, lines in zip(tasks, rows.values(), strict=True):
         (draft / f"{task}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
-        about = {
-            "task": task,
-            "tag": TAG,
-            "data": str(folder / f"{task}.jsonl"),
-            "context": CONTEXT,
-            "choices": CHOICES,
-        }
-        (draft / f"{task}.yaml").write_text(render("lm_eval_task.yaml.j2", request, **about), encoding="utf-8")
+        columns = {"context": CONTEXT, "choices": CHOICES}
+        yaml = render(
+            "lm_eval_task.yaml.j2", request, task=task, tag=TAG, data=str(folder / f"{task}.jsonl"), **columns
+        )
+        (draft / f"{task}.yaml").write_text(yaml, encoding="utf-8")
     run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]

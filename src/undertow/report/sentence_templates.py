@@ -23,8 +23,8 @@ def sentences(name: str) -> Any:
 
 
 def described(figure: str, *facts: Any) -> str:
-    """The alternative text of a figure: a macro of `templates/findings/figures.j2`, on one line."""
-    return " ".join(getattr(sentences("figures"), figure)(*facts).split())
+    """The alternative text of a figure: `text` of `templates/findings/figures/FIGURE.j2`, on one line."""
+    return " ".join(sentences(f"figures/{figure}").text(*facts).split())
 
 
 def lines(text: str) -> list[str]:
