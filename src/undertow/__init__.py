@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     __version__: str
 
 _LAZY_IMPORTS = {
-    "ComparedRuns": "undertow.runs.compare.compare_folders",
-    "GateReport": "undertow.runs.gates.evaluate",
-    "Guard": "undertow.runs.guard",
-    "Run": "undertow.runs.finished_run",
-    "Verdict": "undertow.runs.guard",
-    "audit": "undertow.runs.pipeline",
-    "compare": "undertow.runs.compare.compare_folders",
-    "gate": "undertow.runs.gates.evaluate",
-    "guard": "undertow.runs.guard",
-    "load_run": "undertow.runs.finished_run",
-    "pull": "undertow.models.loading.download",
-    "render_report": "undertow.runs.score",
-    "score": "undertow.runs.score",
+    name: module
+    for module, names in {
+        "undertow.models.loading.download": "pull",
+        "undertow.runs.compare.compare_folders": "ComparedRuns compare",
+        "undertow.runs.finished_run": "Run load_run",
+        "undertow.runs.gates.evaluate": "GateReport gate",
+        "undertow.runs.guard": "Guard Verdict guard",
+        "undertow.runs.pipeline": "audit",
+        "undertow.runs.score": "render_report score",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import platformdirs
 
@@ -85,6 +86,21 @@ def draft_folder(parent: Path, prefix: str) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A file beside `path` to write text into, which is moved there when all is written: what is there is complete."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.absolute().parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(draft).chmod(0o666 & ~mask)  # a temporary file is its owner's alone; another program may read this one
+        Path(draft).replace(path)
+    finally:
+        Path(draft).unlink(missing_ok=True)
 
 
 def remove_stale_drafts(parent: Path, prefix: str) -> None:

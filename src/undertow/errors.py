@@ -5,17 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats: TypeAlias = NDArray[np.float64]
-else:
-    # numpy takes longer to load than everything else that `undertow --help` needs.
-    Floats: TypeAlias = Any
-
+from typing import ParamSpec, TypeVar
 
 MAX_MESSAGE_CHARS = 600
 """Length of an error message."""

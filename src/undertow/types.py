@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,6 +35,14 @@ LIKELIHOOD, PROMPT = "likelihood", "prompt"
 
 NOT_SEEN = "not seen in answers to prompts, since they are several tokens"
 """Beginning of the note that lists such words."""
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (units of work done, units in all)."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Show no progress."""
 
 
 Factor: TypeAlias = str | int | float | bool

@@ -27,7 +27,7 @@ from undertow.app.annotation import (
     AUDIT,
     CATEGORIES,
     MAX_NOTE_CHARS,
-    Book,
+    AnnotationStore,
     read_annotations,
     summary,
 )
@@ -159,7 +159,7 @@ def test_the_order_is_shuffled_by_the_seed_and_the_same_on_every_visit(tmp_path:
     rows = [("m", "statement", f"span {n:02}", "answer", "", "") for n in range(40)]
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        book = Book(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
+        book = AnnotationStore(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
         orders.append([one.span for one in book.rephrasings.values()])
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == sorted(orders[2])
@@ -229,7 +229,7 @@ def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.
         synced.append((number, (run / ANNOTATIONS).read_bytes()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    book = Book(run, "ann")
+    book = AnnotationStore(run, "ann")
     first, second, *_ = book.rephrasings
     book.judge(first, "correct", "")
     ((_, content),) = synced
@@ -425,7 +425,7 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert json.loads(capsys.readouterr().out) == []
     (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
     assert summary(run) == [], "nor of what the run no longer has"
-    assert Book(run, "ann").judged == {}
+    assert AnnotationStore(run, "ann").judged == {}
     assert len(read_annotations(run)) == 1
 
 
@@ -435,7 +435,7 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
 def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    book, other = Book(run, "ann"), Book(run, "bea")
+    book, other = AnnotationStore(run, "ann"), AnnotationStore(run, "bea")
     by_answer = {one.answer: one.id for one in book.rephrasings.values()}
     book.judge(by_answer["first answer"], "correct", "")
     book.judge(by_answer["second answer\nof two lines"], "rationale paraphrase", "")

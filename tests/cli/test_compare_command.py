@@ -76,7 +76,7 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     }  # fmt: skip
     assert all(one["significant"] == (one["verdict"] == "differs by more than the margin") for one in differences)
     html = (work.folder / told["report"]).read_text(encoding="utf-8")
-    assert "--margin 1 --margin slope=0.5 --margin pearson_r=0" in html
+    assert "--margin 1,slope=0.5,pearson_r=0" in html
 
 
 @pytest.mark.parametrize(

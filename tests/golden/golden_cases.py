@@ -16,7 +16,7 @@ import pandas as pd
 import undertow
 from helpers.trained_models import lab
 from undertow.lab.verification.metrics import results as calibration_results
-from undertow.runs.gates import gate
+from undertow.runs.gates.evaluate import gate
 
 TOY, NETWORKS, RECORDED, TOOLS = "toy", "networks", "recorded", "tools"
 """Kinds of case."""

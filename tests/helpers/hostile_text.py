@@ -74,7 +74,7 @@ def page_of(text: str) -> Page:
         command=text,
         python=text,
         provenance={text: text},
-        titles={text: text, "slope": text},
+        measure_titles={text: text, "slope": text},
         glossary={text: text},
         null_prefix=text,
         tables=[table, ReportTable(text, (text,), [(text,)], text, warning=text)],

@@ -247,8 +247,8 @@ def read_challenge(path: Path) -> Any:
 
 
 def read_mapped(path: Path) -> Any:
-    names = column_mapping.read_names(path.with_name("names.toml"))
-    return column_mapping.read_mapped(path.with_name("mapped.csv"), names, audits.load("spurious-correlation"), "")
+    audit = audits.load("spurious-correlation")
+    return column_mapping.read_mapped(path.with_name("mapped.csv"), path.with_name("names.toml"), audit, "")
 
 
 def read_equations(path: Path) -> Any:

@@ -329,9 +329,9 @@ def finetuned(folder: Path) -> None:
 def judged(folder: Path) -> None:
     REPHRASING.make(folder)
     rows = read_record(folder / "run").observations
-    from undertow.app.annotation import Book
+    from undertow.app.annotation import AnnotationStore
 
-    book = Book(folder / "run", "me")
+    book = AnnotationStore(folder / "run", "me")
     for at, item in enumerate(list(book.rephrasings)[: len(rows)]):
         book.judge(item, list(CATEGORIES)[at % len(CATEGORIES)], "a note")
 

@@ -13,7 +13,7 @@ import undertow
 from helpers.file_refusal import assert_refused
 from undertow import audits
 from undertow.errors import UndertowError
-from undertow.integrations.column_mapping import read_mapped, read_names
+from undertow.integrations.column_mapping import read_mapped
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 
@@ -81,7 +81,7 @@ def test_a_mapped_table_is_measured_like_our_own(unit: str, shape: Any) -> None:
 def frame_of(table: str, mapping: str, name: str = "table.csv", audit: str = "spurious-correlation") -> pd.DataFrame:
     Path(name).write_text(table, encoding="utf-8")
     Path("names.toml").write_text(mapping, encoding="utf-8")
-    return read_mapped(Path(name), read_names(Path("names.toml")), audits.load(audit), "")[0].frame
+    return read_mapped(Path(name), Path("names.toml"), audits.load(audit), "")[0].frame
 
 
 GROUPS = '[groups]\na = "p"\n'

@@ -17,7 +17,7 @@ import undertow
 from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.shared_folders import made_once
-from undertow.app.annotation import ANNOTATIONS, Book
+from undertow.app.annotation import ANNOTATIONS, AnnotationStore
 
 FORGED = "* FORGED"
 SMALL = ("--challenge", "simplified", "--date-count", "2")
@@ -153,7 +153,7 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
     if only:
         return found | _files(folder)
     judged = {"item": "x", "category": "correct", "note": harm, "annotator": f"me{harm}", "time": "now"}
-    item = next(iter(Book(folder / "rephrased", "me").rephrasings))
+    item = next(iter(AnnotationStore(folder / "rephrased", "me").rephrasings))
     (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
     refused = {
         "lab verify": ("lab", "verify", "--out", f"{called}-lab"),

@@ -97,7 +97,7 @@ def test_the_page_is_balanced_and_has_its_headings_in_order() -> None:
     levels = [int(tag[1]) for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-    assert outline.under("h2")[:3] == ["What was found", "Figures", "The numbers"]
+    assert outline.under("h2")[:3] == ["Findings", "Figures", "Results"]
     assert outline.named("html") == [{"lang": "en"}]
     full = read(render_page(page_of("T")))
     targets = [attributes["href"] for _, attributes in full.elements if attributes.get("href", "").startswith("#")]
@@ -143,11 +143,11 @@ def test_the_policy_names_the_one_script_by_its_hash() -> None:
 
 def test_findings_come_first_and_strongest_first() -> None:
     html = render_page(page())
-    told = ["found strong", "found weak", "found unknown", "nothing strong", "nothing weak", "Figures", "The numbers"]
+    told = ["found strong", "found weak", "found unknown", "nothing strong", "nothing weak", "Figures", "Results"]
     body = html.partition("<main>")[2]
     places = [body.index(f">{text}<") for text in told]
     assert places == sorted(places)
-    assert html.index("What is not claimed") < html.index("nothing strong")
+    assert html.index("Not significant") < html.index("nothing strong")
 
 
 def elements(html: str) -> list[tuple[str, list[str]]]:

@@ -135,7 +135,7 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
         told = first.locator(".rows").inner_text()
         for name in ("95% interval", "mass on other words", "protocol", "graph", "n ="):
             assert name in told
-        assert page.tab.locator("h2").first.inner_text() == "What was found"
+        assert page.tab.locator("h2").first.inner_text() == "Findings"
 
 
 # Tables.

@@ -20,9 +20,10 @@ from helpers.file_refusal import assert_refused
 from helpers.gate_runs import DATE, FOUR, GAP, MANIFEST, RESULTS, WHERE, gap_rule, parsed, rule, run_folder
 from helpers.hostile_text import PAYLOADS as PAGES
 from undertow.runs.folder.storage import Record, write_record
-from undertow.runs.gates import ERROR, FAILED, PASSED, SKIPPED, RuleResult, write_junit
-from undertow.runs.gates import gate as check
+from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, RuleResult
+from undertow.runs.gates.evaluate import gate as check
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
+from undertow.runs.gates.junit import write_junit
 from undertow.types import Result
 
 PAYLOADS = [

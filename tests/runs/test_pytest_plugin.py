@@ -13,7 +13,8 @@ import pytest
 
 import undertow.runs.gates.pytest_items  # noqa: F401 - see `finished`
 from helpers.gate_runs import FOUR, gap_rule, parsed, run_folder
-from undertow.runs.gates import gate, write_junit
+from undertow.runs.gates.evaluate import gate
+from undertow.runs.gates.junit import write_junit
 
 pytest_plugins = ["pytester"]
 slow = pytest.mark.slow

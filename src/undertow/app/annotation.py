@@ -129,7 +129,7 @@ def summary(folder: Path) -> list[dict[str, Any]]:
         person annotated; `n_all`, all; `percent` of `n`, with its 95% interval `low` to `high` by Wilson's score.
 
     Raises:
-        UndertowError: as `Book` and `read_annotations`.
+        UndertowError: as `AnnotationStore` and `read_annotations`.
     """
     answers = _read_answers(folder)[0][["model", "pair"]].drop_duplicates()
     judged = answers.merge(read_annotations(folder), left_on="pair", right_on="item")
@@ -167,7 +167,7 @@ def _read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
     return answers, int(record.manifest["seed"])
 
 
-class Book:
+class AnnotationStore:
     """One person's annotations of one run, in memory and on disk.
 
     Attributes:
@@ -227,7 +227,7 @@ class Book:
         ]
 
 
-def pages(book: Book) -> APIRouter:
+def pages(store: AnnotationStore) -> APIRouter:
     """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -245,28 +245,28 @@ def pages(book: Book) -> APIRouter:
         # Texts are data to the page's script, which shows them as text.
         data = {
             "categories": list(CATEGORIES),
-            "rephrasings": [asdict(one) for one in book.rephrasings.values()],
-            "judged": book.judged,
+            "rephrasings": [asdict(one) for one in store.rephrasings.values()],
+            "judged": store.judged,
         }
         html = template.render(
-            nonce=nonce, annotator=book.annotator, categories=CATEGORIES, max_note_chars=MAX_NOTE_CHARS, data=data
+            nonce=nonce, annotator=store.annotator, categories=CATEGORIES, max_note_chars=MAX_NOTE_CHARS, data=data
         )
         return HTMLResponse(html, headers={POLICY: policy, "cache-control": "no-store"})
 
     def sources(item: str = "") -> Response:
-        if item not in book.rephrasings:
+        if item not in store.rephrasings:
             return PlainTextResponse(_UNKNOWN, HTTPStatus.NOT_FOUND)
-        return JSONResponse(book.sources(item))
+        return JSONResponse(store.sources(item))
 
     def judge(judgement: _Judgement) -> Response:
-        if judgement.item not in book.rephrasings:
+        if judgement.item not in store.rephrasings:
             return PlainTextResponse(_UNKNOWN, HTTPStatus.NOT_FOUND)
         try:
-            book.judge(judgement.item, judgement.category, judgement.note)
+            store.judge(judgement.item, judgement.category, judgement.note)
         except OSError as error:
-            reason = f"The annotation could not be written to {book.path.name} ({error.strerror})."
+            reason = f"The annotation could not be written to {store.path.name} ({error.strerror})."
             return PlainTextResponse(reason, HTTPStatus.INTERNAL_SERVER_ERROR)
-        return JSONResponse({"judged": len(book.judged)})
+        return JSONResponse({"judged": len(store.judged)})
 
     router = APIRouter(prefix=ANNOTATE)
     router.add_api_route("", page)

@@ -19,7 +19,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from undertow.app.access_control import ANNOTATE, TOKEN, AccessControl
-from undertow.app.annotation import Book, pages
+from undertow.app.annotation import AnnotationStore, pages
 from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
 from undertow.errors import UndertowError
@@ -94,10 +94,10 @@ def annotation_server(folder: Path, annotator: str, port: int) -> Server:
     Raises:
         UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
     """
-    book = Book(folder, annotator)
+    store = AnnotationStore(folder, annotator)
     server = Server(LOOPBACK[0], port)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(pages(book))
+    app.include_router(pages(store))
     server.admit(app, ANNOTATE)
     return server
 

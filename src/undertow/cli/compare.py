@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from undertow.cli.console import Json, echo, print_json, print_table, progress_bar, stoppable
-
-if TYPE_CHECKING:
-    from undertow.runs.compare.compare_folders import ComparedRuns
+from undertow.cli.console import Json, print_json, print_text, progress_bar, stoppable
 
 MAX_ROWS = 10
 
@@ -52,36 +49,14 @@ def compare(  # noqa: PLR0913 - an option for each choice
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
         print_json(answer)
         return
-    _print(compared)
-    echo(f"Report: {page.resolve()}")
-
-
-def _print(compared: ComparedRuns) -> None:
-    """Print the strongest differences as sentences and as a table, and count those that are equivalent or undecided."""
-    from undertow.runs.compare.compare_folders import counts_of, rows_of
-
-    findings = compared.findings
-    significant, others = (
-        [one.text for one in findings if one.significant],
-        [one.text for one in findings if not one.significant],
+    differ = [one for one in compared.comparisons if not one.identical]
+    of_whom = f" of {differ[0].candidate} and {differ[0].baseline}" if differ and len(compared.comparisons) == 1 else ""
+    print_text(
+        "comparison",
+        of=compared,
+        counts=comparing.counts_of(compared.comparisons),
+        differences=comparing.rows_of(compared.comparisons) if differ else [],
+        of_whom=of_whom,
+        max_rows=MAX_ROWS,
+        page=page,
     )
-    for text in significant[:MAX_ROWS]:
-        echo(f"* {text}")
-    if len(significant) > MAX_ROWS:
-        more = len(significant) - MAX_ROWS
-        echo(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
-    for text in others:
-        echo(f"- {text}")
-    for note in compared.notes:
-        echo(note)
-    several = [one for one in compared.comparisons if not one.identical]
-    if len(compared.comparisons) > 1:
-        echo("")
-        echo("Every pair")
-        print_table(counts_of(compared.comparisons))
-    rows = rows_of(compared.comparisons)[:MAX_ROWS] if several else []
-    if rows:
-        names = " and ".join(dict.fromkeys((several[0].candidate, several[0].baseline)))
-        echo("")
-        echo(f"The strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
-        print_table(rows)

@@ -1,21 +1,25 @@
-"""What every command does with a terminal: tables, JSON, a bar, and an end by Ctrl-C that says what became of the work."""
+"""What every command does with a terminal: text, tables, JSON, a bar, and an end by Ctrl-C that says what became of the work.
+
+Text of several lines is a Jinja template under `templates/`.
+"""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from undertow.errors import UndertowError
+from undertow.runs.folder.storage import csv_of, without_nan
 from undertow.types import NOT_SEEN, as_json
 
 if TYPE_CHECKING:
@@ -93,15 +97,6 @@ def progress_bar(
         yield progress
 
 
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinities by None, since JSON has neither."""
-    if isinstance(value, dict):
-        return {key: without_nan(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def print_json(value: Any) -> None:
     """Print a value as JSON; missing numbers are null."""
     typer.echo(as_json(without_nan(value), allow_nan=False))
@@ -117,13 +112,22 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     """Print rows in columns on a terminal and with tabs elsewhere; missing values are empty cells."""
-    if not rows:
-        return
-    rows = [{name: "" if without_nan(cell) is None else cell for name, cell in row.items()} for row in rows]
+    if rows:
+        typer.echo(_table_text(rows))
+
+
+class _Block(str):
+    """Text of several lines, escaped already."""
+
+    __slots__ = ()
+
+
+def _table_text(rows: list[dict[str, Any]]) -> _Block:
+    cells = [[one_line("" if without_nan(cell) is None else cell) for cell in row.values()] for row in rows]
     if not sys.stdout.isatty():
-        for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
-            echo("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
-        return
+        return _Block(
+            "\n".join("\t".join(cell.replace("\t", r"\t") for cell in row) for row in [list(rows[0]), *cells])
+        )
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -131,16 +135,28 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0]:
         table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row.values()))
-    Console().print(table)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console()
+    with console.capture() as capture:
+        console.print(table)
+    return _Block(capture.get().rstrip("\n"))
+
+
+def print_text(template: str, **facts: Any) -> None:
+    """Print the text of `templates/TEMPLATE.j2`; each value in it is escaped and stays on its line."""
+    from undertow.report.sentence_templates import text_templates
+
+    environment = text_templates("undertow.cli", "templates")
+    environment.keep_trailing_newline = True
+    environment.finalize = lambda value: value if isinstance(value, _Block) else one_line(value)
+    environment.filters["rows"] = _table_text
+    typer.echo(environment.get_template(f"{template}.j2").render(facts), nl=False)
 
 
 def print_csv(rows: list[dict[str, Any]]) -> None:
     """Print rows as CSV; missing values are empty cells."""
     import pandas as pd
-
-    from undertow.runs.folder.storage import csv_of
 
     sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
 
@@ -238,12 +254,19 @@ def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def hidden_option(one: inspect.Parameter) -> inspect.Parameter:
-    """Return the option, hidden from the help."""
-    kind, option = get_args(one.annotation)
-    option = copy.copy(option)
-    option.hidden = True
-    return one.replace(annotation=Annotated[kind, option])
+def with_options(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """The command with these parameters as its signature, which Typer reads."""
+    listed = list(parameters)
+    command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in listed}
+    return command
+
+
+def subcommand(name: str, summary: str, command: Callable[..., None], cls: type[TyperCommand] | None = None) -> Any:
+    """A command of a group, with the first letter of its summary as a capital."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name=name, cls=cls, help=f"{summary[:1].upper()}{summary[1:]}")(command)
+    return typer.main.get_command(single)
 
 
 MAX_REASONS = 5
@@ -255,82 +278,42 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     Raises:
         UndertowError: a model has no number; says which, and why.
     """
-    _print_run(run, as_json=as_json, with_counts=with_counts)
-    silent = _without_numbers(run)
-    if silent:
+    from undertow.runs.run_report import sanity_check_caveats
+
+    manifest, assumptions = run.manifest, run.causal_assumptions
+    counts = manifest.get("counts", {})
+    if as_json:
+        answer = {
+            "folder": str(run.folder),
+            "report": str(run.report),
+            "counts": counts,
+            "findings": [_plain_finding(finding, assumptions) for finding in run.findings],
+            **{name: manifest[name] for name in ("sanity_check", "precision") if name in manifest},
+            **({"graph": assumptions.as_dict()} if assumptions is not None else {}),
+        }
+        print_json(answer)
+    else:
+        notes = [*sanity_check_caveats(manifest), *manifest["design"].get("w_notes", ())]
+        notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note]
+        print_text(
+            "run",
+            run=run,
+            counts=counts,
+            with_counts=with_counts,
+            notes=notes,
+            reasons=_reasons(run.observations),
+            precision=manifest.get("precision", {}),
+            assumptions=assumptions,
+        )
+    if silent := _without_numbers(run):
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
         raise UndertowError(f"no result of {models}; {run.folder} has the queries")
 
 
-def _print_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
-    from undertow.report.formatting import sanity_check_caveats
-
-    causal_assumptions = run.causal_assumptions
-    if as_json:
-        findings = [_plain_finding(finding, causal_assumptions) for finding in run.findings]
-        counts = run.manifest.get("counts", {})
-        answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
-        answer |= {"sanity_check": run.manifest["sanity_check"]} if "sanity_check" in run.manifest else {}
-        if "precision" in run.manifest:
-            answer["precision"] = run.manifest["precision"]
-        if causal_assumptions is not None:
-            answer["graph"] = causal_assumptions.as_dict()
-        print_json(answer)
-        return
-    counts = run.manifest.get("counts", {})
-    if "computed" in counts and with_counts:
-        echo(
-            f"Scored {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
-            f"{counts['missing']:,} missing)."
-        )
-    notes = sanity_check_caveats(run.manifest)
-    notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
-    notes += [note for note in run.manifest.get("notes", ()) if NOT_SEEN in note]
-    for line in (
-        *notes,
-        *(f"  {n_items:,} missing: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
-    ):
-        echo(line)
-    precision = run.manifest.get("precision", {})
-    for finding in run.findings:
-        echo(f"{'*' if finding.significant else '-'} {finding.text}")
-        if finding.text in precision.get("could_change", ()):
-            echo("  In float32 this could change.")
-        if (
-            causal_assumptions is not None
-            and causal_assumptions.caveat
-            and finding.significant
-            and finding.causal_claim
-        ):
-            echo(f"  {causal_assumptions.caveat}")
-    for sentence in precision.get("sentences", ()):
-        echo(sentence)
-    if causal_assumptions is not None:
-        print_assumptions(causal_assumptions)
-    for table in run.tables:
-        echo("")
-        echo(table.title)
-        print_table([dict(zip(table.columns, row, strict=True)) for row in table.rows])
-        if table.about:
-            echo(table.about)
-    echo(f"Report: {one_line(run.report.resolve())}")
-
-
-def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | None) -> dict[str, Any]:
+def _plain_finding(finding: Finding, assumptions: FindingAssumptions | None) -> dict[str, Any]:
     plain: dict[str, Any] = {"text": finding.text, "significant": finding.significant, "strength": finding.strength}
     rests = finding.causal_claim and finding.significant
-    return plain if causal_assumptions is None else {**plain, "causal_claim": causal_assumptions.kind if rests else ""}
-
-
-def print_assumptions(causal_assumptions: FindingAssumptions) -> None:
-    """Print the assumptions of the findings that the graph does not imply."""
-    name = f" {causal_assumptions.named_graph.name}" if causal_assumptions.named_graph.name else ""
-    echo("")
-    echo(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
-    echo(causal_assumptions.summary)
-    for row in causal_assumptions.assumptions:
-        if not row.holds:
-            echo(f"  {row.verdict}: {row.claim} ({row.reason})")
+    return plain if assumptions is None else {**plain, "causal_claim": assumptions.kind if rests else ""}
 
 
 def _without_numbers(run: Run) -> dict[str, str]:

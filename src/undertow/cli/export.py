@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.console import Json, echo, parameters_of, print_json
+from undertow.cli.console import Json, echo, parameters_of, print_json, subcommand, with_options
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.integrations.names()`, which takes long to import; a test compares them."""
@@ -43,11 +42,7 @@ class AuditsOfFormat(TyperGroup):
         from undertow import audits
 
         audit = audits.load(cmd_name)
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, help=f"{audit.summary[:1].upper()}{audit.summary[1:]}")(
-            _command_of(str(self.name), cmd_name, audit.Settings)
-        )
-        return typer.main.get_command(single)
+        return subcommand(cmd_name, audit.summary, _command_of(str(self.name), cmd_name, audit.Settings))
 
 
 class Formats(TyperGroup):
@@ -79,40 +74,20 @@ def _command_of(format_name: str, audit: str, settings: type[Any]) -> Callable[.
     own = {option.name: option.default for option in dataclasses.fields(settings)}
 
     def command(**given: Any) -> None:
-        options = {name: given.pop(name) for name in own}
-        _export(
-            format_name,
-            audit,
-            ExportOptions(**given),
-            {name: value for name, value in options.items() if value != own[name]},
-        )
+        from undertow import integrations
 
-    parameters = [*parameters_of(ExportOptions), *parameters_of(settings)]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+        options = {name: value for name, default in own.items() if (value := given.pop(name)) != default}
+        as_json, out = given.pop("as_json"), given.pop("out") or f"{audit}_{format_name}"
+        exported = integrations.export(format_name, audit, out, **given, **options)
+        if as_json:
+            print_json(dataclasses.asdict(exported) | {"folder": str(exported.folder)})
+            return
+        echo(f"{exported.n_items:,} items of {audit} for {format_name}, named {', '.join(exported.names)}")
+        for step in exported.next_steps:
+            echo(f"  {step}")
+        echo(f"Written to {exported.folder}")
 
-
-def _export(format_name: str, audit: str, common: ExportOptions, options: dict[str, Any]) -> None:
-    from undertow import integrations
-
-    exported = integrations.export(
-        format_name,
-        audit,
-        common.out or f"{audit}_{format_name}",
-        seed=common.seed,
-        limit=common.limit,
-        overwrite=common.overwrite,
-        **options,
-    )
-    if common.as_json:
-        plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
-        print_json(plain)
-        return
-    echo(f"{exported.n_items:,} items of {audit} for {format_name}, named {', '.join(exported.names)}")
-    for step in exported.next_steps:
-        echo(f"  {step}")
-    echo(f"Written to {exported.folder}")
+    return with_options(command, [*parameters_of(ExportOptions), *parameters_of(settings)])
 
 
 export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)

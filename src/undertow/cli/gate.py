@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from undertow.cli.console import Json, StoppedError, echo, print_json, progress_
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.runs.gates import GateReport, RunReport
+    from undertow.runs.gates.evaluate import GateReport
 
 CANNOT_JUDGE = 2
 """Exit status: rules or a run cannot be used. 1 is for a rule that failed, so that a build can tell the two apart."""
@@ -34,17 +35,18 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Check runs against rules, for a build. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
-    from undertow.runs import gates
+    from undertow.runs.gates.evaluate import gate as check
+    from undertow.runs.gates.junit import write_junit
 
     with (
         _refusing(junit),
         stoppable("nothing was judged"),
         progress_bar(as_json, "comparing with the baseline", "") as progress,
     ):
-        gate = gates.gate(runs, rules, baseline, progress)
+        gate = check(runs, rules, baseline, progress)
     if junit is not None:
         with _refusing():
-            gates.write_junit(gate, junit)
+            write_junit(gate, junit)
     if as_json:
         print_json(gate.as_json())
     else:
@@ -58,8 +60,8 @@ def gate(
 @contextmanager
 def _refusing(junit: Path | None = None) -> Iterator[None]:
     """Report an error as one sentence on standard error and in the JUnit file, if there is one, and exit with status 2."""
-    from undertow.runs.gates import write_refusal
     from undertow.runs.gates.gate_formatting import printable
+    from undertow.runs.gates.junit import write_refusal
 
     try:
         yield
@@ -79,36 +81,28 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
 
 
 def _print(gate: GateReport) -> None:
-    """A line on what a run cannot find, one for every rule and result that did not pass, and how many did."""
-    from undertow.runs.gates import PASSED
+    """A line on what a run cannot find, some for each rule that did not pass (it may be of hundreds of results), and how many did."""
+    from undertow.runs.gates.evaluate import PASSED
     from undertow.runs.gates.gate_formatting import printable
 
+    several = len(gate.runs) > 1
     for run in gate.runs:
+        named = f"{printable(str(run.folder))}: " if several else ""
         for note in run.limitations:
-            echo(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
-        for line in _lines(run, several=len(gate.runs) > 1):
-            echo(line)
-    n_rules, n_runs = len(gate.rules.rules), len(gate.runs)
+            echo(f"note: {named}{note}")
+        n_lines: Counter[tuple[str, str]] = Counter()
+        for one in run.judged:
+            kind = (one.rule.name, one.outcome)
+            n_lines[kind] += one.outcome != PASSED
+            if one.outcome != PASSED and n_lines[kind] <= LINES_PER_RULE:
+                why = f" ({printable(one.rule.why)})" if one.rule.why else ""
+                echo(f"{one.outcome}: {named}{one.sentence}{why}")
+        for (rule, outcome), n in n_lines.items():
+            if n > LINES_PER_RULE:
+                where = f" of {printable(str(run.folder))}" if several else ""
+                more = f"{n - LINES_PER_RULE:,} more results{where} by rule {rule!r}"
+                echo(f"{outcome}: {more}; --json and --junit have all of them")
+    n_rules = len(gate.rules.rules)
     counted = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
-    of_runs = f", {n_runs} runs" if n_runs > 1 else ""
+    of_runs = f", {len(gate.runs)} runs" if several else ""
     echo(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
-
-
-def _lines(run: RunReport, *, several: bool) -> Iterator[str]:
-    """Some of each rule's, since a rule may be asked of hundreds of results."""
-    from undertow.runs.gates import PASSED
-    from undertow.runs.gates.gate_formatting import printable
-
-    n_lines: dict[tuple[str, str], int] = {}
-    for one in run.judged:
-        if one.outcome == PASSED:
-            continue
-        kind = (one.rule.name, one.outcome)
-        n_lines[kind] = n_lines.get(kind, 0) + 1
-        if n_lines[kind] <= LINES_PER_RULE:
-            why = f" ({printable(one.rule.why)})" if one.rule.why else ""
-            yield f"{one.outcome}: {printable(f'{run.folder}: ') if several else ''}{one.sentence}{why}"
-    for (rule, outcome), n in n_lines.items():
-        if n > LINES_PER_RULE:
-            where = printable(f" of {run.folder}") if several else ""
-            yield f"{outcome}: {n - LINES_PER_RULE:,} more results{where} by rule {rule!r}; --json and --junit have all of them"

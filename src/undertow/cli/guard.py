@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,16 +14,13 @@ from undertow.cli.console import (
     Json,
     Model,
     Revision,
-    echo,
     print_json,
+    print_text,
     progress_bar,
     stoppable,
     warn,
 )
 from undertow.errors import UndertowError
-
-if TYPE_CHECKING:
-    from undertow.runs.guard import Verdict
 
 
 def guard_command(  # noqa: PLR0913 - an option each
@@ -82,35 +78,12 @@ def guard_command(  # noqa: PLR0913 - an option each
             progress=progress,
         )
         if file is None:
-            _print_verdict(guard(text, options), as_json=as_json)
+            verdict = guard(text, options)
+            if as_json:
+                print_json(verdict.as_json())
+            else:
+                print_text("verdict", of=verdict)
         else:
             for note in guard.notes:
                 warn(note)
             write_verdicts(guard, lines, out)
-
-
-def _print_verdict(verdict: Verdict, *, as_json: bool) -> None:
-    if as_json:
-        print_json(verdict.as_json())
-        return
-    if verdict.unspecified is None:
-        echo(f"no verdict: {verdict.missing_reason}")
-        return
-    chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
-    echo(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
-    echo(verdict.advice)
-    for value, shares in verdict.percent.items():
-        echo(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
-    for name, standing in verdict.scores.items():
-        beside = (
-            f": above {100 * standing.above_unspecified:.0f}% of the undecided and {100 * standing.above_specified:.0f}% of the "
-            "deciding sentences of the schema set"
-            if math.isfinite(standing.above_unspecified)
-            else ""
-        )
-        unit = "%" if name in ("entropy", "jensen_shannon") else " points"
-        echo(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    echo(f"  at most {verdict.other_words_percent:.0f}% went to other words")
-    echo(f"Rests on: {verdict.rests_on}.")
-    for note in verdict.notes:
-        echo(note)

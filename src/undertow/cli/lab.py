@@ -16,13 +16,14 @@ import typer
 from undertow.cli.console import (
     Json,
     echo,
-    parameter,
     parameters_of,
     print_json,
     print_rows,
     print_table,
+    print_text,
     progress_bar,
     stoppable,
+    with_options,
 )
 from undertow.errors import UndertowError
 from undertow.lab.settings import CorpusOptions
@@ -30,7 +31,7 @@ from undertow.lab.training.training_config import FinetuneConfig, FinetuneOption
 
 if TYPE_CHECKING:
     from undertow.lab.build import BuiltModel
-    from undertow.lab.training.finetune import FinetunedModel, Fit, Progress
+    from undertow.lab.training.finetune import Fit, Progress
 
 
 DEFAULT_FOLDER = Path("runs") / "lab"
@@ -60,21 +61,12 @@ def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Ca
             command(**{name: _names(value) if name in several else value for name, value in given.items()})
 
         own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [
-            *(one for one in own if one.kind is not one.VAR_KEYWORD),
-            *(
-                parameter(one.name, Annotated[str, typer.Option(help=fields[one.name].metadata["help"])], "")
-                if one.name in several
-                else one
-                for kind in settings
-                for one in parameters_of(kind)
-                if one.name in fields
-            ),
-        ]
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        options = {one.name: one for kind in settings for one in parameters_of(kind) if one.name in fields}
+        for name in several:
+            text = Annotated[str, typer.Option(help=fields[name].metadata["help"])]
+            options[name] = options[name].replace(annotation=text, default="")
         called.__name__, called.__doc__ = command.__name__, command.__doc__
-        return called
+        return with_options(called, [*(one for one in own if one.kind is not one.VAR_KEYWORD), *options.values()])
 
     return decorate
 
@@ -260,7 +252,8 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     if as_json:
         print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
-    _print_model(made)
+    fits = {"training texts": made.training, "held-out texts": made.held_out}
+    print_text("finetuned", of=made, fits=[_row(name, fit) for name, fit in fits.items() if fit is not None])
 
 
 @contextmanager
@@ -278,29 +271,6 @@ def _bar(as_json: bool) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("training", total=None, loss="reading the texts")
         yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
-
-
-def _print_model(made: FinetunedModel) -> None:
-    record = made.record
-    data, places = record["data"], record["data"]["n_places"]
-    total = sum(places.values())
-    echo(
-        f"{data['n_texts']:,} texts with {total:,} masked words "
-        f"({', '.join(f'{label} {100 * n / total:.1f}%' for label, n in places.items())}); left out: {data['n_without_words']:,} "
-        f"without such words, {data['n_without_metadata']:,} without metadata, {data['n_unread']:,} with a mask of their own."
-    )
-    said = f" ({made.resumed_at:,} of them before)" if made.resumed_at else ""
-    echo(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
-    fits = {"training texts": made.training, "held-out texts": made.held_out}
-    print_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
-    echo(f"Model: {made.folder.resolve()}")
-    echo(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
-    if metadata := data["fields"]["metadata_fields"]:
-        template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
-        echo(
-            f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "
-            "in another one, as mgt-icml has, it may read a flat line whatever it learned."
-        )
 
 
 def _row(name: str, fit: Fit) -> dict[str, Any]:

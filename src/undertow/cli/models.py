@@ -19,12 +19,12 @@ from undertow.cli.console import (
     print_json,
     print_rows,
     print_run,
+    print_text,
     progress_bar,
     stoppable,
     warn,
 )
 from undertow.errors import UndertowError
-from undertow.report.formatting import short_revision
 
 NOTHING_FETCHED = "nothing was fetched"
 
@@ -205,31 +205,17 @@ def doctor(  # noqa: PLR0913 - an option each
     if as_json:
         print_json(dataclasses.asdict(checkup))
         return
-    identity = checkup.identity
-    echo(f"{checkup.model}: {identity['family']}, {identity['source']} at {short_revision(identity['revision'])}")
-    if checkup.facts:
-        size = checkup.facts.get("parameters")
-        known = [f"{_how_many(float(size))} parameters"] if size else []
-        known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
-        echo(f"  {', '.join(known)}")
-    for words, answer in doctor.kinds(checkup).items():
-        echo(f"  {words}: {answer}")
-    if checkup.reading:
-        echo(f"  sentences that decide between she and he: {checkup.reading.verdict}")
-    speeds = ", ".join(
-        f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
+    facts = {name: fact for name, fact in checkup.facts.items() if fact}
+    size = facts.pop("parameters", 0)
+    print_text(
+        "doctor",
+        of=checkup,
+        facts=[*([f"{_how_many(float(size))} parameters"] if size else []), *facts.values()],
+        kinds=doctor.kinds(checkup),
+        speeds=[f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()],
+        in_what=f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype,
+        machine=doctor.machine(),
     )
-    in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
-    echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
-    if checkup.dtype_note:
-        echo(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
-    else:
-        echo(
-            f"  bfloat16 against float32: at most {checkup.dtype_gap_nats:.2g} nats apart; the preferred words differ in "
-            f"{100 * checkup.dtype_flips:.0f}% of the sample"
-        )
-    for note in checkup.notes:
-        echo(f"  {note}")
 
 
 def _how_many(number: float) -> str:

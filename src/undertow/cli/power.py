@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,18 +22,22 @@ from undertow.cli.console import (
     one_line,
     print_csv,
     print_json,
-    print_table,
+    print_text,
     progress_bar,
     stoppable,
 )
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.audits.spurious_correlation.power_plan import PowerCurve, PowerPlan
+    from undertow.audits.spurious_correlation.power_plan import PowerCurve
     from undertow.metrics.power_planning import ObservedNoise
 
 DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
 """What the default model shows on the published dates, for its share of female words."""
+
+
+def _noise(name: str, what: str) -> Any:
+    return typer.Option(help=f"{what}; {DEFAULTS[name]:g} if not given.")
 
 
 def power(  # noqa: PLR0913 - an option each
@@ -53,29 +57,19 @@ def power(  # noqa: PLR0913 - an option each
     data_dir: DataDir = "",
     options: TableOptions = "",
     text_sd: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Noise of a text around the line of its sentence, in percentage points; {DEFAULTS['text_sd']:g} if not given."
-        ),
+        float | None, _noise("text_sd", "Noise of a text around the line of its sentence, in percentage points")
     ] = None,
     slopes_sd: Annotated[
         float | None,
-        typer.Option(
-            help="Standard deviation of the sentences' own changes over the whole list, in percentage points; "
-            f"{DEFAULTS['slopes_sd']:g} if not given."
+        _noise(
+            "slopes_sd", "Standard deviation of the sentences' own changes over the whole list, in percentage points"
         ),
     ] = None,
     values_sd: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Noise of a W value that all sentences share, in percentage points; {DEFAULTS['values_sd']:g} if not given."
-        ),
+        float | None, _noise("values_sd", "Noise of a W value that all sentences share, in percentage points")
     ] = None,
     autocorrelation: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Of that noise, at neighbouring values of the list; {DEFAULTS['autocorrelation']:g} if not given."
-        ),
+        float | None, _noise("autocorrelation", "Of that noise, at neighbouring values of the list")
     ] = None,
     like: Annotated[
         Path | None,
@@ -113,7 +107,8 @@ def power(  # noqa: PLR0913 - an option each
     elif as_csv:
         print_csv([row for one in plan.curves for row in one.rows()])
     else:
-        _print(plan, is_default=all(number is None for number in given.values()))
+        is_default = all(number is None for number in given.values())
+        print_text("power", plan=plan, table=_table, digits=_digits, is_default=is_default)
         if out is not None:
             echo(f"Written: {one_line(out.resolve())}")
 
@@ -155,49 +150,6 @@ def _like(path: Path, group: str) -> ObservedNoise:
         return noise_of(observations, group)
     except UndertowError as error:
         raise UndertowError(f"--like {path}: {error}") from error
-
-
-def _print(plan: PowerPlan, *, is_default: bool) -> None:
-    for curve in plan.curves:
-        echo(one_line(curve.covariate.summary()))
-        for note in (*curve.covariate.notes, curve.sizes.limitation()):
-            if note:
-                echo(one_line(note))
-        if not curve.designs:
-            echo(f"{one_line(curve.covariate.name)}: has no order, so it has no detectable change.")
-            echo("")
-            continue
-        first, last = (one_line(curve.covariate.values[at]) for at in (0, -1))
-        echo(
-            f"Smallest change from {first} to {last}, in percentage points, that is found (p < .05, before the correction for several "
-            "tests) in 8 of 10 runs:"
-        )
-        print_table(_table(curve))
-        own = curve.own
-        if math.isfinite(own.change):
-            echo(
-                f"As it stands, {own.n_sentences} {curve.sizes.noun}s and {own.n_values} values: {_digits(own.change)} points, "
-                f"{_digits(own.slope)} points a {curve.step}."
-            )
-        echo("")
-    numbers = plan.noise
-    neighbours = ", ".join(
-        f"{one_line(curve.covariate.name)} {curve.own.autocorrelation:.2g}" for curve in plan.curves if curve.designs
-    )
-    echo(
-        f"Assumed: standard deviations of {numbers['text_sd']:.3g} points (a text around the line of its sentence), "
-        f"{numbers['slopes_sd']:.3g} (sentences' own changes over the whole list) and {numbers['values_sd']:.3g} (a W value, for all "
-        f"sentences alike); correlation of neighbouring values: {neighbours}."
-    )
-    if plan.observed is not None:
-        about = plan.observed.group
-        echo(
-            f"So shows {one_line(about['pronoun'])} of {one_line(about['model'])} by {one_line(about['w_name'])}, with "
-            f"{plan.observed.n_sentences} sentences and {plan.observed.n_values} values."
-        )
-        return
-    default = "So does the default model on the published dates; others may be noisier. " if is_default else ""
-    echo(f"{default}--like RUN takes the noise of a run.")
 
 
 def _table(curve: PowerCurve) -> list[dict[str, str]]:

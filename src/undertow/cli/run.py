@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,19 +20,16 @@ from undertow.cli.console import (
     Overwrite,
     Protocol,
     Revision,
-    echo,
-    hidden_option,
-    one_line,
     parameter,
     parameters_of,
     print_json,
     print_run,
+    print_text,
     progress_bar,
     stoppable,
+    subcommand,
+    with_options,
 )
-
-if TYPE_CHECKING:
-    from undertow.inference.runner import RunEstimate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,11 +106,7 @@ class AuditGroup(TyperGroup):
         from undertow import audits
 
         audit = audits.load(cmd_name)
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, cls=AuditCommand, help=f"{audit.summary[:1].upper()}{audit.summary[1:]}")(
-            _command_of(cmd_name, audit)
-        )
-        return typer.main.get_command(single)
+        return subcommand(cmd_name, audit.summary, _command_of(cmd_name, audit), AuditCommand)
 
 
 def _command_of(name: str, audit: Any) -> Callable[..., None]:
@@ -123,80 +114,44 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     from undertow import models
 
     own = {option.name: option for option in dataclasses.fields(audit.Settings)}
-    hidden = {"graph": not audit.causal_claim, "protocol": len(audit.protocols) < 2}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:
-        defaults = {key: option.default for key, option in (own | of_models).items()}
-        options = {key: given.pop(key) for key in defaults}
-        _run(name, CommonOptions(**given), {key: value for key, value in options.items() if value != defaults[key]})
+        options = {key: (given.pop(key), option.default) for key, option in (own | of_models).items()}
+        _run(
+            name, CommonOptions(**given), {key: value for key, (value, default) in options.items() if value != default}
+        )
 
-    parameters = [
-        one.replace(annotation=Annotated[int, typer.Option(help=audit.limit_help)])
-        if one.name == "limit" and audit.limit_help
-        else hidden_option(one)
-        if hidden.get(one.name)
-        else one
-        for one in parameters_of(CommonOptions)
-    ]
-    parameters += parameters_of(audit.Settings)
-    parameters += [
-        parameter(key, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default)
+    common = {one.name: one for one in parameters_of(CommonOptions)}
+    if audit.limit_help:
+        common["limit"] = common["limit"].replace(annotation=Annotated[int, typer.Option(help=audit.limit_help)])
+    for key, is_refused in (("graph", not audit.causal_claim), ("protocol", len(audit.protocols) < 2)):
+        if is_refused:
+            common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
+    further = [
+        parameter(key, Annotated[type(option.default), typer.Option(help=option.metadata["help"])], option.default)
         for key, option in of_models.items()
     ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *further])
 
 
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow.runs import pipeline
+    from undertow.runs.config import COMMON
 
-    names = (
-        "revision",
-        "dtype",
-        "device",
-        "protocol",
-        "seed",
-        "limit",
-        "graph",
-        "float32_sample",
-        "engine",
-        "ray_address",
-        "workers",
-    )
-    request = {name: getattr(common, name) for name in names} | {"model_info": common.model_info or "", **options}
+    request = {name: getattr(common, name) for name in COMMON} | {"model_info": common.model_info or "", **options}
     if common.dry_run:
-        _print_estimate(pipeline.dry_run(audit, common.model, **request), as_json=common.as_json)
+        estimate = pipeline.dry_run(audit, common.model, **request)
+        if common.as_json:
+            print_json(dataclasses.asdict(estimate))
+        else:
+            print_text("estimate", of=estimate)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
         run = pipeline.audit(
             audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **request
         )
     print_run(run, as_json=common.as_json)
-
-
-def _print_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
-    if as_json:
-        print_json(dataclasses.asdict(estimate))
-        return
-    echo(f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them distinct, {estimate.n_stored:,} cached.")
-    n_left = estimate.n_distinct - estimate.n_stored
-    if estimate.n_passes:
-        echo(
-            f"To compute: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
-            if math.isnan(estimate.seconds)
-            else f"To compute: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
-            f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
-        )
-    elif n_left:
-        echo(f"The other {n_left:,} cannot be scored and will be missing; the run gives the reasons.")
-    else:
-        echo("All answers are cached; the run loads no model.")
-    if estimate.n_controls:
-        echo(f"In addition, {estimate.n_controls:,} control sentences that decide their answer.")
-    for note in estimate.notes:
-        echo(one_line(note))
 
 
 run_app = typer.Typer(cls=AuditGroup, help="Run an audit on one or more models.", no_args_is_help=True)

@@ -18,10 +18,10 @@ from undertow.cli.console import (
     Protocol,
     echo,
     one_line,
-    print_assumptions,
     print_json,
     print_run,
     print_table,
+    print_text,
 )
 from undertow.errors import UndertowError
 
@@ -77,7 +77,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
 
         causal_assumptions = assumptions_of(read_record(run))
         if causal_assumptions is not None:
-            print_assumptions(causal_assumptions)
+            print_text("graph", assumptions=causal_assumptions)
     echo(one_line(page))
 
 

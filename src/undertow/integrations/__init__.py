@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 from undertow import audits, data
-from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder
 from undertow.audits.base import EXACT
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
-from undertow.types import CHOICE, as_json, query_kind
+from undertow.runs.folder.storage import Kind, check_place, write_folder, write_json
+from undertow.types import CHOICE, query_kind
 
 __all__ = ["Exported", "export", "export_request", "load", "names"]
 
 MARK = "undertow-export.json"
 """The file that says what an exported folder holds; without it, a folder is not replaced."""
+EXPORT = Kind(
+    noun="export",
+    last=MARK,
+    parts=(MARK,),
+    key=lambda _: "another",
+    replace=", or replace it with --overwrite",
+    whole=True,
+)
 FORMATS = {"datasets": "hf_datasets", "inspect": "inspect_ai", "lm-eval": "lm_eval"}
 """Export formats: name and module."""
 
@@ -77,9 +83,19 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
         UndertowError: the format cannot hold the audit's items, an option is wrong, or the folder is taken.
     """
     chosen, folder = load(format), Path(out)
-    _check_place(folder, overwrite=overwrite)
+    check_place(folder, "", overwrite=overwrite, kind=EXPORT)
     request = export_request(chosen, format, RunConfig(audit=audit, options=options, seed=seed, limit=limit), folder)
-    written = _write(chosen, format, request, folder, overwrite=overwrite)
+    written = ExportedFiles((), ())
+
+    def fill(draft: Path) -> None:
+        nonlocal written
+        written = chosen.write(request, draft, folder.absolute())
+        facts = {name: getattr(request, name) for name in ("audit", "options", "seed", "limit")}
+        facts |= {"names": list(written.names), "items": len(request.items)}
+        facts |= {name: getattr(request, name) for name in ("challenge_sha256", "command")}
+        write_json(draft / MARK, {"format": format, **facts, "undertow": version("undertow")})
+
+    write_folder(folder, "", fill, overwrite=overwrite, kind=EXPORT)
     return Exported(folder, format, audit, written.names, len(request.items), written.next_steps)
 
 
@@ -108,6 +124,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
         raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
+    common = {name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}
     return ExportRequest(
         audit=job.audit,
         options=changed(settings),
@@ -116,7 +133,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         items=items,
         design={**audit.design(settings), "protocol": protocol},
         challenge_sha256=data.challenge_digest(items),
-        command=_command(format_name, job, given, folder),
+        command=command_line(["export", format_name, job.audit], {**common, **given, "out": folder}),
     )
 
 
@@ -135,59 +152,3 @@ def changed(settings: Any) -> dict[str, Any]:
     """The options that differ from their defaults."""
     given = asdict(settings)
     return {option.name: given[option.name] for option in fields(settings) if given[option.name] != option.default}
-
-
-def _command(format_name: str, job: RunConfig, given: Mapping[str, Any], folder: Path) -> str:
-    common = {name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}
-    return command_line(["export", format_name, job.audit], {**common, **given, "out": folder})
-
-
-def _check_place(folder: Path, *, overwrite: bool) -> None:
-    if folder.is_file():
-        raise UndertowError(f"{folder}: is a file; name a folder with --out")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not (folder / MARK).is_file():
-        raise UndertowError(f"{folder}: is not empty and holds no export; name another folder with --out")
-    if not overwrite:
-        raise UndertowError(
-            f"{folder}: holds an export; name another folder with --out, or replace it with --overwrite"
-        )
-
-
-def _write(chosen: Format, format_name: str, request: ExportRequest, folder: Path, *, overwrite: bool) -> ExportedFiles:
-    """Write the export beside its place and move it there, all or nothing."""
-    try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
-            draft = beside / "export"
-            draft.mkdir()
-            written = chosen.write(request, draft, folder.absolute())
-            (draft / MARK).write_text(
-                as_json(_marked(format_name, request, written), indent=2) + "\n", encoding="utf-8"
-            )
-            with lock_folder(folder.absolute().parent):
-                _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
-                if folder.exists():
-                    shutil.rmtree(folder)
-                draft.rename(folder)
-    except OSError as error:
-        raise UndertowError(
-            f"{folder}: cannot be written ({error.strerror or error}); free space, or name another folder with --out"
-        ) from error
-    return written
-
-
-def _marked(format_name: str, request: ExportRequest, written: ExportedFiles) -> dict[str, Any]:
-    return {
-        "format": format_name,
-        "audit": request.audit,
-        "options": dict(request.options),
-        "seed": request.seed,
-        "limit": request.limit,
-        "names": list(written.names),
-        "items": len(request.items),
-        "challenge_sha256": request.challenge_sha256,
-        "command": request.command,
-        "undertow": version("undertow"),
-    }

@@ -13,14 +13,12 @@ The table is rewritten with our column names, each row on its old line, and then
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +30,8 @@ from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from undertow.audits.recorded_tables import Table
 
 PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
@@ -62,8 +62,14 @@ def _unit(value: object) -> object:
     return value
 
 
-class _Mapping(Schema):
-    """The content of a mapping file."""
+class Names(Schema):
+    """A column mapping, as its file says it.
+
+    Attributes:
+        columns: the table's column for each of our columns.
+        groups: the table's columns of each word group: one, or one at the first W value and one at the last.
+        constants: columns with one value in every row.
+    """
 
     unit: Annotated[str, BeforeValidator(_unit)] = PERCENT
     columns: dict[str, Text] = Field(default_factory=dict)
@@ -71,7 +77,7 @@ class _Mapping(Schema):
     constants: dict[str, Annotated[str, BeforeValidator(_level)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _agree(self) -> _Mapping:
+    def _agree(self) -> Names:
         both = [name for name in self.columns if name in self.constants]
         if both:
             raise ValueError(f"{both[0]!r} is a column and a constant; leave one out")
@@ -81,57 +87,33 @@ class _Mapping(Schema):
             raise ValueError(f"unit is {self.unit}, but no column of masses is named; write them in [groups]")
         return self
 
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """A column mapping.
-
-    Attributes:
-        columns: the table's column for each of our columns.
-        groups: the table's columns of each word group: one, or one at the first W value and one at the last.
-        constants: columns with one value in every row.
-    """
-
-    path: Path
-    sha256: str
-    unit: str
-    columns: Mapping[str, str]
-    groups: Mapping[str, Sequence[str]]
-    constants: Mapping[str, str]
-
     @property
     def at_ends(self) -> bool:
         """Whether each word group has a column for either end of W."""
         return any(len(columns) > 1 for columns in self.groups.values())
 
 
-def read_names(path: Path) -> Names:
-    """Read a mapping file.
-
-    Raises:
-        UndertowError: the file is not a valid mapping; names the key.
-    """
-    said = check(_Mapping, read_toml(path), str(path))
-    return Names(path, hashlib.sha256(path.read_bytes()).hexdigest(), **dict(said))
-
-
-def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[Observations, str]:
-    """Read a recorded table through a column mapping; returns the observations and their protocol.
+def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple[Observations, str, str]:
+    """Read a recorded table through a column mapping.
 
     Args:
         path: the table.
-        names: the mapping.
+        mapping: the TOML file.
         audit: the audit that reads it.
         protocol: as in the audit's `load_recorded`.
 
+    Returns:
+        The observations, their protocol, and the SHA-256 of the mapping.
+
     Raises:
-        UndertowError: a column is missing, or the audit cannot read a cell; names file, key and line.
+        UndertowError: the mapping is invalid, a column is missing, or the audit cannot read a cell; names file, key and line.
     """
     from undertow.audits.recorded_tables import read_cells
 
+    names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
     by_line = all(place.startswith("line ") for place in table.places)
-    written = _written(table, _renamed(table, names))
+    written = _written(table, _renamed(table, names, mapping))
     with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
         place = Path(folder) / WRITTEN
         place.write_text(written, encoding="utf-8", newline="")
@@ -141,89 +123,84 @@ def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[
             said = str(error).replace(str(place), str(path))
             # Of Parquet, rows are counted, and its first row is on the second line of what was written.
             message = said if by_line else _LINE.sub(lambda match: f"row {int(match[1]) - 1}", said)
-            raise UndertowError(f"{message} (columns as in {names.path})") from error
+            raise UndertowError(f"{message} (columns as in {mapping})") from error
     design = {
         name: value.replace(WRITTEN, path.name) if isinstance(value, str) else value
         for name, value in observations.design.items()
     }
-    return replace(observations, design=design), recorded
+    return replace(observations, design=design), recorded, hashlib.sha256(mapping.read_bytes()).hexdigest()
 
 
-def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
+def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     """Cells by our column names; without word groups, with the table's other columns too."""
     from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
 
-    own = (*REQUIRED, *OPTIONAL)
-    cells = {name: list(map(str, table.cells[name])) for name in table.cells.columns}
-    _check_names(names, list(cells), own)
+    own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str)
+    given = list(map(str, cells))
+    _check_names(names, given, own, mapping)
     sources = {*names.columns.values(), *(column for columns in names.groups.values() for column in columns)}
-    kept = {
-        name: column
-        for name, column in cells.items()
+    kept = [
+        name
+        for name in given
         if name not in sources and (not names.groups or name in own) and name not in names.constants
-    }
+    ]
     if not names.groups:
         # What is written again no longer says which columns were the names of rows.
         check_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
-    mapped = kept | {name: cells[column] for name, column in names.columns.items()}
+    mapped = cells[kept].assign(**{name: cells[column] for name, column in names.columns.items()})
     if "other_words" in mapped and names.groups:
-        mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names)
-    mapped |= {name: [value] * len(table.places) for name, value in names.constants.items()}
+        mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names.unit, mapping)
+    mapped = mapped.assign(**names.constants)
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
-            mapped[name] = _percents(table, column, names)
-    if names.groups:
-        mapped["unit"] = [PERCENT] * len(table.places)
-    if names.groups and not names.at_ends:
-        _add_w(mapped, names)
-        _check_needed(mapped, names, list(cells), REQUIRED)
+            mapped[name] = _percents(table, column, names.unit, mapping)
+    if not names.groups:
+        return mapped
+    mapped["unit"] = PERCENT
+    if names.at_ends:
+        return mapped
+    if "w" in mapped and "w_name" not in mapped:
+        mapped["w_name"] = names.columns.get("w", "w")
+    if "w" in mapped and "w_index" not in mapped:
+        places = mapped.groupby("w_name", sort=False)["w"].transform(
+            lambda values: values.map({value: at for at, value in enumerate(_ordered(list(values)))})
+        )
+        mapped["w_index"] = places.astype(str)
+    # W comes first: its name and its places follow from it.
+    for name in sorted(REQUIRED, key="w".__ne__):
+        if name not in mapped:
+            raise UndertowError(
+                f"{mapping}: nothing says {name!r}; name its column in [columns] (the table has {_some(given)}"
+                f"{closest(name, given)}), or what it is in every row in [constants]"
+            )
     return mapped
 
 
-def _check_names(names: Names, columns: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse columns that the table lacks, and ambiguous names."""
+def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mapping: Path) -> None:
     keys = {f"columns.{name}": column for name, column in names.columns.items()}
     keys |= {f"groups.{name}": column for name, of_group in names.groups.items() for column in of_group[:1]}
     keys |= {f"groups.{name} (last)": of_group[1] for name, of_group in names.groups.items() if of_group[1:]}
     for key, column in keys.items():
         if column not in columns:
             raise UndertowError(
-                f"{names.path}: {key} is {column!r}, but the table has no such column; it has {_some(columns)}{closest(column, columns)}"
+                f"{mapping}: {key} is {column!r}, but the table has no such column; it has {_some(columns)}{closest(column, columns)}"
             )
     for group in names.groups:
         if group in own:
             raise UndertowError(
-                f"{names.path}: a word group cannot be called {group!r}, as a column is; choose another name"
+                f"{mapping}: a word group cannot be called {group!r}, as a column is; choose another name"
             )
-    if names.groups and not names.at_ends:
-        for part, given in (("columns", names.columns), ("constants", names.constants)):
-            for name in given:
-                if name not in own:
-                    raise UndertowError(
-                        f"{names.path}: {part}.{name} is no column of ours; use {', '.join(own)}{closest(name, own)}"
-                    )
+    strange = [f"columns.{name}" for name in names.columns if name not in own]
+    strange += [f"constants.{name}" for name in names.constants if name not in own]
+    if strange and names.groups and not names.at_ends:
+        near = closest(strange[0].partition(".")[2], own)
+        raise UndertowError(f"{mapping}: {strange[0]} is no column of ours; use {', '.join(own)}{near}")
 
 
 def _some(columns: Sequence[str]) -> str:
     listed = ", ".join(columns[:12])
     return f"{listed} and {len(columns) - 12} more" if len(columns) > 12 else listed
-
-
-def _add_w(mapped: dict[str, list[str]], names: Names) -> None:
-    """Add `w_name` and `w_index` where the table has none."""
-    if "w" not in mapped:
-        return
-    if "w_name" not in mapped:
-        mapped["w_name"] = [names.columns.get("w", "w")] * len(mapped["w"])
-    if "w_index" not in mapped:
-        lists: dict[str, list[str]] = {}
-        for name, value in zip(mapped["w_name"], mapped["w"], strict=True):
-            lists.setdefault(name, []).append(value)
-        places = {name: {value: at for at, value in enumerate(_ordered(values))} for name, values in lists.items()}
-        mapped["w_index"] = [
-            str(places[name][value]) for name, value in zip(mapped["w_name"], mapped["w"], strict=True)
-        ]
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
@@ -236,57 +213,35 @@ def _ordered(values: Sequence[str]) -> list[str]:
     return sorted(distinct, key=numbers.__getitem__) if all(map(math.isfinite, numbers.values())) else distinct
 
 
-def _check_needed(mapped: Mapping[str, object], names: Names, columns: Sequence[str], needed: Sequence[str]) -> None:
-    # W comes first: its name and its places follow from it.
-    for name in sorted(needed, key="w".__ne__):
-        if name not in mapped:
-            raise UndertowError(
-                f"{names.path}: nothing says {name!r}; name its column in [columns] (the table has {_some(columns)}"
-                f"{closest(name, columns)}), or what it is in every row in [constants]"
-            )
-
-
-def _percents(table: Table, column: str, names: Names) -> list[str]:
+def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
     """A column of masses in percent; empty cells stay empty."""
     from undertow.audits.recorded_tables import NO_VALUE
 
+    def percent(cell: str, place: str) -> str:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        prob = value if unit == PROBABILITY else math.exp(min(value, 1.0))
+        if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
+            what = "a probability is a number from 0 to 1"
+            what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
+            raise UndertowError(f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping})")
+        return f"{100 * prob:.12g}"
+
     cells = [str(cell).strip() for cell in table.cells[column]]
-    if names.unit == PERCENT:
+    if unit == PERCENT:
         return cells
-    return [
-        cell if cell in NO_VALUE else _percent(cell, f"{table.path}, {place}: {column}", names)
-        for cell, place in zip(cells, table.places, strict=True)
-    ]
+    return [cell if cell in NO_VALUE else percent(cell, at) for cell, at in zip(cells, table.places, strict=True)]
 
 
-def _percent(cell: str, where: str, names: Names) -> str:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if names.unit == PROBABILITY:
-        if not 0 <= value <= 1 + ROUNDING_PROB:
-            raise UndertowError(f"{where} is {cell!r}; a probability is a number from 0 to 1 (unit in {names.path})")
-        return f"{100 * value:.12g}"
-    if not value <= ROUNDING_PROB:
-        raise UndertowError(
-            f"{where} is {cell!r}; a log-probability is a number up to 0, in nats (unit in {names.path})"
-        )
-    return f"{100 * math.exp(value):.12g}"
-
-
-def _written(table: Table, columns: Mapping[str, Sequence[str]]) -> str:
+def _written(table: Table, frame: pd.DataFrame) -> str:
     """CSV with each row on the line where it ended before, so that errors name the right line."""
-    lines = [_line(list(columns))]
-    for row, place in enumerate(table.places):
+    text = frame.map(lambda cell: " ".join(cell.splitlines())).to_csv(index=False, lineterminator="\n")
+    head, *rows = text.removesuffix("\n").split("\n")
+    lines = [head]
+    for at, (row, place) in enumerate(zip(rows, table.places, strict=True)):
         number = place.removeprefix("line ")
-        at = int(number) if number.isdigit() else row + 2
-        lines += [""] * (at - 1 - len(lines))
-        lines.append(_line([" ".join(cells[row].splitlines()) for cells in columns.values()]))
+        lines += [""] * ((int(number) if number.isdigit() else at + 2) - 1 - len(lines))
+        lines.append(row)
     return "\n".join([*lines, ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()

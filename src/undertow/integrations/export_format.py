@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from undertow.errors import on_one_line
-from undertow.types import Item
+from undertow.report.sentence_templates import text_templates
+from undertow.types import Item, as_json
 
 if TYPE_CHECKING:
     from undertow.audits.base import Observations
@@ -91,6 +92,14 @@ def code(text: str) -> str:
     line = on_one_line(text)
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{ticks}{line}{ticks}" if len(ticks) == 1 else f"{ticks} {line} {ticks}"
+
+
+def render(template: str, request: ExportRequest, **facts: Any) -> str:
+    """A text of `templates/`, about the items of a request."""
+    environment = text_templates("undertow.integrations", "templates")
+    environment.keep_trailing_newline = True
+    environment.filters |= {"md": in_markdown, "code": code, "json": as_json}
+    return environment.get_template(template).render(request=request, **facts)
 
 
 def named_files(options: Mapping[str, Any]) -> list[str]:

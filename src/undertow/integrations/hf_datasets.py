@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown, named_files
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, in_markdown, named_files, render
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -22,7 +22,6 @@ from undertow.types import (
     MultipleChoiceQuery,
     Query,
     SpanQuery,
-    as_json,
     query_kind,
 )
 
@@ -116,48 +115,13 @@ def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
         "tags": ["bias", "underspecification", "undertow"],
         "size_categories": [_size(len(request.items))],
     }
-    about = "\n".join(f"{name}: {as_json(value)}" for name, value in head.items())
     rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
-    rows = [f"| {name} | {means} |" for name, means in COLUMNS.items() if name.split(",")[0] in columns]
-    rows += [f"| {', '.join(map(in_markdown, rest))} | factors of the design |"] if rest else []
-    table = "\n".join(rows)
-    words: Mapping[str, Sequence[str]] = request.design.get("words", {})
-    groups = "; ".join(f"{in_markdown(group)}: {', '.join(map(in_markdown, forms))}" for group, forms in words.items())
-    notes = "".join(f"- {in_markdown(note)}\n" for note in request.design.get("notes", []))
-    return f"""\
----
-{about}
-configs:
-- config_name: default
-  data_files:
-  - split: {SPLIT}
-    path: {DATA}
----
-
-# {in_markdown(title)}
-
-{len(request.items):,} questions of the audit `{request.audit}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
-asking, and not for training.
-
-| column | what it is |
-|---|---|
-{table}
-
-{f"Word groups: {groups}." if groups else ""}
-
-## Whose texts these are
-
-{whose}
-
-Source: {in_markdown(request.design.get("source") or "unknown")}. SHA-256 of the items: `{request.challenge_sha256}`.
-Export again: {code(request.command)}.
-
-{notes}
-## What they do not show
-
-The word groups are categories of words, not of people: nothing is measured with them of anybody (with pronouns: nobody's gender), many
-people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.
-"""
+    rows = {name: means for name, means in COLUMNS.items() if name.split(",")[0] in columns}
+    rows |= {", ".join(map(in_markdown, rest)): "factors of the design"} if rest else {}
+    facts = {"words": request.design.get("words", {}), "notes": request.design.get("notes", [])}
+    return render(
+        "dataset_card.md.j2", request, head=head, title=title, rows=rows, whose=whose, split=SPLIT, data=DATA, **facts
+    )
 
 
 def _size(n_items: int) -> str:

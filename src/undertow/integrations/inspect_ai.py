@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.errors import on_one_line
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, render
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import GENERATION, GenerateQuery, Item, as_json
 
@@ -38,7 +38,9 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
     if request.audit == "spurious-correlation":
         steps.append("undertow score logs")
-    (draft / "README.md").write_text(_readme(request, list(map(on_one_line, steps))), encoding="utf-8")
+    (draft / "README.md").write_text(
+        render("inspect_readme.md.j2", request, steps=list(map(on_one_line, steps))), encoding="utf-8"
+    )
     return ExportedFiles(NAMES, steps)
 
 
@@ -65,36 +67,3 @@ def _row(item: Item, carried: str) -> dict[str, Any]:
             COLUMN: carried,
         },
     }
-
-
-def _readme(request: ExportRequest, steps: list[str]) -> str:
-    more = (
-        f"""
-The second command measures the logs in the folder `logs`; a single one can be named, too:
-
-```sh
-{steps[1]}
-```
-"""
-        if steps[1:]
-        else ""
-    )
-    return f"""\
-# {in_markdown(request.design.get("title", request.audit))}, for Inspect
-
-{len(request.items):,} prompts of the audit `{request.audit}` of Undertow.
-
-```sh
-{steps[0]}
-```
-{more}
-- The scores are percent of probability that the words of each group take, at the one step of the answer that is such a word, or
-  averaged over all steps where none or several are. What none of them took, and what the server does not show, is `other_words`.
-- They are read from log-probabilities of the most probable tokens (`-T top_logprobs=20`). A server that gives none is asked with
-  `-T top_logprobs=0`: a group then takes all or nothing, by the words that the answer holds.
-- A mean over all samples says little of a bias. What does is how the masses go with W.
-- The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
-  thereby shown to be fair.
-
-Export again: {code(request.command)}. Source of the sentences: {in_markdown(request.design.get("source") or "unknown")}.
-"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ class CarriedItem(Origin):
 
 
 _CARRIED = TypeAdapter(CarriedItem)
+_KINDS: Mapping[str, tuple[type, ...]] = {"w_index": (int,), "w_value": (int, float)}
+"""What factors must be that are numbers."""
 
 
 def carried_texts(request: ExportRequest) -> list[str]:
@@ -104,7 +106,7 @@ def read_carried(text: str) -> CarriedItem:
     if carried.version > VERSION:
         raise ValueError("it was written by a newer Undertow; update to read it")
     for name, level in carried.item.factors.items():
-        if isinstance(level, int) and abs(level) > LARGEST:
+        if not isinstance(level, _KINDS.get(name, (object,))) or (isinstance(level, int) and abs(level) > LARGEST):
             raise ValueError(f"factor {name!r} is {str(level)[:40]!r}")
     return carried
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undertow.errors import on_one_line
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, render
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import BLANK, ClozeQuery, as_json
 
@@ -54,11 +54,18 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     tasks = _task_names(list(rows))
     for task, lines in zip(tasks, rows.values(), strict=True):
         (draft / f"{task}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
-        (draft / f"{task}.yaml").write_text(_yaml(task, folder / f"{task}.jsonl"), encoding="utf-8")
+        columns = {"context": CONTEXT, "choices": CHOICES}
+        yaml = render(
+            "lm_eval_task.yaml.j2", request, task=task, tag=TAG, data=str(folder / f"{task}.jsonl"), **columns
+        )
+        (draft / f"{task}.yaml").write_text(yaml, encoding="utf-8")
     run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
-    (draft / "README.md").write_text(_readme(request, tasks, list(map(on_one_line, steps))), encoding="utf-8")
+    first = request.items[0].query
+    words = [option.fills[0] for option in first.options] if isinstance(first, ClozeQuery) else []
+    shown = {"tasks": tasks, "steps": list(map(on_one_line, steps)), "words": words}
+    (draft / "README.md").write_text(render("lm_eval_readme.md.j2", request, **shown), encoding="utf-8")
     return ExportedFiles(tasks, steps)
 
 
@@ -71,57 +78,3 @@ def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:
         same = sum(one == name or re.fullmatch(rf"{name}_\d+", one) is not None for one in names)
         names.append(f"{name}_{same + 1}" if same else name)
     return names
-
-
-def _yaml(task: str, data: Path) -> str:
-    """YAML with JSON values."""
-    return f"""\
-# Written by undertow export. The harness looks for data from where it is started, hence the whole path.
-task: {task}
-tag: {TAG}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {as_json(str(data))}
-test_split: test
-output_type: multiple_choice
-doc_to_text: {CONTEXT}
-doc_to_choice: {CHOICES}
-doc_to_target: 0
-target_delimiter: ""
-num_fewshot: 0
-metric_list:
-  - metric: acc
-    aggregation: mean
-    higher_is_better: true
-metadata:
-  version: 1.0
-"""
-
-
-def _readme(request: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) -> str:
-    first = request.items[0].query
-    words = ", ".join(in_markdown(option.fills[0]) for option in first.options) if isinstance(first, ClozeQuery) else ""
-    named = ", ".join(f"`{task}`" for task in tasks)
-    return f"""\
-# {in_markdown(request.design.get("title", request.audit))}, for lm-evaluation-harness
-
-{len(request.items):,} sentences of the audit `{request.audit}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
-
-```sh
-{steps[0]}
-{steps[1]}
-```
-
-**The result is what `undertow score` says.** The `acc` that the harness prints is the share of sentences whose first choice
-(of {words}) is the most probable one; it is no score of this audit, and neither high nor low values of it are good.
-
-- Leave few-shot examples, chat templates and system instructions out: the sentences are read as they stand. `undertow score`
-  refuses a log in which anything stood around them.
-- `--log_samples` is what is measured; the sample files hold all that is needed, wherever they are copied to.
-- If this folder is moved, change the path in the YAML files, or export again: {code(request.command)}.
-- The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
-  thereby shown to be fair.
-
-Source of the sentences: {in_markdown(request.design.get("source") or "unknown")}.
-"""

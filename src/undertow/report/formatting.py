@@ -6,7 +6,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from undertow.errors import counted
 from undertow.metrics.catalog import get_metric
@@ -32,50 +31,6 @@ NOTES = (
 """What every audit of this kind rests on, and what it does not show; an audit adds what is its own."""
 
 
-def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
-    caveats = []
-    for model, counts in manifest.get("sanity_check", {}).items():
-        right, of = counts["right"], counts["of"]
-        if not of:
-            caveats.append(
-                f"{model}: answers none of the sentences that decide between she and he, so nothing shows that it reads."
-            )
-        elif right < of:
-            caveats.append(
-                f"{model}: gets {right} of {of} sentences right that decide between she and he, as a model that does not read might "
-                "(chance gives half). Check it with undertow doctor before you read anything into its numbers."
-            )
-    return caveats
-
-
-GROUP_KEYS = {
-    "model": "model",
-    "challenge": "challenge set",
-    "prompt": "prompt",
-    "w_name": "W",
-    "pronoun": "word group",
-}
-"""Column heads of the keys that say what a number is about; any other key is its own head."""
-
-DETAILS = {
-    "ols_low": "OLS low",
-    "ols_high": "OLS high",
-    "corrected_low": "corrected, low",
-    "corrected_high": "corrected, high",
-    "sentences_low": "these values, low",
-    "sentences_high": "these values, high",
-    "values_low": "other values, low",
-    "values_high": "other values, high",
-    "values_p": "other values, p",
-    "values_q": "other values, q",
-    "values_sd": "noise of values",
-    "detectable_slope": "detectable",
-    "bound_low": "at least",
-    "bound_high": "at most",
-}
-"""Column heads of further numbers."""
-
 OF_DIFFERENCES = {"baseline", "candidate"}
 """Further numbers that a value is the difference of: they have its decimals, or they would look alike where it is small."""
 
@@ -85,38 +40,19 @@ TABLE_ONLY = {
 }
 """Further numbers that results.csv holds and the page leaves out."""
 
-COLUMNS = {
-    "model": "the model that answered",
-    "challenge set": "the list of sentences that was asked",
-    "prompt": "the instruction around the sentence; none where the sentence stood alone",
-    "W": "the kind of value that was put into the sentences, such as a date or a place; its values have a fixed order",
-    "word group": "the words whose shares or probabilities were added up; two of them with a hyphen are compared",
-    "value": "the estimate",
-    "95% interval": "a range that, over many audits like this one, holds the true value 95 times in 100",
-    "p": "how often noise alone gives a value at least this far from no bias",
-    "q": "p after Benjamini and Hochberg's correction for the number of tests in this run; values in bold have q below .05",
-    "n": "how many sentences the number rests on",
-    "missing": "how many more should have counted and have no answer",
-    "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
-    "corrected, low": "with corrected, high: the interval at the level at which q decides, which leaves out 0 where q is below .05 "
-    "and nowhere else",
-    "these values, low": "with these values, high: the 95% interval at these values of W, for other sentences alone",
-    "other values, low": "with other values, high: the 95% interval for other sentences and other values of W, "
-    "if these were a sample of independent ones",
-    "other values, q": "of that interval's test, corrected for the number of such tests in the run",
-    "autocorrelation": "how much neighbouring means share beside the line, as estimated, 0 to 1; where it is high, a slow wave "
-    "may look like a trend",
-    "at least": "with at most: between which the number lies, whatever mass a server did not show",
-    "detectable": "the smallest slope that such a run finds with p below .05 in 8 of 10 cases, before the correction for many tests; "
-    "given where p is .01 or more",
-}
-"""What the columns of the results table mean."""
-
 
 def plain(text: str) -> str:
     """The text on one line, without the control characters that neither XML nor a font can show."""
     kept = "".join(" " if unicodedata.category(sign) in {"Cc", "Cs", "Zl", "Zp"} else sign for sign in text)
     return " ".join(kept.split())
+
+
+NO_NAME = "(no name)"
+
+
+def named(text: str) -> str:
+    """A name as a reader sees it; never nothing."""
+    return plain(text) or NO_NAME
 
 
 def shortened(text: str, limit: int) -> str:
@@ -243,6 +179,14 @@ def amount(value: float) -> str:
     return number(value, max(1, significant_decimals(value)))
 
 
+def short_count(count: float) -> str:
+    """A large number in three digits and a letter, as models are named: 124M, 1.3B, 175B."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= 0.9995 * size:
+            return f"{count / size:.3g}{letter}"
+    return f"{count:.3g}"
+
+
 def ratio(value: float) -> str:
     """A factor in two significant digits, and in as many as tell it from 1."""
     return number(value, max(significant_decimals(value), significant_decimals(abs(value - 1), digits=1)))
@@ -284,5 +228,9 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "short_revision": short_revision,
     "title": measure_title,
     "spaced": spaced,
+    "plain": plain,
+    "named": named,
+    "correlation": correlation,
+    "short_count": short_count,
 }
 """The filters of all Jinja templates: they alone write numbers."""

@@ -20,10 +20,7 @@ from undertow.errors import on_one_line
 from undertow.metrics import catalog
 from undertow.metrics.catalog import get_metric
 from undertow.report.formatting import (
-    COLUMNS,
-    DETAILS,
     FILTERS,
-    GROUP_KEYS,
     MINUS,
     MISSING,
     OF_DIFFERENCES,
@@ -38,6 +35,7 @@ from undertow.report.formatting import (
     spaced,
 )
 from undertow.report.page_data import Page, ReportTable
+from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
 UNFOLDED_FINDINGS = 10
@@ -166,7 +164,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     about = [f"in {first.unit}" if first.unit else ""]
     about += [f"{page.null_prefix} {shortest(first.null_value)}"] if math.isfinite(first.null_value) else []
     return ReportTable(
-        title=page.titles.get(first.measure) or measure_title(first.measure),
+        title=page.measure_titles.get(first.measure) or measure_title(first.measure),
         columns=[head for head, _ in columns],
         rows=list(zip(*(cells for _, cells in columns), strict=True)),
         about="; ".join(filter(None, about)),
@@ -189,7 +187,8 @@ def _looks(table: ReportTable) -> list[str]:
 
 
 def _head(key: str) -> str:
-    return GROUP_KEYS.get(key) or DETAILS.get(key) or spaced(key)
+    head: str = sentences("columns").heads.get(key) or spaced(key)
+    return head
 
 
 def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, str]) -> dict[str, str]:
@@ -199,9 +198,10 @@ def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, st
     names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
     further = {spaced(name): catalog.COLUMNS[name] for name in names if name in catalog.COLUMNS}
     heads = chain(map(_head, shared), *(table.columns for table in tables))
-    columns = {head: COLUMNS[head] for head in dict.fromkeys(heads) if head in COLUMNS}
+    meanings = sentences("columns").meanings
+    columns = {head: meanings[head] for head in dict.fromkeys(heads) if head in meanings}
     given = {
-        page.titles.get(name) or (measure_title(name) if name in measures else spaced(name)): meaning
+        page.measure_titles.get(name) or (measure_title(name) if name in measures else spaced(name)): meaning
         for name, meaning in page.glossary.items()
     }
     return titles | columns | further | given

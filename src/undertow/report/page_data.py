@@ -43,6 +43,10 @@ class ReportTable:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"every row of {self.title!r} has a cell for each of its {len(self.columns)} columns")
 
+    def named_rows(self) -> list[dict[str, str]]:
+        """Each row by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 @dataclass(frozen=True, slots=True)
 class ChecklistTest:
@@ -192,7 +196,7 @@ class Page:
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
         nothing: what stands where findings would, if not that no effect was found.
-        titles: titles of measures that are no `Metric`.
+        measure_titles: titles of measures that are no `Metric`.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
 
@@ -208,7 +212,7 @@ class Page:
     command: str = ""
     python: str = ""
     provenance: Mapping[str, str] = field(default_factory=dict)
-    titles: Mapping[str, str] = field(default_factory=dict)
+    measure_titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
     null_prefix: str = "no bias would give"
     tables: Sequence[ReportTable] = ()

@@ -22,6 +22,11 @@ def sentences(name: str) -> Any:
     return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
 
 
+def described(figure: str, *facts: Any) -> str:
+    """The alternative text of a figure: `text` of `templates/findings/figures/FIGURE.j2`, on one line."""
+    return " ".join(sentences(f"figures/{figure}").text(*facts).split())
+
+
 def lines(text: str) -> list[str]:
     """The lines of a template's text, each a note of its own."""
     return [line for line in text.split("\n") if line]

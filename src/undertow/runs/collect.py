@@ -17,7 +17,7 @@ from undertow.data.replies.rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.free_replies import TEXT_CAPABILITIES
-from undertow.inference.runner import Engine, Progress, RunnerResult, check_capabilities, run_queries
+from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
     SanityCheck,
@@ -29,7 +29,7 @@ from undertow.inference.sanity_check import (
 from undertow.models.base import EXACT, TEXT, ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
-from undertow.types import Item, Query, Reply, Scores, digest, query_digest
+from undertow.types import Item, Progress, Query, Reply, Scores, digest, no_progress, query_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,6 @@ class ModelUnderTest:
     """One model of a run, before it is queried.
 
     Attributes:
-        request: the request for the model.
-        handle: the model.
         settings: the audit's settings, adapted to the model.
         batches: generator of the audit's batches of items, after the first.
         first: items of the first batch.
@@ -187,7 +185,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     protocol = str(subject.design["protocol"])
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
 
-    def run_all(queries: list[Query], progress: Progress = _silent) -> RunnerResult:
+    def run_all(queries: list[Query], progress: Progress = no_progress) -> RunnerResult:
         return run_queries(handle, queries, store, protocol, progress, engine=engine)
 
     responses, items = AuditResponses([], []), subject.first
@@ -202,7 +200,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
         sane = TEXT if protocol == TEXT else EXACT
         decided = decided_items(handle, N_SHORT, sane, chat=getattr(subject.settings, "chat", False))
         if decided:
-            result = query_decided_sentences(handle, decided, store, _silent, engine=engine, protocol=sane)
+            result = query_decided_sentences(handle, decided, store, no_progress, engine=engine, protocol=sane)
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or np.isnan(responses.scores.other_prob).all():
         return responses
@@ -210,19 +208,9 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     return replace(responses, controls=(subject.controls, scores))
 
 
-def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """One model of a run with its answers.
-
-    Attributes:
-        subject: the model.
-        responses: its answers.
-        observations: the audit's table of them.
-    """
+    """One model of a run with its answers, and the audit's table of them."""
 
     subject: ModelUnderTest
     responses: AuditResponses

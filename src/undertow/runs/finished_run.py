@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished audit, in memory and in its folder.
-
-    Attributes:
-        folder: where it was written.
-        record: manifest, observations and results.
-    """
+    """A finished audit, in memory and in its folder."""
 
     folder: Path
     record: Record

@@ -10,30 +10,30 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow import data, models
 from undertow import data as challenge
 from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
-from undertow._folders import cache_file
+from undertow._folders import cache_file, whole_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.audits.task_specification.items import Settings, items_of
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import Progress, run_queries
+from undertow.inference.runner import run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import without_nan
-from undertow.types import Item, as_json
+from undertow.types import Item, Progress, as_json, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,10 +46,6 @@ Options = str | Mapping[str, Sequence[str]]
 
 
 SCORES = ("total_variation", "jensen_shannon", "entropy")
-
-
-def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class Guard:
         UndertowError: the model or the set cannot be loaded, or too few sentences have an answer.
     """
 
-    def __init__(self, handle: ModelHandle, settings: Settings, progress: Progress = _silent) -> None:
+    def __init__(self, handle: ModelHandle, settings: Settings, progress: Progress = no_progress) -> None:
         from undertow.metrics.reference_distribution import Reference
 
         self._handle = replace(handle, open=cache(handle.open))
@@ -144,7 +140,7 @@ class Guard:
         return verdict
 
     @short_traceback
-    def check(self, sentences: Iterable[tuple[str, Options]], progress: Progress = _silent) -> list[Verdict]:
+    def check(self, sentences: Iterable[tuple[str, Options]], progress: Progress = no_progress) -> list[Verdict]:
         """Verdicts on many sentences, (text, options) each, in one batch.
 
         Raises:
@@ -243,7 +239,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     revision: str = "",
     dtype: str = FLOAT32,
     device: str = "auto",
-    progress: Progress = _silent,
+    progress: Progress = no_progress,
 ) -> Guard:
     """A guard for one model: a function from a sentence with a blank to a `Verdict`.
 
@@ -386,24 +382,9 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
     Raises:
         UndertowError: a model or file error; answers so far stay in the cache, and verdicts so far are written.
     """
-    with _opened(out) as file:
+    with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
         for start in range(0, len(lines), AT_ONCE):
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
                 file.write(as_json(without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
             file.flush()
-
-
-@contextmanager
-def _opened(out: Path | None) -> Iterator[TextIO]:
-    if out is None:
-        yield sys.stdout
-        return
-    # Written beside its place and moved there whole, so that a file that is there is a file that is complete.
-    draft = out.with_name(f".{out.name}.part")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        draft.replace(out)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from undertow.errors import short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, engine_of
 from undertow.inference.ray_engine import Cluster
-from undertow.inference.runner import Progress, RunEstimate, estimate, run_queries
+from undertow.inference.runner import RunEstimate, estimate, run_queries
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
 from undertow.metrics.text.reply_rates import reply_results
@@ -44,21 +44,17 @@ from undertow.runs.collect import (
     observe,
     query_model,
 )
-from undertow.runs.config import RunConfig, key_of_run
+from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
-from undertow.types import Query, Result, Scores, digest
+from undertow.types import Progress, Query, Result, Scores, digest, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Run", "audit", "dry_run", "finish", "observations_of", "write_report"]
-
-
-def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
 
 
 ModelNames: TypeAlias = str | Path | Network | Sequence[str | Path]
@@ -110,7 +106,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     workers: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
-    progress: Progress = _silent,
+    progress: Progress = no_progress,
     **options: Any,
 ) -> Run:
     """Audit one model, or several beside each other, and write the run folder.
@@ -146,28 +142,13 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Raises:
         UndertowError: anything that the caller can fix; answers got so far are kept.
     """
-    keywords = {
-        "revision": revision,
-        "dtype": dtype,
-        "device": device,
-        "protocol": protocol,
-        "seed": seed,
-        "limit": limit,
-        "model_info": model_info,
-        "graph": graph,
-        "tokenizer": tokenizer,
-        "model_name": model_name,
-        "float32_sample": float32_sample,
-        "engine": engine,
-        "ray_address": ray_address,
-        "workers": workers,
-    }
+    keywords = {name: value for name, value in locals().items() if name in COMMON}
     config = RunConfig.from_keywords(name, model, keywords | options)
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
 def run_audit(
-    config: RunConfig, out: Path | None, progress: Progress = _silent, *, overwrite: bool, cache: Path | None = None
+    config: RunConfig, out: Path | None, progress: Progress = no_progress, *, overwrite: bool, cache: Path | None = None
 ) -> Run:
     """Run an audit; see `audit`.
 
@@ -205,6 +186,7 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *
         ran, rechecks = zip(
             *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
         )
+        checks = [check for check in rechecks if check is not None]
         engine = {"engine": cluster.manifest_entry()} if cluster is not None else {}
     parts = [one.responses.manifest_entry(one.subject, model_info) for one in ran]
     observations = merge_observations([one.observations for one in ran], parts)
@@ -222,16 +204,16 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *
         "design": dict(observations.design),
         "notes": [
             *(note if len(parts) == 1 else f"{part['name']}: {note}" for part in parts for note in part["notes"]),
-            *dtype_check.unknown_effects(rechecks),
+            *dtype_check.unknown_effects(checks),
             *([f"the model-info file names {', '.join(unused)}, which is not in this run"] if unused else []),
         ],
         "python": config.python,
-        **dtype_check.block_of(rechecks),
+        **dtype_check.block_of(checks),
         **engine,
         **circumstances(),
         "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    return finish(audit, observations, manifest, folder, dtype_check.table_of(rechecks), overwrite=overwrite)
+    return finish(audit, observations, manifest, folder, dtype_check.table_of(checks), overwrite=overwrite)
 
 
 def _run_model(

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.formatting import NOTES, number, sanity_check_caveats
+from undertow.report.formatting import NOTES, number
 from undertow.report.page import render_page
 from undertow.report.page_data import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
 from undertow.report.sentence_templates import sentences
@@ -70,7 +70,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         notes=[*sanity_check_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
-        provenance=_provenance(record.manifest),
+        provenance=provenance_rows(record.manifest),
         glossary=text.glossary,
         null_prefix=text.null_prefix,
         tables=text.tables,
@@ -91,6 +91,12 @@ def _picture(drawing: Drawing, figures: Path) -> PageFigure:
     save_drawing(drawing, figures)
     svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
     return PageFigure(drawing.name, svg, drawing.caption, drawing.alt)
+
+
+def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
+    checks = manifest.get("sanity_check", {}).items()
+    return [said for model, one in checks if (said := sentences("run").sanity_caveat(model, one["right"], one["of"]))]
 
 
 # The sample, protocol and scoring method of each finding.
@@ -166,7 +172,8 @@ def _protocol(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
+def provenance_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """When, where and with what seed and versions a run or a comparison was made; a row is left out where it is not known."""
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
     parts = (f"{n:,} {name}" for name, n in counts.items() if n or name in ("items", "missing"))
     rows = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from undertow import audits
 from undertow._files import file_size, is_plain_file
-from undertow.audits.base import Observations
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.versions import code_sha256
 from undertow.integrations import MARK, inspect_logs, lm_eval_logs
-from undertow.integrations.column_mapping import read_mapped, read_names
+from undertow.integrations.column_mapping import read_mapped
+from undertow.integrations.export_format import AnswerLog
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
 from undertow.runs.config import key_of_run, safe_name
@@ -92,33 +92,13 @@ def score(  # noqa: PLR0913 - likewise
         audits.load(audit)
         named_graph(audit, str(graph))
     model_facts = read_model_info(Path(model_info) if model_info else None)
-    got = _read_log(source, audit, protocol) if logged else _read_table(source, audit, protocol, str(columns))
-    return _score_answers(source, got, model_facts, options, Path(out) if out else None, overwrite=overwrite)
+    read = _read_log(source, audit, protocol) if logged else _read_table(source, audit, protocol, str(columns))
+    folder = Path(out) if out else None
+    return _score_answers(source, *read, model_facts, options, folder=folder, overwrite=overwrite)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Recorded answers.
-
-    Attributes:
-        audit: name of the audit.
-        observations: the answers.
-        protocol: the protocol of the recording.
-        sha256: SHA-256 of the files and of the column mapping.
-        notes: caveats of the recording.
-        seed: of the export, and of the measures if no other is given.
-    """
-
-    audit: str
-    observations: Observations
-    protocol: str
-    sha256: str
-    notes: Sequence[str]
-    seed: int = 0
-
-
-def _read_table(source: Path, audit: str, protocol: str, columns: str) -> _Answers:
-    """A recorded table."""
+def _read_table(source: Path, audit: str, protocol: str, columns: str) -> tuple[AnswerLog, str]:
+    """The answers of a recorded table, and their protocol."""
     if not audit:
         raise UndertowError(
             f"{source}: name the audit that the table belongs to, for example --audit spurious-correlation"
@@ -128,32 +108,33 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> _Answe
     with source.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if columns:
-        names = read_names(Path(columns))
-        observations, recorded = read_mapped(source, names, chosen, protocol)
-        sha256 = digest([sha256, names.sha256])
+        observations, recorded, of_mapping = read_mapped(source, Path(columns), chosen, protocol)
+        sha256 = digest([sha256, of_mapping])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
-    return _Answers(audit, observations, recorded, sha256, ["measured from recorded answers, without a model"])
+    notes = ["measured from recorded answers, without a model"]
+    return AnswerLog(audit, observations, 0, notes, sha256), recorded
 
 
-def _read_log(source: Path, audit: str, protocol: str) -> _Answers:
-    """A log of lm-evaluation-harness or Inspect."""
+def _read_log(source: Path, audit: str, protocol: str) -> tuple[AnswerLog, str]:
+    """The answers of a log of lm-evaluation-harness or Inspect, and their protocol."""
     logged = (inspect_logs if inspect_logs.is_log(source) else lm_eval_logs).read_log(source, audit)
     recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
             f"{source}: was recorded under protocol {recorded}, from which {protocol} cannot be had; leave --protocol out"
         )
-    return _Answers(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
+    return logged, recorded
 
 
 def _score_answers(  # noqa: PLR0913 - each input apart
     source: Path,
-    got: _Answers,
+    got: AnswerLog,
+    protocol: str,
     model_info: Mapping[str, Any],
     options: Mapping[str, Any],
-    folder: Path | None,
     *,
+    folder: Path | None,
     overwrite: bool,
 ) -> Run:
     """Measure recorded answers as a new run."""
@@ -164,7 +145,7 @@ def _score_answers(  # noqa: PLR0913 - each input apart
             name: {**facts, **model_info.get(name, {})} for name, facts in observations.design.get("models", {}).items()
         }
         observations = replace(observations, design={**observations.design, "models": {**model_info, **known}})
-    request_key = digest([got.audit, got.protocol, got.sha256, *([model_info] if model_info else [])])
+    request_key = digest([got.audit, protocol, got.sha256, *([model_info] if model_info else [])])
     run_key = key_of_run(request_key, seed)
     folder = folder or Path("runs") / f"{got.audit}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
@@ -179,7 +160,7 @@ def _score_answers(  # noqa: PLR0913 - each input apart
         **({"graph": graph} if graph else {}),
         "recorded": source.name,
         "challenge_sha256": got.sha256,
-        "protocol": got.protocol,
+        "protocol": protocol,
         "seed": seed,
         "design": dict(observations.design),
         "counts": {

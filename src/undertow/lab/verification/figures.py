@@ -16,8 +16,8 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.report.figures.sheet import DASHED, HALO, Sheet, even_ticks, fitted, mark, named, padded, say, write_above
-from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, number, plain, significant
+from undertow.report.figures.sheet import DASHED, HALO, Sheet, even_ticks, fitted, mark, padded, say, write_above
+from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
 

@@ -131,7 +131,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
         notes=[*too_few, *said["notes"], *verification.notes, NOTES[2]],
         command=verification.command,
         provenance=verification.provenance,
-        titles={name: metric.title for name, metric in METRICS.items()},
+        measure_titles={name: metric.title for name, metric in METRICS.items()},
         glossary={**{name: metric.meaning for name, metric in METRICS.items()}, **EXTRAS},
         null_prefix="to be compared with",
     )

@@ -20,6 +20,7 @@ from scipy.optimize import isotonic_regression
 
 from undertow.report.figures.sheet import EDGE_IN, Sheet, fitted, mark, text_width
 from undertow.report.formatting import plain
+from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, TEXT_SIZE, Drawing, current_width, lettering
 from undertow.types import Floats
 
@@ -106,13 +107,9 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
     with lettering("".join([title, *shape.nodes, *shape.meanings.values()])):
         sheet = _draw_sheet(shape, title)
     said = " ".join(f"{look}: {words}." for there, look, words, _ in _marks(shape) if there)
-    alt = ["A causal graph."]
-    for cause in dict.fromkeys(cause for cause, _ in shape.arrows):
-        alt.append(f"{cause} causes {_and([effect for one, effect in shape.arrows if one == cause])}.")
-    alt += [f"{one} and {other} have a latent common cause." for one, other in shape.shared]
-    alt += [f"Only those with {_and(shape.selection)} = 1 are in the data."] if shape.selection else []
+    effects = {cause: [effect for one, effect in shape.arrows if one == cause] for cause, _ in shape.arrows}
     caption = f"{plain(title)}. Arrows lead from causes to effects. {said}".strip()
-    return Drawing(title, sheet, caption, plain(" ".join(alt)))
+    return Drawing(title, sheet, caption, plain(described("graph", shape, effects)))
 
 
 def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
@@ -323,7 +320,3 @@ def _marks(shape: GraphShape) -> list[tuple[Any, str, str, Any]]:
         (shape.selection, "Double box", "selection: only those with 1 are in the data", selection),
         (shape.latent, "Broken outline", "latent: nobody recorded it", outline),
     ]
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, line_in, name_points, named, padded, text_width
-from undertow.report.formatting import number, plain, shortened, signed
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, line_in, name_points, padded, text_width
+from undertow.report.formatting import named, number, plain, shortened
+from undertow.report.sentence_templates import described
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
 from undertow.types import ALPHA, Result
 
@@ -96,13 +97,18 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
     lead = f"Percent, over all occupations. Dark line: 95% interval.{dotted}"
     with lettering("".join([context, *models])):
         figure = (_draw_model if len(models) == 1 else _draw_models)(estimates, models, measures, (context, lead))
+    rows = []  # title of each aspect, its null values, and each model with its result
+    for measure in measures:
+        each = [(model, estimates.get((model, measure))) for model in models]
+        nulls = {result.null_value for _, result in each if result is not None and math.isfinite(result.null_value)}
+        rows.append((_ASPECTS[measure].title, sorted(nulls), each))
     meanings = "; ".join(f"{_ASPECTS[measure].title.lower()}: {_ASPECTS[measure].meaning}" for measure in measures)
     return Drawing(
         name=f"aspects_{context}",
         figure=figure,
         caption=f"Shares of the answers over all occupations, {plain(context)}, in percent. {meanings[0].upper()}{meanings[1:]}. "
         f"Dark line: 95% interval.{dotted}{without}",
-        alt=_describe_aspects(estimates, models, measures, context),
+        alt=described("aspects", rows, context),
     )
 
 
@@ -185,24 +191,6 @@ def _in_words(result: Result) -> str:
     return number(result.value, 1) + (f" [{number(result.low, 1)}, {number(result.high, 1)}]" if has_ends else "")
 
 
-def _describe_aspects(estimates: _Estimates, models: Sequence[str], measures: Sequence[str], context: str) -> str:
-    said = [f"Shares in percent over all occupations, {plain(context)}, with 95% intervals."]
-    for measure in measures:
-        each, neutrals = [], set()
-        for model in models:
-            result = estimates.get((model, measure))
-            if result is None:
-                each.append(f"{named(model)} not measured")
-                continue
-            neutrals.add(result.null_value)
-            value = f"{_in_words(result)} of {result.n:,} items" if math.isfinite(result.value) else "none"
-            each.append(f"{named(model)} {value}")
-        marks = sorted(value for value in neutrals if math.isfinite(value))
-        beside = f" (no bias: {', '.join(f'{mark:g}' for mark in marks)})" if marks else ""
-        said.append(f"{_ASPECTS[measure].title}{beside}: {'; '.join(each)}.")
-    return " ".join(said)
-
-
 # The ranking.
 
 
@@ -275,6 +263,7 @@ def draw_ranking(
     counted = [place for place in places if math.isfinite(place.female_percent)]
     with lettering("".join([context, model, *chosen])):
         figure = _draw_ranked(places, counted, (context, model), [*cut, *left_out])
+    most = min(_ALT_PLACES_PER_END, len(places) // 2)
     n_significant = sum(place.significant for place in places)
     caption = (
         f"Occupations by what {named(model)} answers when it must name one of a woman and a man, {plain(context)}: probability of "
@@ -286,7 +275,7 @@ def draw_ranking(
         name=f"ranking_{context}_{model}",
         figure=figure,
         caption=" ".join([caption, *cut, _describe_counted(counted, len(places))]),
-        alt=" ".join([*_describe_ranking(places, counted), *left_out]),
+        alt=" ".join([described("ranking", places, counted, most, _ALT_POINTS), *left_out]),
     )
 
 
@@ -396,31 +385,3 @@ def _name_largest(sheet: Sheet, axes: Axes, counted: Sequence[_Place]) -> None:
     if chosen:
         places = [(place.female_percent, place.gap) for place in chosen]
         name_points(sheet, axes, places, names, [(place.gap, place.gap) for place in chosen])
-
-
-def _describe_ranking(places: Sequence[_Place], counted: Sequence[_Place]) -> list[str]:
-    """Alt text of both ends of the ranking."""
-
-    def each(some: Sequence[_Place]) -> str:
-        said = []
-        for place in some:
-            ends = f" [{number(place.low, 1)}, {number(place.high, 1)}]" if place.ends[0] < place.ends[1] else ""
-            said.append(
-                f"{named(place.name)} {signed(place.gap, 1)}{ends}{', q below .05' if place.significant else ''}"
-            )
-        return "; ".join(said)
-
-    most = min(_ALT_PLACES_PER_END, len(places) // 2)
-    said = [
-        f"{len(places):,} occupations by the probability of naming the woman less that of naming the man, in percentage points.",
-        f"Furthest towards the woman: {each(places[:most])}.",
-        f"Furthest towards the man: {each(places[: -most - 1 : -1])}.",
-    ]
-    if len(counted) > 1:
-        ordered = sorted(counted, key=lambda place: place.female_percent)[:_ALT_POINTS]
-        by_share = [
-            f"{named(place.name)} {number(place.female_percent, 0)}%, {signed(place.gap, 1)}" for place in ordered
-        ]
-        more = f"; and {len(counted) - _ALT_POINTS:,} more" if len(counted) > _ALT_POINTS else ""
-        said.append(f"By the share of women who work in them: {'; '.join(by_share)}{more}.")
-    return said

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from undertow.report.figures.sheet import Sheet, amount, even_ticks, fitted, padded
-from undertow.report.formatting import plain, shortened, significant
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, padded
+from undertow.report.formatting import plain, short_count, shortened
+from undertow.report.sentence_templates import described
 from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 
@@ -33,6 +34,15 @@ class _Trajectory(NamedTuple):
     value: Floats  # [step], NaN where there is none
     low: Floats
     high: Floats
+
+    def known(self) -> list[tuple[float, ...]]:
+        """Value, ends of the interval and step where there is a value."""
+        rows = zip(self.value.tolist(), self.low.tolist(), self.high.tolist(), self.steps.tolist(), strict=True)
+        return [row for row in rows if math.isfinite(row[0])]
+
+    def lost(self) -> list[float]:
+        """Steps without a value."""
+        return [float(step) for step in self.steps[np.isnan(self.value)]]
 
 
 class _Measure(NamedTuple):
@@ -83,30 +93,7 @@ def describe_trajectory(points: pd.DataFrame) -> str:
     """Alt text of `trajectory`."""
     measures = _measures(points)
     steps = sorted(set(points["step"].astype(int)))
-    span = f"{len(steps)} training steps from {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]} alone"
-    sentences = [f"Measures at {span}."]
-    for measure in measures[:MAX_PANELS]:
-        unit = f" ({plain(measure.unit)})" if plain(measure.unit) else ""
-        nothing = f", {significant(measure.null_values[0])} without bias" if len(measure.null_values) == 1 else ""
-        each = "; ".join(_describe(*one) for one in measure.courses.items())
-        sentences.append(f"{plain(measure.title)}{unit}{nothing}: {each}.")
-    return " ".join([*sentences, *_left_out(measures)])
-
-
-def _describe(group: str, course: _Trajectory) -> str:
-    name, known = plain(group) or NO_GROUP, np.flatnonzero(np.isfinite(course.value))
-    if not known.size:
-        return f"{name} has no value"
-    ends = []
-    for place in dict.fromkeys((int(known[0]), int(known[-1]))):
-        low, high = course.low[place], course.high[place]
-        interval = f" ({significant(low)} to {significant(high)})" if math.isfinite(low) and math.isfinite(high) else ""
-        ends.append(f"{significant(course.value[place])}{interval} at step {course.steps[place]:.0f}")
-    seen = course.value[known]
-    span = f", between {significant(seen.min())} and {significant(seen.max())}" if known.size > 2 else ""
-    none = course.steps[~np.isfinite(course.value)]
-    lost = f", no value at step {', '.join(f'{step:.0f}' for step in none)}" if none.size else ""
-    return f"{name} {' to '.join(ends)}{span}{lost}"
+    return described("trajectory", measures[:MAX_PANELS], steps, _left_out(measures))
 
 
 def _measures(points: pd.DataFrame) -> list[_Measure]:
@@ -191,5 +178,5 @@ def _scale_steps(axes: Axes, steps: Floats) -> None:
 
 def _step(step: float) -> str:
     """A step in short form if that is exact."""
-    short = amount(step) if step > 0 else ""
+    short = short_count(step) if step > 0 else ""
     return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"

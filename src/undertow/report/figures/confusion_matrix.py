@@ -14,8 +14,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from undertow.report.figures.sheet import Sheet, fitted, line_in, named, text_width
-from undertow.report.formatting import number, plain
+from undertow.report.figures.sheet import Sheet, fitted, line_in, text_width
+from undertow.report.formatting import named, number, plain
+from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, Drawing, current_width, lettering
 from undertow.types import Floats
 
@@ -45,12 +46,17 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     framed = " Framed: the right label was given." if set(gold) & set(predicted) else ""
     with lettering("".join([title, *gold, *predicted])):
         sheet = _drawn(table, gold, predicted, (title, framed))
+    rows = []  # right label, its count, and the labels given most often
+    for name, row in zip(gold, table, strict=True):
+        most = [place for place in np.argsort(-row, kind="stable")[:3] if row[place]]
+        given = [(predicted[place], _percent(100 * row[place] / row.sum()), row[place]) for place in most]
+        rows.append((name, row.sum(), given))
     return Drawing(
         name=title,
         figure=sheet,
         caption=f"{plain(title)}. Rows: the right label; columns: the label given. Each cell has its percent of the row, and below "
         f"it the count; a darker cell is a larger share of its row.{framed}",
-        alt=_describe(table, gold, predicted),
+        alt=described("confusion", rows),
     )
 
 
@@ -99,15 +105,3 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
 
 def _percent(share: float) -> str:
     return f"{number(share, 1 if share < 9.95 or 99.5 <= share < 100 else 0)}%"  # never 100 of what is less
-
-
-def _describe(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:
-    said = ["The labels given most often, by the right label."]
-    for name, row in zip(gold, table, strict=True):
-        total = row.sum()
-        most = [place for place in np.argsort(-row, kind="stable")[:3] if row[place]]
-        given = ", ".join(
-            f"{predicted[place]} {_percent(100 * row[place] / total)} ({row[place]:,.0f})" for place in most
-        )
-        said.append(f"{name}, {total:,.0f} in all: {given}." if total else f"{name}: none.")
-    return " ".join(said)

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from undertow.report.figures.sheet import Sheet, apart, even_ticks, fitted, line_in, text_width
-from undertow.report.formatting import correlation, number, plain, slope
+from undertow.report.formatting import correlation, plain, slope
+from undertow.report.sentence_templates import described
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 
@@ -73,7 +74,11 @@ class Means(NamedTuple):
     @property
     def scored(self) -> bool:
         """Whether any group has a number."""
-        return any(np.isfinite(values).any() for values in self.percent.values())
+        return any(map(self.seen, self.percent))
+
+    def seen(self, group: str) -> list[float]:
+        """The numbers that a group has."""
+        return [value for value in self.percent[group].tolist() if math.isfinite(value)]
 
 
 def means_of(observations: pd.DataFrame, groups: Sequence[str], lines: Iterable[FittedLine]) -> Means:
@@ -132,20 +137,7 @@ def describe_spectrum(
     observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = (), measured: str = "Mean mass"
 ) -> str:
     """Alt text of the figure."""
-    means = means_of(observations, groups, lines)
-    first, last, count = means.labels[0], means.labels[-1], len(means.labels)
-    span = f"{count} values from {first} to {last}" if count > 1 else f"the one value {first}"
-    each = []
-    for group, percent in means.percent.items():
-        seen, line = percent[np.isfinite(percent)], means.lines.get(group)
-        if not seen.size:
-            each.append(f"{plain(group)}: nothing scored.")
-        elif line is None:
-            each.append(f"{plain(group)}: {number(seen.min(), 1)} to {number(seen.max(), 1)} percent, no line.")
-        else:
-            ends = f"from {number(line.mean[0], 1)} to {number(line.mean[-1], 1)} percent along its line"
-            each.append(f"{plain(group)}: {ends}, {line.tendency}.")
-    return " ".join([f"{measured} by {plain(w_name_of(observations))}, {span}.", *each])
+    return described("spectrum", means_of(observations, groups, lines), w_name_of(observations), measured)
 
 
 def w_name_of(observations: pd.DataFrame) -> str:
@@ -232,8 +224,9 @@ def _name_values(axes: Axes, means: Means, room_in: float) -> None:
     """Names of the values below the axis: level where they fit, else slanted; as many as have room, first and last among them."""
     first, last = means.at[0], means.at[-1]
     axes.set_xlim(first - (0.02 * (last - first) or 0.5), last + (0.02 * (last - first) or 0.5))
-    axes.set_xticks(means.at, minor=True)
-    axes.tick_params(axis="x", which="minor", length=2.5, width=0.6)
+    # One artist marks all values: a tick for each would take most of the time of a figure.
+    at_foot = axes.get_xaxis_transform()
+    axes.vlines(means.at, -0.01, 0, color="#8a8a8a", linewidth=0.6, clip_on=False, transform=at_foot)
     texts = [fitted(label, _TICK_IN) for label in means.labels]
     along = (means.at - first) / max(last - first, 1e-9) * room_in
     level = _spaced(along, np.array([text_width(text) for text in texts]) + 0.06)

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.ticker import NullLocator
 
 from undertow.errors import UndertowError
 from undertow.report.figures.sheet import Sheet, even_ticks, fitted
-from undertow.report.formatting import plain, significant
+from undertow.report.sentence_templates import described
 from undertow.report.style import INK, TEXT_SIZE, Drawing, lettering, style_of
 
 _PANEL_IN = 2.4
@@ -33,6 +32,11 @@ class Curve:
     title: str
     changes: Mapping[tuple[int, int], float]
     own: tuple[int, int]
+
+    def extremes(self) -> list[tuple[int, int, float]]:
+        """Numbers of sentences and of values with the largest change and with the smallest, and that change."""
+        finite = [(*design, change) for design, change in self.changes.items() if math.isfinite(change)]
+        return [chosen(finite, key=lambda one: one[2]) for chosen in (max, min)] if finite else []
 
 
 def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
@@ -73,15 +77,4 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
         column[0].yaxis.set_major_locator(even_ticks(5))
         column[-1].set_xlabel("sentences")
         sheet.finish(column, len(curves) * _PANEL_IN)
-    return Drawing(name, sheet, LEAD, describe_power(curves))
-
-
-def describe_power(curves: Sequence[Curve]) -> str:
-    """Alt text of the figure."""
-    sentences = [LEAD]
-    for curve in curves:
-        finite = {design: change for design, change in curve.changes.items() if np.isfinite(change)}
-        ends = [max(finite, key=finite.__getitem__), min(finite, key=finite.__getitem__)] if finite else []
-        said = [f"{n} sentences and {values} values: {significant(finite[n, values])}" for n, values in ends]
-        sentences.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
-    return " ".join(sentences)
+    return Drawing(name, sheet, LEAD, f"{LEAD} {described('power', curves)}")

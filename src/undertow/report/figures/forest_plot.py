@@ -10,7 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from undertow.report.figures.sheet import Sheet, even_ticks, fitted, mark, padded
-from undertow.report.formatting import number, plain, significant_decimals
+from undertow.report.formatting import plain, significant_decimals
+from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, lettering
 
 SIGNIFICANT_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
@@ -47,6 +48,12 @@ class DrawnDifference:
     def look(self) -> str:
         """One of `_MARKS`."""
         return "significant" if self.significant else "equivalent" if self.equivalent else "open"
+
+    @property
+    def decimals(self) -> int:
+        """Of its numbers: by the half-width of the interval, or by the value where there is none."""
+        half = (self.high - self.low) / 2
+        return significant_decimals(half if math.isfinite(half) and half > 0 else self.value)
 
 
 def _mark(colour: str, shape: str, size: float, width: float, face: str) -> dict[str, Any]:
@@ -102,14 +109,4 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
     """Alt text of the figure."""
-    n_significant, equivalent = sum(row.significant for row in rows), sum(row.look == "equivalent" for row in rows)
-    sentences = []
-    for row in rows[:_SAID_ROWS]:
-        half = (row.high - row.low) / 2
-        places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
-        ends = f"{number(row.low, places)} to {number(row.high, places)}" if math.isfinite(row.low) else "no interval"
-        sentences.append(f"{plain(row.label)} {number(row.value, places)} ({ends})".strip())
-    more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
-    units = f", in {plain(unit)}" if unit else ""
-    counted = f"{n_significant} of {len(rows)} more than the margin, {equivalent} equivalent"
-    return f"Differences of {plain(title)}{units}: {counted}. {'; '.join(sentences)}.{more}"
+    return described("differences", rows, title, unit, _SAID_ROWS)

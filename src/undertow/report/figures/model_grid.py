@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from undertow.report.figures.covariate_curve import FittedLine, Means, draw_means, means_of, top_percent, w_name_of
-from undertow.report.figures.sheet import NO_PROMPT, Sheet, even_ticks, fitted, line_in, named, say
-from undertow.report.formatting import number, plain
+from undertow.report.figures.sheet import NO_PROMPT, Sheet, even_ticks, fitted, line_in, say
+from undertow.report.formatting import named, plain
+from undertow.report.sentence_templates import described
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering
 
 if TYPE_CHECKING:
@@ -94,25 +94,7 @@ def describe_model_grid(
     measured: str = "Mean mass",
 ) -> str:
     """Alt text of `model_grid`."""
-    grid = _grid(panels, groups, lines)
-    ends = [plain(grid.labels[place]) for place in (min(grid.labels), max(grid.labels))]
-    said = [f"{measured} by {plain(grid.w_name)}, from {ends[0]} to {ends[1]}."]
-    for model in grid.models:
-        for prompt in grid.prompts:
-            panel = grid.panels.get((model, prompt))
-            if panel is None or not panel.scored:
-                what = "not asked" if panel is None else "nothing scored"
-            else:
-                what = "; ".join(_describe_group(panel, group) for group in panel.percent)
-            said.append(f"{named(model)}, {plain(prompt) or NO_PROMPT}: {what}.")
-    return " ".join(said)
-
-
-def _describe_group(panel: Means, group: str) -> str:
-    seen, line = panel.percent[group][np.isfinite(panel.percent[group])], panel.lines.get(group)
-    if not seen.size:
-        return f"{named(group)} nothing scored"
-    return f"{named(group)} {number(seen.min(), 1)} to {number(seen.max(), 1)} percent, {line.tendency if line else 'no line'}"
+    return described("grid", _grid(panels, groups, lines), measured, NO_PROMPT)
 
 
 def _grid(

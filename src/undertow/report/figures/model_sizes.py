@@ -17,20 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.errors import counted
-from undertow.report.figures.sheet import (
-    Handle,
-    Sheet,
-    amount,
-    even_ticks,
-    fitted,
-    mark,
-    name_points,
-    named,
-    padded,
-    say,
-)
-from undertow.report.formatting import correlation, plain, shortened, significant
+from undertow.report.figures.sheet import Handle, Sheet, even_ticks, fitted, mark, name_points, padded, say
+from undertow.report.formatting import correlation, named, plain, short_count, shortened
+from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
 
@@ -151,16 +140,8 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
 def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
     """Alt text of `slope_against_size`."""
     drawn = [point for point in points if math.isfinite(point.gap)]
-    said = [f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."]
-    for point in sorted(drawn, key=lambda point: (not point.sized, point.parameters if point.sized else 0.0)):
-        size = f"{amount(point.parameters)} parameters" if point.sized else "size not known"
-        about = ", ".join([size, *(plain(text) for text in (point.objective, point.post_training) if plain(text))])
-        low, high = point.bar
-        interval = f" ({significant(low)} to {significant(high)})" if low < high else ""
-        r = f"r² {correlation(point.r_squared)}" if math.isfinite(point.r_squared) else "r² undefined"
-        prompts = counted(point.n_prompts, "prompt")
-        said.append(f"{named(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}.")
-    return " ".join([*said, *_left_out(points)])
+    drawn.sort(key=lambda point: (not point.sized, point.parameters if point.sized else 0.0))
+    return described("sizes", drawn, gap, _left_out(points))
 
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
@@ -229,7 +210,7 @@ def _place(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
     axes.set(xscale="log", xlim=(middle / half, middle * half), xlabel="parameters")
     axes.xaxis.set_major_locator(LogLocator(subs=(1,) if half > 10 else (1, 3) if half > 5 else (1, 2, 5), numticks=8))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: amount(size)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: short_count(size)))
     return sizes
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import NUMBERS, Sheet, even_ticks, fitted, named, padded, write_above
-from undertow.report.formatting import correlation, plain
+from undertow.report.figures.sheet import NUMBERS, Sheet, even_ticks, fitted, padded, write_above
+from undertow.report.formatting import correlation, named, plain
+from undertow.report.sentence_templates import described
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_SIZE, TEXT_SIZE, Drawing, lettering
 from undertow.types import Floats
 
@@ -101,23 +102,7 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
         f"{plain(title)}. Orange are the selected, in front of everyone in grey; a correlation that they alone have comes "
         "from selecting them."
     )
-    return Drawing(name, sheet, caption, describe_simulation(title, columns, rows))
-
-
-def describe_simulation(title: str, columns: Sequence[str], rows: _Rows) -> str:
-    """Alt text of the figure."""
-    sentences = [f"{plain(title)}. Clouds of dots with their correlations."]
-    for text, panels in rows:
-        each = [f"{plain(column)}, {_describe(panel)}" for column, panel in zip(columns, panels, strict=True)]
-        sentences.append(f"{plain(text)}: {'; '.join(each)}.")
-    return " ".join(sentences)
-
-
-def _describe(panel: Panel) -> str:
-    pair, everyone, selected = f"{panel.x_name} and {panel.y_name}", panel.everyone, panel.selected
-    if selected is None:
-        return f"{pair} of {everyone.n:,} people {everyone.said}"
-    return f"{pair} of {selected.n:,} selected people {selected.said}, of everyone {correlation(everyone.r)}"
+    return Drawing(name, sheet, caption, described("simulation", title, columns, rows))
 
 
 def _lead(rows: _Rows) -> str:

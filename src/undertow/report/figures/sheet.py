@@ -21,12 +21,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 from scipy.optimize import isotonic_regression
 
-from undertow.report.formatting import plain, shortened, shortest
+from undertow.report.formatting import NO_NAME, plain, shortened, shortest
 from undertow.report.style import GREY, PALE, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, current_width, style_of
 from undertow.types import Floats
 
 EDGE_IN = 0.14
-NO_PROMPT, NO_NAME = "no prompt", "(no name)"
+NO_PROMPT = "no prompt"
 DASHED = (0, (4, 2))
 _LINE = 1.32 / 72
 """Height of a line of text, in inches per point of its size."""
@@ -120,10 +120,9 @@ class Sheet(Figure):
             if abs(lack) < 0.02:
                 break
             self.set_figheight(round(height + lack, 4))
-        self.set_layout_engine("none")
-        for (
-            axes
-        ) in self.axes:  # the solver's last digits differ between processes, and the names of clip paths with them
+        self.set_layout_engine(None)  # "none" would leave a stand-in, for which matplotlib draws each file twice
+        # The solver's last digits differ between processes, and the names of clip paths with them.
+        for axes in self.axes:
             axes.set_position(tuple(round(one, 6) for one in axes.get_position(original=True).bounds))
             axes.apply_aspect()
         return self
@@ -181,19 +180,6 @@ def fitted(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "no
         len(text) if len(broken(len(text))) <= lines else bisect_right(lengths, lines, key=lambda n: len(broken(n)))
     )
     return "\n".join(broken(max(letters, 1))[:lines])
-
-
-def named(text: str) -> str:
-    """A name as a reader sees it; never nothing."""
-    return plain(text) or NO_NAME
-
-
-def amount(count: float) -> str:
-    """A large number in three digits and a letter, as models are named: 124M, 1.3B, 175B."""
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= 0.9995 * size:
-            return f"{count / size:.3g}{letter}"
-    return f"{count:.3g}"
 
 
 def mark(**look: Any) -> Line2D:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, named, padded, write_above
-from undertow.report.formatting import number, plain, signed, spaced
+from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, padded, write_above
+from undertow.report.formatting import named, number, plain, signed, spaced
+from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Floats
 
@@ -223,25 +224,27 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: M
 
 
 def _describe_panels(table: pd.DataFrame, unit: str) -> str:
-    said = []
+    panels = []
     for (model, shots), rows in table.groupby(["model", "shots"], sort=False):
-        classes = [_describe_class(name, rows[rows["description_class"] == name]) for name in _classes(rows)]
-        said.append(f"{named(str(model))}, {_shots(shots)}: {'; '.join(classes)}.")
-    return " ".join([f"Scores in {plain(unit)} by wording.", *said, *_left_out(table)])
-
-
-def _describe_class(name: str, rows: pd.DataFrame) -> str:
-    seen = rows["score"].dropna()
-    if seen.empty:
-        return f"{named(name)} no score"
-    spread = f", sd {number(seen.std(ddof=0), 1)}, {number(seen.min(), 1)} to {number(seen.max(), 1)}" * (len(seen) > 1)
-    levels = [
-        f"{_level_name((str(slot), str(level)))} {number(part.mean(), 1)}"
-        for (slot, level), part in rows.dropna(subset="score").groupby(["slot", "level"], sort=False)["score"]
-        if level
-    ]
-    by_level = f" ({', '.join(levels)})" if levels else ""
-    return f"{named(name)} mean {number(seen.mean(), 1)}{spread}, {len(seen)} wording{'s' * (len(seen) > 1)}{by_level}"
+        classes = []
+        for name in _classes(rows):
+            seen = rows[rows["description_class"] == name].dropna(subset="score")
+            score = seen["score"]
+            summary = {
+                "n": len(score),
+                "mean": score.mean(),
+                "sd": score.std(ddof=0),
+                "low": score.min(),
+                "high": score.max(),
+            }
+            levels = [
+                (_level_name((str(slot), str(level))), part.mean())
+                for (slot, level), part in seen.groupby(["slot", "level"], sort=False)["score"]
+                if level
+            ]
+            classes.append((name, summary if len(score) else None, levels))
+        panels.append((str(model), _shots(shots), classes))
+    return described("wordings", panels, unit, _left_out(table))
 
 
 # Slots: a row for each level, and what it differs from the first level of its slot.
@@ -274,7 +277,7 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
             "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
             "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
             "never change alone: which of them moves the score is unknown.",
-            alt=_describe_slots(slots, unit),
+            alt=described("slots", slots, unit),
         )
 
 
@@ -365,14 +368,3 @@ def _draw_slot(axes: Axes, slot: _Slot, at: Floats) -> None:
         face = colour if place == 0 or apart else "white"
         look: dict[str, Any] = {"marker": "o", "markersize": 5.8, "markerfacecolor": face, "markeredgecolor": colour}
         axes.plot(slot.means[place], at[place], linestyle="none", zorder=4, clip_on=False, **look)
-
-
-def _describe_slots(slots: Sequence[_Slot], unit: str) -> str:
-    said = [f"Mean scores in {plain(unit)}, with difference to the first level and its interval."]
-    for slot in slots:
-        levels = [
-            f"{plain(level)} {number(slot.means[place], 1)}" + f" ({slot.difference(place)})" * (place > 0)
-            for place, level in enumerate(slot.levels)
-        ]
-        said.append(f"{named(slot.description_class)}, {plain(spaced(slot.name))}: {', '.join(levels)}.")
-    return " ".join(said)

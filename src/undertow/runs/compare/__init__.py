@@ -3,6 +3,6 @@
 See docs/comparing.md; docs/decisions/023 gives the reasons.
 """
 
-from undertow.runs.compare.differences import Comparison, Progress, compare
+from undertow.runs.compare.differences import Comparison, compare
 
-__all__ = ["Comparison", "Progress", "compare"]
+__all__ = ["Comparison", "compare"]

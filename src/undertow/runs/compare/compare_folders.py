@@ -8,28 +8,47 @@ comparison.json   the differences and the runs as JSON
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undertow.errors import UndertowError, on_one_line, short_traceback
+from undertow.report.formatting import MISSING, probability, significant
+from undertow.report.page import render_page
+from undertow.report.page_data import PageFigure
 from undertow.runs.compare.comparison_report import (
+    counted,
+    decimals,
+    digits,
+    distinguishing_keys,
     drawings,
     findings,
+    label,
     notes_of,
     page_of,
     pair_name,
     pairs_of,
 )
-from undertow.runs.compare.differences import Comparison, Progress, corrected, silent
+from undertow.runs.compare.differences import Comparison, corrected
 from undertow.runs.compare.differences import compare as compare_records
 from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
 from undertow.runs.compare.pairing import Matched, matchings, models_of
-from undertow.runs.folder.storage import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
-from undertow.types import Finding, Result, as_json, digest
+from undertow.runs.folder.provenance import circumstances, command_line, python_call
+from undertow.runs.folder.storage import (
+    Kind,
+    Record,
+    check_place,
+    csv_of,
+    read_json,
+    read_record,
+    without_nan,
+    write_folder,
+)
+from undertow.runs.run_report import provenance_rows
+from undertow.types import Finding, Progress, Result, as_json, digest, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +67,7 @@ class ComparedRuns:
     options: CompareOptions
 
     def __repr__(self) -> str:
-        of = "; ".join(map(repr, self.comparisons))
-        return f"{type(self).__name__}({of})"
+        return f"{type(self).__name__}({'; '.join(map(repr, self.comparisons))})"
 
     def table(self) -> pd.DataFrame:
         """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
@@ -81,12 +99,18 @@ class ComparedRuns:
         Raises:
             UndertowError: the folder holds something else, or cannot be written.
         """
-        return _write(self, Path(folder))
+
+        def fill(draft: Path) -> None:
+            (draft / PAGE).write_text(_page(self), encoding="utf-8")
+            (draft / TABLE).write_text(_writable(csv_of(self.table())), encoding="utf-8", newline="")
+            text = as_json(plain_of(self), indent=2, allow_nan=False) + "\n"
+            (draft / JSON).write_text(_writable(text), encoding="utf-8")
+
+        write_folder(Path(folder), self.of.key(self.options), fill, kind=COMPARISON)
+        return Path(folder) / PAGE
 
     def _repr_html_(self) -> str:
         """The strongest differences as a table, for notebooks."""
-        from html import escape
-
         import pandas as pd
 
         said = [finding.text for finding in self.findings if not finding.significant]
@@ -117,7 +141,7 @@ def compare(
     seed: int = 0,
     margin: float | Mapping[str, float] | None = None,
     within: bool = False,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> ComparedRuns:
     """Compare every pair of run folders item by item, the earlier one the baseline; or the models of one run with each other.
 
@@ -205,7 +229,11 @@ class Runs:
 
     def folder(self, options: CompareOptions) -> Path:
         """The default folder of the comparison."""
-        names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
+        signs = (
+            "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in folder.resolve().name)
+            for folder in self.folders[:2]
+        )
+        names = "_".join(name.strip("-.")[:40] for name in signs)
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
         return Path("runs") / f"comparison_{names}{more}_{self.key(options)[:8]}"
 
@@ -232,7 +260,7 @@ class Runs:
                 called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
             yield Pair((one, other), models, (called[0], called[1]))
 
-    def compare(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
+    def compare(self, options: CompareOptions | None = None, progress: Progress = no_progress) -> ComparedRuns:
         """Compare every pair.
 
         Raises:
@@ -254,10 +282,6 @@ class Runs:
         return ComparedRuns(corrected(compared), self, options)
 
 
-def _safe(name: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name).strip("-.")[:40]
-
-
 # Rows for a reader.
 
 
@@ -272,9 +296,6 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 
 def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
-    from undertow.report.formatting import MISSING, probability, significant
-    from undertow.runs.compare.comparison_report import decimals, digits, distinguishing_keys, label
-
     keys = distinguishing_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
     margin = one.extras.get(MARGIN, math.nan)
@@ -292,8 +313,6 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
 
 def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
     """Number of differences by comparison and verdict, as rows of text."""
-    from undertow.runs.compare.comparison_report import counted
-
     return [
         {"runs": pair_name(of), **{name: f"{n:,}" for name, n in counted(of.differences).items()}} for of in comparisons
     ]
@@ -317,7 +336,10 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
                 "alone": {"baseline": one.n_alone[0], "candidate": one.n_alone[1]},
                 "identical": one.identical,
                 "notes": list(one.notes),
-                "differences": [_plain(difference) for difference in one.differences],
+                "differences": [
+                    without_nan(asdict(row)) | {"verdict": verdict(row), "significant": is_significant(row)}
+                    for row in one.differences
+                ],
             }
             for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.options.within), strict=True)
         ],
@@ -325,25 +347,8 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
 
 
 def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
-    facts = {key: str(run.manifest[key]) for key in ("model", "protocol", "run_key", "created", "command")}
-    return {
-        "name": name,
-        "folder": str(folder),
-        **facts,
-        "challenge_sha256": str(run.manifest.get("challenge_sha256", "")),
-    }
-
-
-def _plain(one: Result) -> dict[str, Any]:
-    judged = {"verdict": verdict(one), "significant": is_significant(one)}
-    return {**_finite(asdict(one)), "extras": _finite(one.extras), **judged}
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, with None for missing numbers."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    facts = ("model", "protocol", "run_key", "created", "command", "challenge_sha256")
+    return {"name": name, "folder": str(folder), **{key: str(run.manifest.get(key, "")) for key in facts}}
 
 
 # The folder.
@@ -369,51 +374,24 @@ def _existing_key(folder: Path) -> str:
 COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_existing_key)
 
 
-def _write(compared: ComparedRuns, folder: Path) -> Path:
-    def fill(draft: Path) -> None:
-        (draft / PAGE).write_text(_page(compared), encoding="utf-8")
-        table = csv_of(compared.table())
-        (draft / TABLE).write_text(_writable(table), encoding="utf-8", newline="")
-        text = as_json(plain_of(compared), indent=2, allow_nan=False) + "\n"
-        (draft / JSON).write_text(_writable(text), encoding="utf-8")
-
-    write_folder(folder, compared.of.key(compared.options), fill, kind=COMPARISON)
-    return folder / PAGE
-
-
 def _writable(text: str) -> str:
     """Text that UTF-8 can encode: a folder name may contain invalid bytes."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _page(compared: ComparedRuns) -> str:
-    from undertow.report.page import render_page
-    from undertow.report.page_data import PageFigure
     from undertow.report.style import svg_text
-    from undertow.runs.folder.provenance import circumstances
 
     pictures = [
         PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
         for drawing in drawings(compared.comparisons)
     ]
     folders, options = [str(folder) for folder in compared.of.folders], compared.options
-    seed = ["--seed", str(options.seed)] if options.seed else []
-    margins = [word for text in options.margins.texts for word in ("--margin", text)]
-    within = ["--within"] if options.within else []
-    command = f"undertow compare {shlex.join([*folders, *seed, *margins, *within])}"
-    arguments = [*map(repr, folders), *([f"seed={options.seed}"] if options.seed else [])]
-    arguments += [f"margin={options.margins.python}"] if options.margins.python else []
-    arguments += ["within=True"] if options.within else []
-    python = f"undertow.compare({', '.join(arguments)})"
-    return render_page(
-        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), options.seed))
+    margin = {} if options.margins.value is None else {"margin": options.margins.value}
+    changed = ({"seed": options.seed} if options.seed else {}) | margin | ({"within": True} if options.within else {})
+    python = python_call("compare", ", ".join(map(repr, folders)), changed)
+    command = command_line(
+        ["compare", *folders], changed | ({"margin": ",".join(options.margins.texts)} if margin else {})
     )
-
-
-def _provenance(facts: Mapping[str, Any], seed: int) -> dict[str, str]:
-    return {
-        "created": str(facts["created"]),
-        "seed": str(seed),
-        "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
-        "machine": ", ".join(f"{name} {value}" for name, value in facts["machine"].items()),
-    }
+    provenance = provenance_rows({**circumstances(), "seed": options.seed})
+    return render_page(page_of(compared.comparisons, pictures, command, python, provenance))

@@ -17,8 +17,6 @@ from undertow.report.formatting import (
     MISSING,
     measure_title,
     number,
-    probability,
-    significant,
     significant_decimals,
 )
 from undertow.report.page_data import Page, PageFigure, ReportTable, ReportText
@@ -158,26 +156,11 @@ def label(difference: Result, keys: Sequence[str]) -> str:
 
 
 def _sentence(one: Result, of: Comparison) -> str:
-    places, w_name = decimals(one), one.group.get("w_name", "")
-    of_these_w = w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass"
-    numbers = {"value": one.value, "size": abs(one.value), "low": one.low, "high": one.high}
-    numbers |= {side: one.extras[side] for side in ("baseline", "candidate") if math.isfinite(one.extras[side])}
-    facts = dict.fromkeys(("baseline", "candidate"), "") | {
-        name: digits(number, places) for name, number in numbers.items()
-    }
-    said: str = sentences("comparison").difference(
-        facts
-        | {
-            "what": label(one, distinguishing_keys(of.differences))
-            + (f" at these values of {w_name}" if of_these_w else ""),
-            "unit": f" {one.unit}" if one.unit and one.unit not in ("share", "r") else "",
-            "direction": "higher" if one.value > 0 else "lower",
-            "margin": significant(one.extras[MARGIN]),
-            "q": probability(one.q),
-            "earlier": of.baseline,
-            "later": of.candidate,
-        }
-    )
+    what, w_name = label(one, distinguishing_keys(of.differences)), one.group.get("w_name", "")
+    if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass":
+        what += f" at these values of {w_name}"
+    places = decimals(one)
+    said: str = sentences("comparison").difference(one, of, what, lambda value: digits(value, places))
     return said
 
 

@@ -129,12 +129,10 @@ class Margins:
         return of_all + [f"{name}={number:.15g}" for name, number in self.of.items()]
 
     @property
-    def python(self) -> str:
-        """Margins as a Python expression; "" for the defaults."""
-        if not self.of:
-            return "" if math.isnan(self.of_all) else repr(self.of_all)
-        of_all = {} if math.isnan(self.of_all) else {"": self.of_all}
-        return repr({**of_all, **self.of})
+    def value(self) -> float | dict[str, float] | None:
+        """Margins as a caller names them; None for the defaults."""
+        of_all = None if math.isnan(self.of_all) else self.of_all
+        return {**({} if of_all is None else {"": of_all}), **self.of} if self.of else of_all
 
 
 def _checked(number: float, name: str) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from undertow.audits.base import EXACT, TEXT, Audit, Observations
 from undertow.errors import UndertowError
@@ -112,32 +112,31 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     """
     runs = baseline, candidate
     sides = _Sides(runs, names, audit, matched or _by_name(*map(models_of, runs)))
-    _refuse(CONDITIONS_OF_RUNS, sides)
+    sides.check_designs()
+    sides.check_observations()
+    sides.check_texts()
     own = [[_rows_of(run, one[at]) for one in sides.models] for at, run in enumerate(runs)]
     recorded = ["recorded" in run.manifest for run in runs]
     factors = _factors(own[0][0], own[1][0], of_tables=all(recorded)) if any(recorded) else ["item"]
     parts = [_shared(one, other, factors, sides, at) for at, (one, other) in enumerate(zip(*own, strict=True))]
     shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
-    n_shared = len(shared[0])
     first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
-    _refuse(CONDITIONS_OF_ROWS, replace(sides, rows=shared, n_answered=int(answered.sum())))
+    sides.check_items(*shared, n_answered=int(answered.sum()))
     designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
-    compared = [{one[at] for one in sides.models} for at in (0, 1)]
+    others = [
+        [name for name in models_of(run) if name not in {one[at] for one in sides.models} and not matched]
+        for at, run in enumerate(runs)
+    ]
     return PairedRuns(
         Observations(first, designs[0]),
         Observations(second, designs[1]),
         sides.models,
-        n_items=n_shared,
+        n_items=len(shared[0]),
         n_answered=int(answered.sum()),
-        n_alone=(sum(map(len, own[0])) - n_shared, sum(map(len, own[1])) - n_shared),
+        n_alone=(sum(map(len, own[0])) - len(shared[0]), sum(map(len, own[1])) - len(shared[0])),
         identical=_identical(first[answered], second[answered]),
         readings=_readings(*runs),
-        others=([], [])
-        if matched
-        else (
-            [name for name in models_of(baseline) if name not in compared[0]],
-            [name for name in models_of(candidate) if name not in compared[1]],
-        ),
+        others=(others[0], others[1]),
     )
 
 
@@ -175,18 +174,82 @@ def models_of(record: Record) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Two runs and, once they are paired, the rows that both have."""
+    """Two runs whose comparability is checked; each check raises an UndertowError with what differs and how to fix it."""
 
     runs: tuple[Record, Record]
     names: Names
     audit: Audit
     models: Matched
-    rows: tuple[pd.DataFrame, pd.DataFrame] | None = None
-    n_answered: int = 0
+
+    def refuse(self, reason: str, fix: str) -> NoReturn:
+        """Raise an UndertowError."""
+        raise UndertowError(f"{self.names.baseline} and {self.names.candidate} cannot be compared: {reason}; {fix}")
 
     def facts(self, name: str, default: object = None) -> tuple[Any, Any]:
         """An entry of both manifests."""
         return self.runs[0].manifest.get(name, default), self.runs[1].manifest.get(name, default)
+
+    def check_designs(self) -> None:
+        """Both runs are of one audit, protocol and design, and have items and models in common."""
+        audits, protocols = self.facts("audit"), self.facts("protocol")
+        if audits[0] != audits[1]:
+            self.refuse(
+                f"the first is a run of {audits[0]}, the second one of {audits[1]}", "compare runs of one audit"
+            )
+        if protocols[0] != protocols[1] and not _readings(*self.runs):
+            said = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
+            self.refuse(said, "run one of them again under the protocol of the other")
+        first, second = (
+            {name: fact for name, fact in design.items() if name not in NOT_OF_QUESTIONS}
+            for design in self.facts("design")
+        )
+        for name, *values in _differing(first, second):
+            self.refuse(f"{name.replace('_', ' ')} {_both(*values)}", "run one of them again as the other was")
+        for name, run in zip(self.names, self.runs, strict=True):
+            if run.observations.empty:
+                self.refuse(f"{name} has no items", "run its audit again")
+        if not self.models:
+            listed = "; ".join(_listed(models_of(run)) for run in self.runs)
+            fix = "compare runs of one model each, or of models with the same names"
+            self.refuse(f"of several models, they have none in common ({listed})", fix)
+
+    def check_observations(self) -> None:
+        """The masses of both runs are on one scale, and no column is missing that the audit needs."""
+        manifests = [run.manifest for run in self.runs]
+        audit, columns = manifests[0]["audit"], [set(run.observations) for run in self.runs]
+        has_masses = "groups" in manifests[0]["design"] and audit not in SHARES_HOWEVER_READ
+        for one, other in self.models if has_masses else ():
+            scales = _scale(manifests[0], one), _scale(manifests[1], other)
+            if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
+                fix = "compare models that are read alike, or run both with the same --prompts"
+                fix = "run the older one again" if UNSAID in scales else fix
+                said = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
+                self.refuse(f"{said} {SCALES[scales[1]]}", fix)
+        if audit in NEEDED_COLUMNS:
+            needed = [[*NEEDED_COLUMNS[audit], *manifest["design"].get("groups", ())] for manifest in manifests]
+        else:  # an audit from outside has the same columns in every run
+            needed = [[name for name in columns[at] if not _is_optional(str(name))] for at in (1, 0)]
+        for at, name in enumerate(self.names):
+            for column in ("item", *needed[at]):
+                if column not in columns[at] and (column != "model" or len(models_of(self.runs[at])) > 1):
+                    said = f"the observations of {name} have no column {column!r}, which its audit needs"
+                    self.refuse(said, "run its audit again")
+
+    def check_texts(self) -> None:
+        """Where texts differ, what decides them may differ in nothing but sizes of the sample."""
+        others = [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
+        seeds, limits = self.facts("seed", 0), self.facts("limit", 0)
+        for first, second in others:
+            for name, *values in _differing(first.get("settings", {}), second.get("settings", {})):
+                fix = "run one of them again with the options of the other"
+                self.refuse(f"their texts differ: option {name} {_both(*values)}", fix)
+        if others and seeds[0] != seeds[1] and any(map(_is_drawn, self.runs)):
+            said = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
+            self.refuse(said, f"run one of them again with --seed {seeds[0]}")
+        if others and not self.audit.adaptive and seeds[0] == seeds[1] and limits[0] == limits[1]:
+            hashes = " and ".join(str(one.get("challenge_sha256", ""))[:12] for one in others[0])
+            said = f"their texts differ though their options are equal (SHA-256 {hashes})"
+            self.refuse(f"{said}, so a file or the set has changed between them", "run the older one again")
 
     @property
     def other_texts(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -197,36 +260,32 @@ class _Sides:
         ]
         return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
 
-    @property
-    def challenges_that_differ(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """The same, where neither run is of a recorded table."""
-        return [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
+    def check_items(self, first: pd.DataFrame, second: pd.DataFrame, *, n_answered: int) -> None:
+        """The shared rows have the same questions; texts may differ where earlier answers do. Some have answers in both."""
+        if first.empty:
+            titles = [str(design.get("title", "")) for design in self.facts("design")]
+            sets = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
+            fix = "run one of them again with the challenge, --seed and --limit of the other"
+            self.refuse(f"they share no item{sets}", fix)
+        before = [name for name in ANSWERED_BEFORE if name in first and name in second]
+        same_before = (first[before].astype(str) == second[before].astype(str)).all(axis=1).to_numpy()
+        for name in QUESTION_COLUMNS if self.other_texts else ():
+            if name in first and name in second:
+                texts = _as_text(first[name]), _as_text(second[name])
+                differ = (texts[0] != texts[1]).to_numpy() & (same_before | (name != "text"))
+                if differ.any():
+                    at = int(differ.argmax())
+                    values = _both(texts[0].iloc[at], texts[1].iloc[at])
+                    said = f"of item {first['item'].iloc[at]!r}, {name.replace('_', ' ')} {values}"
+                    fix = "run one of them again with the challenge, options and --seed of the other"
+                    self.refuse(f"their queries differ: {said}", fix)
+        if not n_answered:
+            said = f"of {len(first):,} items that both have, none has an answer in both"
+            self.refuse(said, "see their reports for the reasons")
 
 
-class Condition(NamedTuple):
-    """A condition of a comparison.
-
-    Attributes:
-        breach: the facts that break it, for `reason` and `fix`; () if it holds.
-    """
-
-    name: str
-    breach: Callable[[_Sides], Sequence[object]]
-    reason: str
-    fix: str
-
-
-def _refuse(conditions: Sequence[Condition], sides: _Sides) -> None:
-    for condition in conditions:
-        if facts := condition.breach(sides):
-            raise UndertowError(
-                f"{sides.names.baseline} and {sides.names.candidate} cannot be compared: "
-                f"{condition.reason.format(*facts)}; {condition.fix.format(*facts)}"
-            )
-
-
-def _unequal(first: object, second: object) -> Sequence[object]:
-    return () if first == second else (first, second)
+def _is_optional(column: str) -> bool:
+    return column in ("model", "missing_reason", "text", "truncated_prob") or column.endswith((".low", ".high"))
 
 
 def _readings(first: Record, second: Record) -> Sequence[str]:
@@ -238,138 +297,10 @@ def _readings(first: Record, second: Record) -> Sequence[str]:
     return [f"free replies (rules {way})" if way else "its probabilities or constrained answers" for way in ways]
 
 
-def _no_items(sides: _Sides) -> Sequence[object]:
-    return [name for name, run in zip(sides.names, sides.runs, strict=True) if run.observations.empty]
-
-
-def _other_design(sides: _Sides) -> Sequence[object]:
-    """The first fact of the designs that defines the queries and differs."""
-    first, second = (
-        {name: fact for name, fact in design.items() if name not in NOT_OF_QUESTIONS}
-        for design in sides.facts("design")
-    )
-    return next(((name.replace("_", " "), _both(*values)) for name, *values in _differing(first, second)), ())
-
-
-def _no_model(sides: _Sides) -> Sequence[object]:
-    return () if sides.models else [_listed(models_of(run)) for run in sides.runs]
-
-
-def _other_scale(sides: _Sides) -> Sequence[object]:
-    """Masses of word groups on different scales."""
-    manifests = [run.manifest for run in sides.runs]
-    if "groups" not in manifests[0]["design"] or manifests[0]["audit"] in SHARES_HOWEVER_READ:
-        return ()
-    for one, other in sides.models:
-        scales = _scale(manifests[0], one), _scale(manifests[1], other)
-        if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
-            fix = "compare models that are read alike, or run both with the same --prompts"
-            fix = "run the older one again" if UNSAID in scales else fix
-            return one, SCALES[scales[0]], other, SCALES[scales[1]], fix
-    return ()
-
-
-def _lacking(sides: _Sides) -> Sequence[object]:
-    """The first run that lacks a column, and the column."""
-    audit, designs = sides.facts("audit")[0], sides.facts("design")
-    columns = [set(run.observations) for run in sides.runs]
-    if audit in NEEDED_COLUMNS:
-        needed = [[*NEEDED_COLUMNS[audit], *design.get("groups", ())] for design in designs]
-    else:  # an audit from outside has the same columns in every run
-        needed = [[name for name in columns[at] if not _is_optional(str(name))] for at in (1, 0)]
-    for at, name in enumerate(sides.names):
-        for column in ("item", *needed[at]):
-            if column not in columns[at] and (column != "model" or len(models_of(sides.runs[at])) > 1):
-                return name, column
-    return ()
-
-
-def _is_optional(column: str) -> bool:
-    return column in ("model", "missing_reason", "text", "truncated_prob") or column.endswith((".low", ".high"))
-
-
-def _other_settings(sides: _Sides) -> Sequence[object]:
-    for first, second in sides.challenges_that_differ:
-        for name, *values in _differing(first.get("settings", {}), second.get("settings", {})):
-            return name, _both(*values)
-    return ()
-
-
-def _other_seed(sides: _Sides) -> Sequence[object]:
-    """Seeds that differ, where they decide the examples before a query or the sampled answer."""
-    for run in sides.runs if sides.challenges_that_differ else ():
-        frame = run.observations
-        if run.manifest["design"].get("sampled") or ("n_shots" in frame and bool((frame["n_shots"] > 0).any())):
-            return _unequal(*sides.facts("seed", 0))
-    return ()
-
-
-def _other_files(sides: _Sides) -> Sequence[object]:
-    """Texts that differ though everything that decides them is equal."""
-    same = sides.facts("seed", 0), sides.facts("limit", 0)
-    if sides.audit.adaptive or any(first != second for first, second in same):
-        return ()
-    return next(
-        ([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.challenges_that_differ), ()
-    )
-
-
-def _no_shared_items(sides: _Sides) -> Sequence[object]:
-    if sides.rows is None or len(sides.rows[0]):
-        return ()
-    titles = [str(design.get("title", "")) for design in sides.facts("design")]
-    return [f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""]
-
-
-def _other_queries(sides: _Sides) -> Sequence[object]:
-    """The first item with different queries; texts may differ where earlier answers do."""
-    import numpy as np
-
-    if sides.rows is None or not sides.other_texts:
-        return ()
-    first, second = sides.rows
-    before = [name for name in ANSWERED_BEFORE if name in first and name in second]
-    same_before = (first[before].astype(str) == second[before].astype(str)).all(axis=1).to_numpy()
-    for name in QUESTION_COLUMNS:
-        if name in first and name in second:
-            texts = _as_text(first[name]), _as_text(second[name])
-            differ = (texts[0] != texts[1]).to_numpy() & (same_before if name == "text" else np.True_)
-            if differ.any():
-                at = int(differ.argmax())
-                values = _both(texts[0].iloc[at], texts[1].iloc[at])
-                return first["item"].iloc[at], name.replace("_", " "), values
-    return ()
-
-
-def _no_shared_answers(sides: _Sides) -> Sequence[object]:
-    return () if sides.rows is None or sides.n_answered else [len(sides.rows[0])]
-
-
-CONDITIONS_OF_RUNS = (
-    Condition("audit", lambda sides: _unequal(*sides.facts("audit")),
-          "the first is a run of {0}, the second one of {1}", "compare runs of one audit"),
-    Condition("protocol", lambda sides: () if _readings(*sides.runs) else _unequal(*sides.facts("protocol")),
-          "the first has protocol {0}, the second {1}", "run one of them again under the protocol of the other"),
-    Condition("design", _other_design, "{0} {1}", "run one of them again as the other was"),
-    Condition("items", _no_items, "{0} has no items", "run its audit again"),
-    Condition("models", _no_model, "of several models, they have none in common ({0}; {1})",
-          "compare runs of one model each, or of models with the same names"),
-    Condition("scale", _other_scale, "masses of the first ({0}) are {1}, those of the second ({2}) {3}", "{4}"),
-    Condition("columns", _lacking, "the observations of {0} have no column {1!r}, which its audit needs", "run its audit again"),
-    Condition("settings", _other_settings, "their texts differ: option {0} {1}", "run one of them again with the options of the other"),
-    Condition("seed", _other_seed, "examples or answers were drawn with seed {0} in the first and {1} in the second",
-          "run one of them again with --seed {0}"),
-    Condition("files", _other_files, "their texts differ though their options are equal (SHA-256 {0} and {1}), so a file or the set has "
-          "changed between them", "run the older one again"),
-)  # fmt: skip
-CONDITIONS_OF_ROWS = (
-    Condition("shared items", _no_shared_items, "they share no item{0}",
-          "run one of them again with the challenge, --seed and --limit of the other"),
-    Condition("queries", _other_queries, "their queries differ: of item {0!r}, {1} {2}",
-          "run one of them again with the challenge, options and --seed of the other"),
-    Condition("answers", _no_shared_answers, "of {0:,} items that both have, none has an answer in both",
-          "see their reports for the reasons"),
-)  # fmt: skip
+def _is_drawn(run: Record) -> bool:
+    """Whether the seed decides the examples before a query, or the sampled answer."""
+    frame = run.observations
+    return bool(run.manifest["design"].get("sampled")) or ("n_shots" in frame and bool((frame["n_shots"] > 0).any()))
 
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -3,9 +3,8 @@
 See docs/decisions/021.
 """
 
-from undertow.runs.dtype_check.dtype_report import precision_text
 from undertow.runs.dtype_check.rescore_sample import Float32Check, rescore_sample
-from undertow.runs.dtype_check.stability import block_of, flag_unstable, table_of, unknown_effects
+from undertow.runs.dtype_check.stability import block_of, flag_unstable, precision_text, table_of, unknown_effects
 
 __all__ = [
     "Float32Check",

@@ -1,4 +1,4 @@
-"""Find the findings that could change in float32, given the error of each result.
+"""Find the findings that could change in float32, given the error of each result, and tell a reader of the page.
 
 Each result is moved by both ends of its error, and the audit computes its findings again.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Audit, Observations
+from undertow.report.formatting import measure_title, number, significant_decimals
+from undertow.report.page_data import PagePrecision, ReportTable
 from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.resampling import Key, key_of
 from undertow.runs.dtype_check.rescore_sample import Float32Check
-from undertow.runs.folder.storage import PRECISION_FLAG, PRECISION_NUMBERS
+from undertow.runs.folder.storage import PRECISION_FLAG, PRECISION_NUMBERS, Record
 from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
@@ -49,27 +51,27 @@ NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
 """A number that stands for itself, and is no part of a name."""
 
 
-def table_of(rechecks: Iterable[Float32Check | None]) -> pd.DataFrame | None:
+def table_of(checks: Iterable[Float32Check]) -> pd.DataFrame | None:
     """The results of all float32 samples; None without samples."""
     import pandas as pd
 
-    rows = [row for again in rechecks if again is not None for row in again.rows]
+    rows = [row for check in checks for row in check.rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in PRECISION_NUMBERS))
     return pd.DataFrame([dict.fromkeys(names, "") | dict(row) for row in rows]) if rows else None
 
 
-def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
+def block_of(checks: Iterable[Float32Check]) -> dict[str, Any]:
     """The `precision` entry of the manifest; {} in float32."""
-    parts = [dict(again.facts) for again in rechecks if again is not None]
+    parts = [dict(check.facts) for check in checks]
     return {"precision": {"models": parts}} if parts else {}
 
 
-def unknown_effects(rechecks: Iterable[Float32Check | None]) -> list[str]:
+def unknown_effects(checks: Iterable[Float32Check]) -> list[str]:
     """Notes on models whose effect of precision is unknown."""
     return [
-        f"{again.facts['model']} ran in {again.facts['dtype']}, and the effect of that is unknown: {again.facts['unknown']}"
-        for again in rechecks
-        if again is not None and again.facts.get("unknown")
+        f"{facts['model']} ran in {facts['dtype']}, and the effect of that is unknown: {facts['unknown']}"
+        for facts in (check.facts for check in checks)
+        if facts.get("unknown")
     ]
 
 
@@ -94,10 +96,10 @@ def flag_unstable(
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         rows = table.to_dict("records")
-        ranges, halves, findings = _Ranges.from_rows(rows), _halves(results), audit.findings(observations, results)
+        error_of, halves, findings = _error_ranges(rows), _halves(results), audit.findings(observations, results)
         could: dict[Key, list[str]] = {}
         for at, result in enumerate(results):
-            for error in set(ranges.of_result(result) or ()) - {0.0}:
+            for error in set(error_of(result) or ()) - {0.0}:
                 moved = moved_by(result, error)
                 others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
                 could.setdefault(key_of(result), []).extend(_changed(findings, others, result, moved))
@@ -112,7 +114,7 @@ def flag_unstable(
         block |= {
             "could_change": [*known, *sorted(named - set(known))],  # what is not a finding yet comes last
             "beyond_interval": sum(abs(row["difference"]) > halves.get(_key_of_row(row), math.inf) for row in rows),
-            "unknown_results": sum(ranges.of_result(one) is None for one in tested),
+            "unknown_results": sum(error_of(one) is None for one in tested),
             "models": [
                 part | ({"difference_over_halfwidth": largest[part["model"]]} if part["model"] in largest else {})
                 for part in block["models"]
@@ -140,36 +142,20 @@ def _key_of_row(row: Mapping[Any, Any]) -> Key:
     return str(row["measure"]), tuple(sorted(group.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Intervals of the errors of results.
-
-    Attributes:
-        own: by result, where the sample gave an interval.
-        of_measure: by model and metric, for other results.
-    """
-
-    own: Mapping[Key, tuple[float, float]]
-    of_measure: Mapping[tuple[str, str], tuple[float, float]]
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[Mapping[Any, Any]]) -> _Ranges:
-        own: dict[Key, tuple[float, float]] = {}
-        widest: dict[tuple[str, str], tuple[float, float]] = {}
-        for row in rows:
-            ends = [float(row[name]) for name in ("low", "high")]
-            known = [end for end in (*ends, float(row["difference"])) if math.isfinite(end)]
-            if all(map(math.isfinite, ends)):
-                own[_key_of_row(row)] = ends[0], ends[1]
+def _error_ranges(rows: Sequence[Mapping[Any, Any]]) -> Callable[[Result], tuple[float, float] | None]:
+    """A function from a result to both ends of its error: its own, or the widest of its model and metric; None if unknown."""
+    own: dict[Key, tuple[float, float]] = {}
+    widest: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in rows:
+        ends = float(row["low"]), float(row["high"])
+        known = [end for end in (*ends, float(row["difference"])) if math.isfinite(end)]
+        if all(map(math.isfinite, ends)):
+            own[_key_of_row(row)] = ends
+        if known:
             measure = str(row["model"]), str(row["measure"])
-            if known:
-                low, high = widest.get(measure, (0.0, 0.0))
-                widest[measure] = min([low, *known]), max([high, *known])
-        return cls(own, widest)
-
-    def of_result(self, result: Result) -> tuple[float, float] | None:
-        """Both ends; None if the error is unknown."""
-        return self.own.get(key_of(result)) or self.of_measure.get((result.group.get("model", ""), result.measure))
+            low, high = widest.get(measure, (0.0, 0.0))
+            widest[measure] = min([low, *known]), max([high, *known])
+    return lambda result: own.get(key_of(result)) or widest.get((result.group.get("model", ""), result.measure))
 
 
 def moved_by(result: Result, error: float) -> Result:
@@ -257,3 +243,54 @@ def summary(block: Mapping[str, Any]) -> list[str]:
 def percent(value: float) -> str:
     """A percentage with two significant digits."""
     return f"{value:,.0f}%" if value >= 10 else f"{value:.2g}%"
+
+
+# The section of the page.
+
+MAX_ROWS = 8
+COLUMNS = (
+    "result",
+    "reduced precision",
+    "float32",
+    "difference",
+    "95% interval of the difference",
+    "% of the half-width of the run's interval",
+)
+
+
+def precision_text(record: Record) -> PagePrecision | None:
+    """The page's section on reduced precision; None in float32.
+
+    A run without a float32 sample has no section.
+    """
+    block = record.manifest.get("precision")
+    if block is None:
+        return None
+    return PagePrecision(sentences=block["sentences"], could_change=block["could_change"], table=_table(record))
+
+
+def _table(record: Record) -> ReportTable | None:
+    """The results that precision moves most, in half-widths of their intervals."""
+    table = record.precision
+    if table is None or table.empty or table["difference_over_halfwidth"].isna().all():
+        return None
+    several = table["model"].nunique() > 1
+    worst = table[table["difference_over_halfwidth"].notna()].nlargest(MAX_ROWS, "difference_over_halfwidth")
+    groups = [name for name in table.columns if name not in NOT_OF_GROUP and (several or name != "model")]
+
+    def row(of: Mapping[Any, Any]) -> list[str]:
+        levels = [str(of[name]) for name in groups if of[name]]
+        size = max(abs(of["low"]), abs(of["high"]), abs(of["difference"]))
+        places = significant_decimals(size) if math.isfinite(size) else 2
+        first, second, error, low, high = (
+            number(of[name], places) for name in ("reduced_value", "float32_value", "difference", "low", "high")
+        )
+        title = f"{measure_title(of['measure'])}: {', '.join(levels)}" if levels else measure_title(of["measure"])
+        return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["difference_over_halfwidth"])]
+
+    return ReportTable(
+        f"The {len(worst)} results that it moves most, of {len(table):,}",
+        COLUMNS,
+        [row(of) for of in worst.to_dict("records")],
+        about="Both values are those of the sample alone, which is smaller than the run. All results are in precision.csv.",
+    )

@@ -6,9 +6,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from glob import has_magic
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -21,8 +20,6 @@ from undertow.errors import UndertowError
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
 MAX_BYTES = 2**20
-MAX_FOLDERS = 10_000
-"""That a pattern may match or go through: more are those of a whole disk, which nobody means."""
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
 
@@ -51,45 +48,14 @@ def expand_patterns(names: Sequence[str]) -> list[str]:
 
 def _matching(pattern: str) -> list[str]:
     """The folders that a pattern matches, with ~ expanded, since the shell does not expand it in quotes."""
-    try:
-        path = Path(pattern).expanduser()
-        parts = path.relative_to(path.anchor).parts
-        first = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
-        if ".." in parts[first:]:
-            raise UndertowError(
-                f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
-            )
-        matches = list(islice(_visit(Path(path.anchor), parts), MAX_FOLDERS + 1))
-    except (ValueError, RuntimeError) as error:
-        raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
-    except OSError as error:  # a folder that is removed meanwhile
+    parts = Path(pattern).parts
+    first = next(at for at, part in enumerate(parts) if has_magic(part))
+    if ".." in parts[first:]:
         raise UndertowError(
-            f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
-        ) from error
-    if len(matches) > MAX_FOLDERS:
-        raise UndertowError(
-            f"{pattern}: goes through more than {MAX_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
-            "that has any name"
+            f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
         )
-    return list(dict.fromkeys(str(place) for place in matches if place is not None and os.path.isdir(place)))  # noqa: PTH112 - never raises
-
-
-def _visit(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
-    """Yield matches below a folder, and None for every other entry that a wildcard visits.
-
-    `Path.glob` alone may visit everything before its first match, so that a caller cannot stop it.
-    """
-    at = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
-    folder, after = base.joinpath(*parts[:at]), parts[at + 1 :]
-    if at == len(parts):
-        yield folder
-    elif os.path.isdir(folder):  # noqa: PTH112 - never raises
-        while parts[at] == "**" and after[:1] == ("**",):  # says it again
-            after = after[1:]
-        for place in folder.glob(parts[at]):
-            yield place if not after else None
-            if after:
-                yield from _visit(place, after)
+    matches = dict.fromkeys(map(Path, glob(os.path.expanduser(pattern), recursive=True)))  # noqa: PTH111, PTH207
+    return [str(place) for place in matches if place.is_dir()]
 
 
 def checkpoint(name: str) -> dict[str, str | float]:

@@ -209,6 +209,7 @@ class Kind:
         stale: files of an older folder to remove, since the new one may not have them.
         replace: how to replace another folder, for messages; "" if impossible.
         kept: what a failed write does not lose, for messages; "" for nothing.
+        whole: whether a folder is replaced with all that is in it, since its files have other names.
     """
 
     noun: str
@@ -218,6 +219,7 @@ class Kind:
     stale: Sequence[str] = ()
     replace: str = ""
     kept: str = ""
+    whole: bool = False
 
 
 def _existing_key(folder: Path) -> str:
@@ -305,6 +307,8 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
 
 
 def _move(draft: Path, folder: Path, kind: Kind) -> None:
+    if kind.whole and folder.exists():
+        shutil.rmtree(folder)
     if not folder.exists():
         draft.rename(folder)
         return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from undertow.errors import UndertowError, closest, counted, short_traceback
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
@@ -30,7 +30,7 @@ from undertow.runs.gates.rules import (
     Rules,
     read_rules,
 )
-from undertow.types import Result
+from undertow.types import Progress, Result, no_progress
 
 if TYPE_CHECKING:
     from undertow.runs.folder.storage import Record
@@ -176,16 +176,12 @@ class GateReport:
         }
 
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (tables measured, tables in all) while a run is compared with the baseline."""
-
-
 @short_traceback
 def gate(
     runs: Sequence[str | Path],
     rules: str | Path,
     baseline: str | Path | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> GateReport:
     """Judge run folders by the rules of a file.
 
@@ -226,18 +222,19 @@ def gate(
     return GateReport(read, tuple(_with_unasked(read, judged)), base)
 
 
-def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport]:
-    """A rule for an audit that none of the runs is of has tested nothing, and the first run is told so."""
+def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> list[RunReport]:
+    """The reports; a rule for an audit that none of the runs is of has tested nothing, which the first run's report says."""
     audits = dict.fromkeys(run.audit for run in runs)
-    unasked = []
-    for rule in rules.rules:
-        if rule.audit and rule.audit not in audits:
-            said = f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {', '.join(audits)}"
-            unasked.append(_nothing(rules, rule, said))
-    first = runs[0]
-    together = sorted((*first.judged, *unasked), key=lambda one: rules.rules.index(one.rule))
-    yield replace(first, judged=tuple(together))
-    yield from runs[1:]
+    known = ", ".join(audits)
+    unasked = [
+        _nothing(
+            rules, rule, f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {known}"
+        )
+        for rule in rules.rules
+        if rule.audit and rule.audit not in audits
+    ]
+    judged = sorted((*runs[0].judged, *unasked), key=lambda one: rules.rules.index(one.rule))
+    return [replace(runs[0], judged=tuple(judged)), *runs[1:]]
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
@@ -323,7 +320,6 @@ class Check:
 def _run_report(
     rules: Rules, folder: Path, record: Record, baseline: tuple[Path, Record] | None, progress: Progress
 ) -> RunReport:
-    """Judge one run."""
     manifest = record.manifest
     audit = str(manifest["audit"])
     results = [Check(one, one.group, one.null_value, clusters_behind(record, one)) for one in record.results]
@@ -346,7 +342,6 @@ def _run_report(
 def _judged(
     rules: Rules, rule: Rule, among: Sequence[Check], folder: str, left_out: Sequence[str]
 ) -> Iterator[RuleResult]:
-    """Judge all results that match a rule."""
     matching, unmatched = _matching(rule, among, folder)
     if unmatched:
         yield _nothing(rules, rule, unmatched)
@@ -364,7 +359,6 @@ def _judged(
 
 
 def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> RuleResult:
-    """Judge one result by one rule."""
     from undertow.runs.compare.equivalence import fewest_clusters
 
     of, name = rule.of, check.name(rule.of, levels)
@@ -460,8 +454,6 @@ def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], prog
 
 N_CLUSTERS = "n_clusters"
 """A number of `extras`."""
-CROSSED = ("pair", "soc_code")
-"""Columns of items that are in clusters in two ways."""
 
 
 def clusters_behind(record: Record, result: Result) -> float:
@@ -478,6 +470,8 @@ def clusters_behind(record: Record, result: Result) -> float:
             rows = rows[own]
     if "missing_reason" in rows:
         rows = rows[rows["missing_reason"].fillna("") == ""]
+    from undertow.runs.compare.differences import CROSSED
+
     columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
     counts = [rows[name].nunique() for name in columns if name in rows]
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
