@@ -23,6 +23,7 @@ from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
 from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name, before it is replaced
+from undertow.runs.compare import differences
 from undertow.stats.classification import agreement
 from undertow.stats.regression import power_analysis
 
@@ -236,13 +237,14 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool = False) -> None:
-    """Unless they are asked for: two hundred resamples instead of thousands; an empty page and no figure."""
+    """Unless they are asked for: two hundred resamples instead of thousands, ten groups of clusters for comparisons; an empty page and no figure."""
     if not resamples:
         fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
         patch.setattr(agreement, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
+        patch.setattr(differences, "MAX_GROUPS", FEW // 20)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
 
 

@@ -232,7 +232,7 @@ def trained_bert(folder: Path) -> str:
     """A BERT that has learned the mild corpus."""
     tokenizer = wordpiece_tokenizer()
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
-    return _trained(folder, lambda: network("Bert", "ForMaskedLM", **MASKED | sizes), tokenizer, 240)
+    return _trained(folder, lambda: network("Bert", "ForMaskedLM", **MASKED | sizes), tokenizer, 160)
 
 
 def trained_roberta(folder: Path) -> str:
@@ -274,16 +274,29 @@ def learn(network: Any, n_steps: int, most_rate: float, batch: Callable[[], dict
     network.eval()
 
 
-def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 400) -> str:
-    """Masked language modelling from scratch, in a few seconds."""
+def _pronoun_tokens(tokenizer: Any) -> set[int]:
+    """The last token of each pronoun, as it is spelled at several places."""
+    return {
+        token
+        for pair in PRONOUNS
+        for word in (*pair, pair[0].capitalize())
+        for spelled in (word, f" {word}", f"({word}")
+        for token in tokenizer(spelled, add_special_tokens=False)["input_ids"][-1:]
+    }
+
+
+def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 240) -> str:
+    """Masked language modelling from scratch, in a few seconds: half of all pronouns are masked."""
     import torch
+
+    own = torch.tensor(sorted(_pronoun_tokens(tokenizer)))
 
     coded = tokenizer(mild_corpus(held_out=False), padding=True, return_tensors="pt", return_special_tokens_mask=True)
 
     def batch() -> dict[str, Any]:
         rows = torch.randint(len(coded["input_ids"]), (32,))
         tokens, special = coded["input_ids"][rows], coded["special_tokens_mask"][rows].bool()
-        hidden = (torch.rand(tokens.shape) < 0.15) & ~special
+        hidden = (torch.rand(tokens.shape) < torch.where(torch.isin(tokens, own), 0.5, 0.15)) & ~special
         return {
             "input_ids": tokens.masked_fill(hidden, tokenizer.mask_token_id),
             "attention_mask": coded["attention_mask"][rows],
@@ -292,7 +305,7 @@ def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: in
 
     with one_thread_and_seed():
         built = build()
-        learn(built, n_steps, 3e-3, batch)
+        learn(built, n_steps, 4e-3, batch)
     return _kept(folder, built, tokenizer)
 
 
@@ -361,13 +374,7 @@ def _denoised(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: i
     """Denoising from scratch, in some seconds."""
     generator = random.Random(0)
     texts = tokenizer(mild_corpus(held_out=False))["input_ids"]
-    own = {
-        token
-        for pair in PRONOUNS
-        for word in (*pair, pair[0].capitalize())
-        for spelled in (word, f" {word}", f"({word}")
-        for token in tokenizer(spelled, add_special_tokens=False)["input_ids"][-1:]
-    }
+    own = _pronoun_tokens(tokenizer)
 
     def batch() -> dict[str, Any]:
         pairs = [_corrupted(tokenizer, text, own, generator) for text in generator.choices(texts, k=32)]

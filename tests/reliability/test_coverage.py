@@ -136,6 +136,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(kind: str) -> None:
     assert abs(held / n - 0.95) <= 0.04, held / n
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_interval_of_a_drift_holds_it_whatever_noise_the_values_have() -> None:
     """No less often than is said; it does not know beforehand that neighbours share nothing here, and is wider for it."""

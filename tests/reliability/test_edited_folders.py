@@ -22,7 +22,7 @@ from helpers.shared_folders import made_once
 from helpers.stored_kinds import KINDS, edit
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 
-N_SHORT, N_LONG = 20, 2000
+N_SHORT, N_LONG = 10, 2000
 QUICK = (
     "spurious-correlation", "occupation-checklist", "several models", "scored with a graph", "comparison", "table of spurious-correlation",
     "causal network", "judgements",

@@ -48,10 +48,10 @@ AUDITS = """
 import json, locale, sys
 from pathlib import Path
 import undertow
-from undertow.runs import pipeline as audit
+from undertow.runs import pipeline
 locale.setlocale(locale.LC_ALL, "")
 if not json.loads(sys.argv[3]):
-    audit.tell_with = lambda *_: lambda folder: None
+    pipeline.write_report = lambda *_: lambda folder: None
 for name, options in json.loads(sys.argv[1]):
     undertow.audit(name, "toy", seed=3, out=Path(sys.argv[2]) / name, **options)
 """

@@ -28,7 +28,7 @@ AUDITS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=AUDITS)
 def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> tuple[Run, list[Finding]]:
-    run = undertow.load_run(finished_run(request.param.partition(" ")[0], page=True, **AUDITS[request.param]))
+    run = undertow.load_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
     return run, run.findings
 
 

@@ -74,7 +74,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize("n_seeds", briefly([2, 5]))
-@pytest.mark.parametrize("errors", SHARED)
+@pytest.mark.parametrize("errors", briefly(SHARED))
 def test_intervals_with_the_training_seed_hold_the_truth_as_often_as_they_say(n_seeds: int, errors: Errors) -> None:
     rng, inside, inside_own = np.random.default_rng(1), [], []
     for _ in range(N_LABS):
@@ -86,7 +86,7 @@ def test_intervals_with_the_training_seed_hold_the_truth_as_often_as_they_say(n_
     assert np.mean(inside_own) < 0.91  # the audit's own interval leaves the training seed out
 
 
-@pytest.mark.parametrize("errors", SHARED)
+@pytest.mark.parametrize("errors", briefly(SHARED))
 def test_intervals_of_the_line_hold_the_truth_though_no_model_shows_what_all_models_share(errors: Errors) -> None:
     rng, slopes, intercepts, over_models, ratios = np.random.default_rng(2), [], [], [], []
     for _ in range(N_LABS):
