@@ -237,7 +237,7 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool = False) -> None:
-    """Unless they are asked for: two hundred resamples instead of thousands, ten groups of clusters for comparisons; an empty page and no figure."""
+    """Unless asked for: 200 resamples instead of thousands, comparisons of ten groups of clusters, an empty page and no figure."""
     if not resamples:
         fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)

@@ -27,7 +27,7 @@ from undertow.audits.task_specification.items import DETECT
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import Progress, run_queries
+from undertow.inference.runner import run_queries
 from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
@@ -35,7 +35,7 @@ from undertow.report.sentence_templates import text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.polynomial import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
-from undertow.types import LIKELIHOOD, Item, Scores
+from undertow.types import LIKELIHOOD, Item, Progress, Scores
 
 SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 """Sentences of known kind, with which a sentence is compared, and how a value goes into them."""

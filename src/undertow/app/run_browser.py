@@ -21,7 +21,7 @@ from undertow.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.inference.runner import Progress
+    from undertow.types import Progress
 
 MAX_RUNS, MAX_ENTRIES = 200, 5_000
 MAX_MANIFEST_BYTES = 4 * 2**20

@@ -8,7 +8,7 @@ parameter, leaves all other noises as they are, and cases are compared on the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from undertow.errors import UndertowError
 from undertow.stats.arrays import is_constant
 from undertow.stats.correlation import pearson
 from undertow.stats.intervals.proportions import wilson_interval
-from undertow.types import Floats
+from undertow.types import Floats, Progress
 
 MIN_DRAWS, MAX_DRAWS = 100, 10**7
 MIN_SELECTED = 30
@@ -31,8 +31,6 @@ N_SAMPLED = 2000
 HEAVY_SHARE, HEAVY_PEOPLE = 0.1, 100
 """An interval is in doubt where one person makes this much of its variance, and more than so many times an equal share."""
 _PIECE = 2**16
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import Progress, RunnerResult
+from undertow.inference.runner import RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
@@ -31,6 +31,7 @@ from undertow.types import (
     ClozeQuery,
     GenerateQuery,
     Item,
+    Progress,
     query_kind,
 )
 

@@ -47,6 +47,7 @@ from undertow.types import (
     ClozeQuery,
     ContinuationQuery,
     GenerateQuery,
+    Progress,
     Query,
     ScoredQuery,
     Scores,
@@ -55,8 +56,6 @@ from undertow.types import (
 )
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]
-"""Called with (queries done, queries in all)."""
 MAX_PLANNED = 2**15
 """Queries that one plan covers."""
 KIND_WORDS = {

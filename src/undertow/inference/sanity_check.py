@@ -19,9 +19,20 @@ import numpy as np
 from undertow import data
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.free_replies import REPLY_TOKENS
-from undertow.inference.runner import Engine, Progress, RunnerResult, local_engine, run_queries
+from undertow.inference.runner import Engine, RunnerResult, local_engine, run_queries
 from undertow.models.base import EXACT, TEXT, ModelHandle
-from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, query_kind
+from undertow.types import (
+    BLANK,
+    GENERATION,
+    Answer,
+    ClozeQuery,
+    Floats,
+    GenerateQuery,
+    Item,
+    Option,
+    Progress,
+    query_kind,
+)
 
 DecidedQuery: TypeAlias = ClozeQuery | GenerateQuery
 """The query of a decided sentence."""

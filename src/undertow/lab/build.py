@@ -43,7 +43,8 @@ from undertow.lab.settings import QUOTA, SentenceOptions
 from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
 from undertow.lab.training.training_config import PretrainConfig
 from undertow.lab.training.training_loop import DivergedError
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, step_progress
+from undertow.lab.worker_pool import ProcessPool, side_by_side, step_progress
+from undertow.types import Progress
 
 PLAN = "plan.json"
 LEARNED_SHARE = 0.9

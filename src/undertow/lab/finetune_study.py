@@ -22,9 +22,9 @@ from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import Access, drift_challenge
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, step_progress
+from undertow.lab.worker_pool import ProcessPool, side_by_side, step_progress
 from undertow.runs.folder.storage import csv_of
-from undertow.types import digest
+from undertow.types import Progress, digest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,9 +39,9 @@ from undertow.lab.verification.metrics import (
     verdicts,
 )
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.lab.worker_pool import ProcessPool, Progress, report_units, side_by_side
+from undertow.lab.worker_pool import ProcessPool, report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
-from undertow.types import ALPHA, Result
+from undertow.types import ALPHA, Progress, Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,10 +15,10 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from undertow.errors import UndertowError
+from undertow.types import Progress
 
 Done = TypeVar("Done")
 Work = TypeVar("Work")
-Progress = Callable[[int, int], None]
 
 POLL_S = 0.2
 _said: Any = None

@@ -142,7 +142,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Raises:
         UndertowError: anything that the caller can fix; answers got so far are kept.
     """
-    keywords = {name: value for name, value in locals().items() if name in COMMON}
+    keywords = {name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name")}
     config = RunConfig.from_keywords(name, model, keywords | options)
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,11 @@ from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
 from undertow.metrics.power_planning import Detectable, ObservedNoise, curve, observed_noise
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, step_of
-from undertow.types import ALPHA
+from undertow.types import ALPHA, Progress
 
 if TYPE_CHECKING:
     from undertow.audits.base import Observations
     from undertow.report.style import Drawing
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
