@@ -57,12 +57,22 @@ class ChoiceReader:
         self.named = [one for one in question.answers if one.casefold() not in (BOTH, NEITHER)]
         self.pattern = self._mentions()
         options = "|".join(map(re.escape, self.named))
+        self._listed = self._enumeration()
         self._between = rules().filled("aside.between", options=options)
         questions = [one for one in re.findall(r"[^.?\n]*\?", question.asked) if len(one.split()) > 3]
         if question.kind == YES_NO:
             questions = [one for one in questions if " or no" not in one.lower()]
         self._asked = questions[-1] if questions else question.asked
         self._people = "|".join(re.findall(r"\b[A-Z][a-z]+\b", self._asked)) or "nobody"
+
+    def _enumeration(self) -> re.Pattern[str]:
+        """All answers in a row, as the question lists them, which chooses none; of two people with *both* and *neither*."""
+        if self.question.kind != CHOICE or len(self.named) != 2 or len(self.question.answers) < 3:
+            return re.compile("(?!)")
+        one = "(?:" + "|".join(map(re.escape, self.question.answers)) + ")"
+        return re.compile(
+            rf"\b{one}(?:,? or |, ?|/){one}(?:,? or |, ?|/){one}(?:(?:,? or |, ?|/){one})?\b", re.IGNORECASE
+        )
 
     def _mentions(self) -> re.Pattern[str]:
         parts = []
@@ -81,6 +91,7 @@ class ChoiceReader:
         known = rules()
         text = known.patterns["shape.yes_or_no"].sub("that", text)
         text = known.patterns["shape.why_not"].sub(r"\1.", text)
+        text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["greeting"].sub("", text, count=1)
             if self.question.kind == YES_NO and (not shorter or self._judge(shorter) is None):
@@ -92,7 +103,7 @@ class ChoiceReader:
         corrections = list(known.patterns["correction"].finditer(text))
         if corrections and (reading := self._judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
             return reading
-        for segment in verdicts(text):
+        for segment in (*verdicts(text, "prime_verdict"), *verdicts(text)):
             if (reading := self._judge(segment, verdict=True)) is not None:
                 return reading
         return self._judge(text) or Reading(UNCLEAR)
@@ -137,8 +148,9 @@ class ChoiceReader:
         known = rules()
         if (found := self.whole(start)) is not None:
             return found
-        if known.starts("shape.starts_both", start):
-            return None
+        if both := known.patterns["shape.starts_both"].match(start):
+            alone = re.match(r"\s*(?:$|[.!;:,])", start[both.end() :]) and len(self.named) == 2
+            return both.group().strip().lower() if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
         mentions = self.mentions(rest)
@@ -173,6 +185,8 @@ class ChoiceReader:
                 continue
             refuses, unclear = declines(clause), known.has("unclear.cues", clause)
             claim = self._claim(clause)
+            if not (known.has("unclear.cues", claim) or declines(claim)) and self._is_plain(claim, clause):
+                refuses = unclear = False
             votes = list(self._yes_no_votes(claim) if self.question.kind == YES_NO else self._choice_votes(claim))
             if refuses or unclear:
                 leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
@@ -184,6 +198,15 @@ class ChoiceReader:
                 yield from plain or [Vote(REFUSAL if refuses else UNCLEAR)]
             else:
                 yield from votes
+
+    def _is_plain(self, claim: str, clause: str) -> bool:
+        """Whether a claim says something of the question plainly, so that doubts in its reasons are none of it."""
+        if self.question.kind == YES_NO:
+            cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
+            return cut and any(self._yes_no_votes(claim))
+        joint = rules().starts("shape.starts_both", claim) and len(claim.split()) <= 4
+        names = {name for name, _, _ in self.mentions(claim)}
+        return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 
     def _claim(self, clause: str) -> str:
         """A clause without concessions, conditions, reasons and embedded questions."""
@@ -220,8 +243,10 @@ class ChoiceReader:
     def _choice_votes(self, claim: str) -> Iterator[Vote]:
         known, found = rules(), self.mentions(claim)
         names = {name for name, _, _ in found}
-        picks = {name for name, start, end in found if not self._is_out(claim, start, end)}
-        picks = picks or {name for name, start, end in found if not self._is_out(claim, start, end, possessives=False)}
+        picks = {name for name, start, end in found if not self.is_out(claim, start, end)}
+        picks = picks or {name for name, start, end in found if not self.is_out(claim, start, end, possessives=False)}
+        if len(self.named) == 2 and known.has("shape.background", claim):
+            return
         if len(self.named) == 2:
             if not found and (ordinal := known.patterns["shape.ordinal"].search(claim)):
                 yield Vote(self._in_order()[ordinal.group(1).lower() in ("latter", "second")])
@@ -276,12 +301,12 @@ class ChoiceReader:
             sorted(self.named, key=self._asked.rfind) if all(name in self._asked for name in self.named) else self.named
         )
 
-    def _is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
+    def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is what another is compared with, or is a possessive beside another."""
         known, before, behind = rules(), claim[:start], claim[end:]
         several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
         return (
-            known.has("choice.demoted", before)
+            (known.has("choice.demoted", before) and (several or not re.search(r"\bagainst\s+(?:the )?$", before)))
             or known.has("choice.refused", before)
             or known.has("choice.refused_after", behind)
             or (possessives and several and known.starts("shape.possessive", behind))
@@ -304,9 +329,9 @@ class ChoiceReader:
         return None
 
 
-def verdicts(text: str) -> Iterator[str]:
+def verdicts(text: str, name: str = "verdict") -> Iterator[str]:
     """What stands behind announcements of an answer, up to the end of the line, the last first."""
-    for mark in reversed(list(rules().patterns["verdict"].finditer(text))):
+    for mark in reversed(list(rules().patterns[name].finditer(text))):
         yield text[mark.end() :].lstrip("\n ").split("\n")[0]
 
 
@@ -317,7 +342,8 @@ def _stems(text: str) -> set[str]:
 
 def _negations(text: str) -> int:
     known = rules()
-    return len(known.patterns["yes_no.negators"].findall(known.patterns["yes_no.intensifiers"].sub(" ", text)))
+    text = known.patterns["yes_no.intensifiers"].sub(" ", re.sub(r"\"[^\"]*\"", " ", text))
+    return len(known.patterns["yes_no.negators"].findall(text))
 
 
 def _comparison(text: str) -> int:

@@ -13,6 +13,7 @@ from undertow.data.replies.reader import ANSWER, WORD, Question, read
 from undertow.stats.intervals.proportions import wilson_interval
 
 TUNING, HELD_OUT = "tuning", "held-out"
+FIRST_READ = "first_read"
 NO_TEXT, ALL = "(none)", "all"
 
 
@@ -48,10 +49,13 @@ class LabelledReply:
 @cache
 def labelled_replies() -> tuple[LabelledReply, ...]:
     """All replies, in the order of the file."""
-    content = (
-        resources.files("undertow.data").joinpath("resources", "labelled_replies.toml").read_text(encoding="utf-8")
-    )
-    return tuple(_replies(tomllib.loads(content)))
+    return tuple(_replies(_table()))
+
+
+@cache
+def _table() -> dict[str, Any]:
+    content = resources.files("undertow.data").joinpath("resources", "labelled_replies.toml").read_bytes()
+    return tomllib.loads(content.decode())
 
 
 def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
@@ -66,22 +70,28 @@ def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
         for name, entry in table["questions"].items()
     }
     for part, by_question in table.items():
-        for name, replies in by_question.items() if part != "questions" else ():
+        for name, replies in by_question.items() if part not in ("questions", FIRST_READ) else ():
             for label, reply in replies:
                 yield LabelledReply(HELD_OUT if part == HELD_OUT else TUNING, name, questions[name], label, reply)
 
 
 def error_rates() -> list[dict[str, str | int]]:
-    """Replies read and misread, by part and kind of question, with the 95% Wilson interval of the error rate."""
+    """Replies read and misread, by part and kind of question, with the 95% Wilson interval of the error rate.
+
+    Parts of which the first reading is known come first: what the rules of then made of replies that they had not been written on.
+    """
     counts: dict[tuple[str, str], list[bool]] = {}
     for one in labelled_replies():
         misread = one.reading != one.label
         for kind in (one.question.kind, ALL):
             counts.setdefault((one.part, kind), []).append(misread)
-    rows: list[dict[str, str | int]] = []
+    rows = [_row(f"{part}, when new", ALL, n, n_misread) for part, (n, n_misread) in _table()[FIRST_READ].items()]
     for (part, kind), misread_each in sorted(counts.items(), key=lambda entry: (entry[0][0], entry[0][1] == ALL)):
-        n, n_misread = len(misread_each), sum(misread_each)
-        low, high = wilson_interval(n_misread / n, n)
-        rate = f"{100 * n_misread / n:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
-        rows.append({"part": part, "question": kind, "replies": n, "misread": n_misread, "error rate": rate})
+        rows.append(_row(part, kind, len(misread_each), sum(misread_each)))
     return rows
+
+
+def _row(part: str, kind: str, n: int, n_misread: int) -> dict[str, str | int]:
+    low, high = wilson_interval(n_misread / n, n)
+    rate = f"{100 * n_misread / n:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
+    return {"part": part, "question": kind, "replies": n, "misread": n_misread, "error rate": rate}

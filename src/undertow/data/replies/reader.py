@@ -10,6 +10,7 @@ what its sentences claim without their reasons, conditions and concessions. All 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from dataclasses import dataclass, replace
@@ -19,9 +20,10 @@ from undertow.data.replies.rules import rules
 YES_NO, CHOICE, WORD, SPAN, REWRITE = "yes-no", "choice", "word", "span", "rewrite"
 ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR = "answer", "both", "neither", "other", "refusal", "unclear"
 YES, NO = "yes", "no"
+MAX_WORDS_AROUND_JSON = 8
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
 MARKDOWN = re.compile(
-    r"\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
+    r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
 )
 
@@ -64,6 +66,7 @@ def read(question: Question, reply: str) -> Reading:
     from undertow.data.replies.spans import read_rewrite, read_span
     from undertow.data.replies.words import read_word
 
+    reply = _first_turn(_unwrapped(reply), question.asked)
     text = plain_text(reply)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -82,6 +85,33 @@ def read(question: Question, reply: str) -> Reading:
     reader = ChoiceReader(replace(question, answers=answers, asked=_fold(question.asked)))
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
+
+
+def _unwrapped(reply: str) -> str:
+    """The answer in a reply that is a JSON object, by the first key that announces one; any other reply as it is."""
+    found = re.search(r"\{.*\}", reply, re.DOTALL)
+    if found is None or len(re.findall(r"\w+", reply.replace(found.group(), ""))) > MAX_WORDS_AROUND_JSON:
+        return reply
+    try:
+        content = json.loads(found.group())
+    except ValueError:
+        return reply
+    if not isinstance(content, dict):
+        return reply
+    values = [value for key, value in content.items() if rules().has("answer_key", str(key))] or list(content.values())
+    value = values[0] if values else ""
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    return value if isinstance(value, str) else "" if value is None else reply
+
+
+def _first_turn(reply: str, asked: str) -> str:
+    """A reply without further questions and answers, with which some models go on; what was asked may be repeated before the answer."""
+    for turn in rules().patterns["turn"].finditer(reply):
+        before, rest = reply[: turn.start()], turn.group().strip()
+        if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(asked.split()):
+            return before
+    return reply
 
 
 def plain_text(reply: str) -> str:

@@ -11,7 +11,7 @@ from undertow.data.replies.rules import rules
 QUOTED = re.compile(r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>")
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Words that reply and passage must have in common, in a row, and their share of the reply."""
-EDGES = " \t\n.,;:!?\"'`*_()[]-"
+EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 
 
 def read_span(passage: str, reply: str) -> str | None:

@@ -19,6 +19,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     text = rules().patterns["shape.he_or_she"].sub("she or he", text)
     text = rules().patterns["greeting"].sub("", text, count=1)
     text = rules().cut("aside.concession", text)
+    shorter = rules().cut("aside.alternative", text)
+    text = shorter if reader.mentions(shorter) else text
     word = reader.whole(text) or _announced(reader, text) or _filled(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
@@ -63,7 +65,9 @@ def _filled(reader: ChoiceReader, text: str) -> str | None:
 def _quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
-        found for part in known.patterns["shape.quoted"].findall(text) if (found := reader.whole(part)) is not None
+        found
+        for part in known.patterns["shape.quoted"].finditer(text)
+        if (found := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
     ]
     if not quoted:
         return None

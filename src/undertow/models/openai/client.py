@@ -184,6 +184,7 @@ class OpenAIClient:
     _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
     _closing: bool = False
+    _running: set[Any] = field(default_factory=set)
     _on_wire: set[Any] = field(default_factory=set)
     _with_v1: bool = False
 
@@ -234,16 +235,16 @@ class OpenAIClient:
 
     async def close(self) -> None:
         """Cancel all requests and close all connections."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
+        self._closing = True
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
         await self._sdk.close()
 
     async def drain(self) -> None:
         """Start no further attempts; wait for those under way, and not for those that wait for another try."""
         self._closing = True
-        for task in asyncio.all_tasks() - {asyncio.current_task()} - self._on_wire:
+        for task in self._running - {asyncio.current_task()} - self._on_wire:
             task.cancel()
 
     async def send(
@@ -340,6 +341,7 @@ class OpenAIClient:
         import openai
 
         counted = asyncio.current_task()
+        self._running.add(counted)
         try:
             content = await sending()
         except openai.APIStatusError as error:
@@ -356,6 +358,7 @@ class OpenAIClient:
             return self._connection_failure(error)
         finally:
             self._on_wire.discard(counted)
+            self._running.discard(counted)
         self.reached = True
         return _parse_json(self._without_key(content))
 
