@@ -58,7 +58,7 @@ def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
     """It may hold masses, or anything: nobody knows which, and what the groups leave depends on it."""
     plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
     plain.set_index(["text_index", "ze"]).to_parquet(tmp_path / "named.parquet")
-    with pytest.raises(UndertowError, match=r"'ze' is an index in this file; reset_index\(\) before .*, or drop it"):
+    with pytest.raises(UndertowError, match=r"'ze' is an index in this file; reset_index\(\) before .*"):
         masses_of(tmp_path / "named.parquet")
     for how in (plain, plain.iloc[::-1], plain.set_index(["model", "w_name"])):
         how.to_parquet(tmp_path / "known.parquet")
@@ -85,7 +85,7 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
     path = tmp_path / "own.csv"
     ends = {"model": "m", "sentence": "s", "w_first_xe": 30, "w_last_xe": 20}
     pd.DataFrame([ends | {f"w_first_{group}": 1, f"w_last_{group}": 2}]).to_csv(path, index=False)
-    said = rf"own\.csv: a word group cannot be called {group!r}, as a column of every run is; rename that column, or leave it out"
+    said = rf"own\.csv: a word group cannot be called {group!r}, as a column is; rename it"
     with pytest.raises(UndertowError, match=said):
         audits.load("task-specification").load_recorded(path, "")
     plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))

@@ -526,7 +526,7 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (Settings(endpoint_window=0), ["--endpoint-window 0"]),
+        (Settings(endpoint_window=0), ["--endpoint-window"]),
         (Settings(endpoint_window=2, w="place,date"), ["--endpoint-window 2", "date has 2"]),
         (Settings(threshold=-0.1), ["--threshold -0.1"]),
         (Settings(threshold=math.inf), ["--threshold inf"]),
