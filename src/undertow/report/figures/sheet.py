@@ -120,6 +120,12 @@ class Sheet(Figure):
             if abs(lack) < 0.02:
                 break
             self.set_figheight(round(height + lack, 4))
+            if len(self.axes) == 1 and self.axes[0].get_aspect() == "auto":
+                # One panel keeps its margins and takes what is lacking: a second layout would say the same.
+                left, below, width, _ = self.axes[0].get_position(original=True).bounds
+                share = 1 / self.get_figheight()
+                self.axes[0].set_position((left, below * height * share, width, height_in * share))
+                break
         self.set_layout_engine(None)  # "none" would leave a stand-in, for which matplotlib draws each file twice
         # The solver's last digits differ between processes, and the names of clip paths with them.
         for axes in self.axes:
