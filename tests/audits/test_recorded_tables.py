@@ -18,7 +18,7 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
-from undertow import audits
+from undertow import audits, data
 from undertow.audits.recorded_tables import OPTIONAL, REQUIRED, read_cells, read_recorded
 from undertow.errors import UndertowError
 from undertow.runs.folder import storage
@@ -66,6 +66,21 @@ def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
         assert groups == ["xe", "ze"]
         assert set(frame["model"]) == {"m"}, "a column that is known is read wherever it stands"
         assert frame["other_words"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+
+
+@pytest.mark.parametrize("group", ["", " xe", "nan", "NA", "xe-ze"])
+def test_no_word_group_is_called_like_what_a_reader_of_the_results_takes_for_something_else(
+    group: str, tmp_path: Path
+) -> None:
+    said = "a word group cannot be called .*; call it something else"
+    groups = {"group:xe": 10, "group:ze": 20, f"group:{group}": 5}
+    with pytest.raises(UndertowError, match=said):
+        years_of(tmp_path, **groups)
+    path = tmp_path / "own.toml"
+    words = f'[groups]\nxe = ["xe"]\nze = ["ze"]\n"{group}" = ["they"]\n'
+    path.write_text(f'templates = ["In {{w}}, {{blank}} ran."]\nw = ["date"]\n{words}', encoding="utf-8")
+    with pytest.raises(UndertowError, match=said):
+        data.load(str(path))
 
 
 NAMES = sorted(

@@ -12,7 +12,7 @@ zeros is a measurement.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ import pandas as pd
 from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
 from undertow.audits.shared.recorded_covariates import axis_of
 from undertow.data import tables
-from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS
+from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS, check_group_names
 from undertow.data.text_files import repeated
 from undertow.errors import UndertowError
 
@@ -177,8 +177,9 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
         raise UndertowError(f"{table.path}: {named!r} is an index in this file; reset_index() before writing it")
 
 
-def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
+def check_reserved_names(path: Path, groups: Collection[str]) -> None:
     """Refuse a word group that is called like a column of the observations, as challenge sets do."""
+    check_group_names(groups, str(path))
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(f"{path}: a word group cannot be called {taken!r}, as a column is; rename it")

@@ -6,7 +6,7 @@ An `Injection` puts a value of W before or after a sentence. Any set goes with a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
@@ -37,9 +37,24 @@ RESERVED_COLUMNS = frozenset(
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""
 BOUNDS = (".low", ".high")
 """End the columns with the bounds of a group's mass, so that no word group can end so."""
+NO_NAMES = frozenset({"", "nan", "NaN", "NA", "N/A", "n/a", "None", "null", "NULL", "<NA>"})
+"""What readers of tables take for an empty cell."""
 MAX_SENTENCES = 1_000_000
 """A set that comes to more is a mistake: every slot and list multiplies it."""
 _VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
+
+
+def check_group_names(names: Collection[str], where: str) -> None:
+    """Refuse a name of a word group that a reader of the results would take for something else."""
+    for name in names:
+        others = [f"{one}-{other}" for one in names for other in names if name.startswith(f"{one}-")]
+        if name in NO_NAMES or name != name.strip():
+            reason = "which a table loses"
+        elif name in others:
+            reason = "as the lead of one over another is"
+        else:
+            continue
+        raise UndertowError(f"{where}: a word group cannot be called {name!r}, {reason}; call it something else")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,7 @@ class SentenceSet:
         twice = repeated(sentence.id for sentence in self.sentences)
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
+        check_group_names(self.words, self.name)
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:

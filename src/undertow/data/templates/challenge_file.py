@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from undertow._files import is_plain_file
 from undertow._schemas import Schema, Text, Texts, check
-from undertow.data.sentences.sentence_set import BOUNDS
+from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
@@ -33,6 +33,9 @@ def _checked_values(values: list[str]) -> list[str]:
     twice = repeated(values)
     if twice is not None:
         raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
+    missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
+    if missing is not None:
+        raise ValueError(f"W value {missing!r} is no number that stands anywhere; leave it out")
     if len(values) < MIN_VALUES:
         raise ValueError(f"holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
     return values
@@ -218,6 +221,7 @@ def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: s
 
 
 def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str) -> None:
+    check_group_names(words.groups, where)
     factors = [factor for template in templates for factor in template.factors]
     owners = dict.fromkeys(RESERVED_COLUMNS, "a column of every table")
     for kind, given in (
