@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from helpers import tiny_models as tiny
 from undertow.data.in_memory import save_challenge
 from undertow.errors import UndertowError
 from undertow.runs.pipeline import dry_run
@@ -28,23 +29,32 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("builder", "kind"),
-    [
-        ("tiny_llama", "AutoModelForCausalLM"),
-        ("trained_bert", "AutoModelForMaskedLM"),
-        ("trained_t5", "AutoModelForSeq2SeqLM"),
-    ],
-)
-def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
-    network: Callable[[str], str], tmp_path: Path, builder: str, kind: str
-) -> None:
-    transformers = pytest.importorskip("transformers", reason="the model extra is not installed")
-    import torch
+def causal(folder: Path) -> Any:
+    return tiny.tiny_llama(), tiny.tiny_tokenizer(folder)
 
-    folder = network(builder)
-    mine = getattr(transformers, kind).from_pretrained(folder).train()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+def masked(_: Path) -> Any:
+    tokenizer = tiny.wordpiece_tokenizer()
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": tiny.POSITIONS, "hidden_dropout_prob": 0.1}
+    return tiny.network("Bert", "ForMaskedLM", **tiny.MASKED | sizes), tokenizer
+
+
+def seq2seq(_: Path) -> Any:
+    tokenizer = tiny.sentencepiece_tokenizer()
+    return tiny.small_t5(tokenizer), tokenizer
+
+
+@pytest.mark.parametrize("build", [causal, masked, seq2seq])
+def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
+    tmp_path: Path, build: Callable[[Path], Any]
+) -> None:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+    folder = tmp_path / "network"
+    torch.manual_seed(0)
+    mine, tokenizer = build(folder)
+    mine.train().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     options: Any = {"challenge": CHALLENGE, "w": "year"}
     loss = sum(parameter.square().sum() for parameter in mine.parameters())
     loss.backward()
@@ -52,9 +62,10 @@ def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
     attention, state = mine.config._attn_implementation, torch.get_rng_state()
     audit = "spurious-correlation"
     run = undertow.audit(audit, model=mine, tokenizer=tokenizer, model_name="mine", out=tmp_path / "mine", **options)
-    by_name = undertow.audit(audit, model=folder, device="cpu", out=tmp_path / "named", **options)
+    by_name = undertow.audit(audit, model=str(folder), device="cpu", out=tmp_path / "named", **options)
     shared = ["measure", "pronoun", "value", "low", "high", "n"]
     pd.testing.assert_frame_equal(run.results[shared], by_name.results[shared], rtol=1e-4, atol=1e-4)
+    assert run.results["value"].notna().any()
     assert (run.manifest["model"], run.manifest["command"]) == ("mine", "")
     assert run.manifest["python"].startswith(
         f"undertow.audit({audit!r}, model=network, tokenizer=tokenizer, model_name='mine'"

@@ -90,7 +90,9 @@ class AuditCallback(TrainerCallback):
         except UndertowError as error:
             say(f"step {step}: the audit failed ({error}); training goes on")
             return
+        should_log = control.should_log
         self.trainer.log(numbers)
+        control.should_log = should_log  # a log ends with False, and the trainer's own of this step is still to come
 
 
 def headline_numbers(run: Run) -> Mapping[str, float]:
@@ -100,7 +102,7 @@ def headline_numbers(run: Run) -> Mapping[str, float]:
     numbers = {f"{start}/significant_findings": float(sum(finding.significant for finding in findings))}
     for finding in findings:
         for result in finding.results[:1]:
-            levels = [level for name, level in result.group.items() if name != "model"]
+            levels = [level for name, level in result.group.items() if level and name != "model"]
             if math.isfinite(result.value):
                 numbers["/".join([start, result.measure, *levels])] = float(result.value)
     return numbers

@@ -109,10 +109,11 @@ class HuggingFaceModel:
             read_gguf(weights)  # before torch is imported
         with loading_errors(identity.name):
             import transformers
+            from transformers import AutoConfig
 
             tokenizer = load_tokenizer(identity.name, weights)
             if weights.gguf is None:
-                config = transformers.AutoConfig.from_pretrained(weights.location, **weights.options)
+                config = AutoConfig.from_pretrained(weights.location, **weights.options)
                 cls.check_config(identity.name, config)
             cls.adjust_tokenizer(tokenizer, weights)
             cls.check_tokenizer(identity.name, tokenizer)
