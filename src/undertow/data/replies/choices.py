@@ -222,8 +222,9 @@ class ChoiceReader:
     def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
         known = rules()
         people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
-        elliptic = known.filled("shape.elliptic", names=people)
-        elliptic = next(filter(None, map(elliptic.match, (claim, *re.split(r",\s*(?:and |while )?", claim)))), None)
+        shape = known.filled("shape.elliptic", names=people)
+        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
         said = (
             self._yes_or_no(claim)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
