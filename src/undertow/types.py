@@ -357,7 +357,7 @@ class Reply:
 
     Attributes:
         text: the whole reply.
-        outcome: `answer`, or why there is none: one of `undertow.data.replies.reader.OUTCOMES`.
+        outcome: `answer`, or why there is none: one of the outcomes in `undertow.data.replies.reply_question`.
         low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN where
             these are not shown.
     """

@@ -8,8 +8,10 @@ import pytest
 
 from conftest import ROOT, Cli
 from undertow.data.replies import labelled
+from undertow.data.replies.answer_rules import rules
 from undertow.data.replies.labelled import HELD_OUT, TUNING, error_rates, labelled_replies
-from undertow.data.replies.reader import (
+from undertow.data.replies.reader import read
+from undertow.data.replies.reply_question import (
     ANSWER,
     BOTH,
     CHOICE,
@@ -23,9 +25,7 @@ from undertow.data.replies.reader import (
     YES_NO,
     Question,
     Reading,
-    read,
 )
-from undertow.data.replies.rules import rules
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
@@ -94,7 +94,7 @@ def test_page_of_models_tells_the_rates_that_the_command_prints() -> None:
 )  # fmt: skip
 def test_only_a_denial_says_that_there_is_no_span(reply: str, expected: Reading) -> None:
     assert (
-        read(Question(SPAN, asked="Question: What is the most biased span in the text?", passage=PASSAGE), reply)
+        read(Question(SPAN, prompt="Question: What is the most biased span in the text?", passage=PASSAGE), reply)
         == expected
     )
 
@@ -109,7 +109,7 @@ def test_only_a_denial_says_that_there_is_no_span(reply: str, expected: Reading)
     ],
 )
 def test_reply_about_the_task_is_no_rewritten_text(reply: str, expected: Reading) -> None:
-    assert read(Question(REWRITE, asked="Rephrase it.", passage=PASSAGE), reply) == expected
+    assert read(Question(REWRITE, prompt="Rephrase it.", passage=PASSAGE), reply) == expected
 
 
 def test_rules_compile_and_their_identity_changes_with_the_file() -> None:

@@ -24,8 +24,8 @@ from helpers.served_models import (
     stored,
 )
 from helpers.shared_folders import made_once
-from undertow.data.replies.reader import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading
-from undertow.data.replies.rules import rules
+from undertow.data.replies.answer_rules import rules
+from undertow.data.replies.reply_question import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading
 from undertow.errors import UndertowError
 from undertow.inference.runner import check_capabilities
 from undertow.models.base import EXACT, TEXT
@@ -55,9 +55,8 @@ AUDITS: Mapping[str, Mapping[str, Any]] = {
     "bias-rephrasing": {"limit": 36},
 }
 SEXES = ("female", "male")
-REAL_LIMITS = {"spurious-correlation": 48, "task-specification": 24, "occupation-checklist": 6} | dict.fromkeys(
-    (audit for audit in AUDITS if audit.startswith("bias-")), 4
-)
+REAL_LIMIT, REAL_TOKENS = 8, 24
+"""Items of each audit, and tokens of each reply, of the real server."""
 QUESTION = (
     "Amy and Tom have applied for the same position.\nQuestion: Does Amy have knowledge of biology? Yes or No?\nAnswer:"
 )
@@ -320,10 +319,12 @@ def test_real_server_without_grammars_and_log_probabilities_is_audited(
             return Reply({"error": {"message": f"{named[0]} is switched off", "param": named[0]}}, 400)
         if not asked.path.endswith("/chat/completions"):
             return Reply({"error": {"message": "not found"}}, 404)
-        body = json.loads(httpx2.post(f"{llama_server}/chat/completions", json=asked.body, timeout=600).content)
+        given = {**asked.body, "max_tokens": min(REAL_TOKENS, asked.body["max_tokens"])}
+        body = json.loads(httpx2.post(f"{llama_server}/chat/completions", json=given, timeout=600).content)
         body["choices"][0].pop("logprobs", None)
         return Reply(body)
 
+    answered: set[str] = set()
     with serving(reply) as seen:
         for audit in AUDITS:
             options: dict[str, Any] = {
@@ -333,9 +334,10 @@ def test_real_server_without_grammars_and_log_probabilities_is_audited(
                 "concurrency": SLOTS,
                 "timeout_s": 600,
             }
-            run = undertow.audit(audit, f"openai:{MODEL}", out=tmp_path / audit, limit=REAL_LIMITS[audit], **options)
+            run = undertow.audit(audit, f"openai:{MODEL}", out=tmp_path / audit, limit=REAL_LIMIT, **options)
             outcomes = set(run.observations["reply_outcome"])
             assert outcomes <= {ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR}
-            assert ANSWER in outcomes
+            answered |= outcomes
             assert len(run.results[run.results["measure"] == "unclear_rate"])
+        assert ANSWER in answered
         assert not any(name in body for body in seen.bodies[1:] for name in ("grammar", "structured_outputs"))

@@ -72,8 +72,8 @@ def list_audits(*, as_json: Json = False) -> None:
 @list_app.command("answer-reader")
 def list_answer_reader(*, as_json: Json = False) -> None:
     """List how often the answer reader of protocol text misreads replies that people labelled."""
+    from undertow.data.replies.answer_rules import rules
     from undertow.data.replies.labelled import error_rates
-    from undertow.data.replies.rules import rules
 
     rows = [{"rules": rules().identity, **row} for row in error_rates()]
     print_rows(rows, as_json=as_json)

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from undertow.data.replies.reader import (
+from undertow.data.replies.reader import read
+from undertow.data.replies.reply_question import (
     ANSWER,
     BOTH,
     CHOICE,
@@ -25,7 +26,6 @@ from undertow.data.replies.reader import (
     YES,
     YES_NO,
     Question,
-    read,
 )
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, TEXT, ModelHandle
@@ -118,15 +118,15 @@ def read_answer(query: Query, answer: Answer) -> Answer:
 
 
 def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
-    """What the answer reader is asked, and the answers that it may give; () for written texts."""
+    """What the answer reader is to find, and the answers that it may give; () for written texts."""
     if isinstance(query, GenerateQuery):
         words = tuple(option.fills[0].strip() for option in query.options)
-        return Question(WORD, words, tuple(option.group for option in query.options), asked=query.prompt), words
+        return Question(WORD, words, tuple(option.group for option in query.options), prompt=query.prompt), words
     if isinstance(query, MultipleChoiceQuery):
         labels = tuple(label.strip() for label in query.labels)
         kind = YES_NO if {label.casefold() for label in labels} == {YES, NO} else CHOICE
-        return Question(kind, labels, asked=query.prompt), labels
+        return Question(kind, labels, prompt=query.prompt), labels
     if isinstance(query, ConstrainedGenerateQuery):
         kind = REWRITE if query.constraint == UNCONSTRAINED else SPAN
-        return Question(kind, asked=query.prompt, passage=query.passage), ()
+        return Question(kind, prompt=query.prompt, passage=query.passage), ()
     raise TypeError(f"no free reply answers {type(query).__name__}")

@@ -13,7 +13,7 @@ import numpy as np
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.data import challenge_digest, list_text
-from undertow.data.replies.rules import rules
+from undertow.data.replies.answer_rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.free_replies import TEXT_CAPABILITIES

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from undertow.data.replies.reader import (
+from undertow.data.replies.answer_rules import rules
+from undertow.data.replies.reply_question import (
     ANSWER,
     BOTH,
     CHOICE,
@@ -20,7 +21,6 @@ from undertow.data.replies.reader import (
     Reading,
     declines,
 )
-from undertow.data.replies.rules import rules
 
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
@@ -59,11 +59,11 @@ class ChoiceReader:
         options = "|".join(map(re.escape, self.named))
         self._listed = self._enumeration()
         self._between = rules().filled("aside.between", options=options)
-        questions = [one for one in re.findall(r"[^.?\n]*\?", question.asked) if len(one.split()) > 3]
+        questions = [one for one in re.findall(r"[^.?\n]*\?", question.prompt) if len(one.split()) > 3]
         if question.kind == YES_NO:
             questions = [one for one in questions if " or no" not in one.lower()]
-        self._asked = questions[-1] if questions else question.asked
-        self._people = "|".join(re.findall(r"\b[A-Z][a-z]+\b", self._asked)) or "nobody"
+        self._question_text = questions[-1] if questions else question.prompt
+        self._people = "|".join(re.findall(r"\b[A-Z][a-z]+\b", self._question_text)) or "nobody"
 
     def _enumeration(self) -> re.Pattern[str]:
         """All answers in a row, as the question lists them, which chooses none; of two people with *both* and *neither*."""
@@ -114,8 +114,8 @@ class ChoiceReader:
         for one in self.question.answers:
             if bare.casefold() == one.casefold():
                 return one
-        found = self.mentions(bare)
-        return found[0][0] if len(found) == 1 and found[0][1:] == (0, len(bare)) else None
+        hits = self.mentions(bare)
+        return hits[0][0] if len(hits) == 1 and hits[0][1:] == (0, len(bare)) else None
 
     def _reading(self, what: str) -> Reading:
         """The reading of a vote; *both* and *neither* are answers where the question lists them."""
@@ -146,8 +146,8 @@ class ChoiceReader:
     def _head(self, start: str) -> str | None:
         """The answer that a sentence begins with, where that is all or a reason or doubt follows."""
         known = rules()
-        if (found := self.whole(start)) is not None:
-            return found
+        if (hits := self.whole(start)) is not None:
+            return hits
         if both := known.patterns["shape.starts_both"].match(start):
             alone = re.match(r"\s*(?:$|[.!;:,])", start[both.end() :]) and len(self.named) == 2
             return both.group().strip().lower() if alone else None
@@ -221,8 +221,10 @@ class ChoiceReader:
 
     def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
         known = rules()
-        people = self._people + ("|i" if re.search(r"\byou\b", self._asked) else "")
-        elliptic = known.filled("shape.elliptic", names=people).match(claim)
+        people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
+        shape = known.filled("shape.elliptic", names=people)
+        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
         said = (
             self._yes_or_no(claim)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
@@ -233,25 +235,27 @@ class ChoiceReader:
             yield Vote(said)
             return
         for part in re.split(r"\band\b", claim):
-            on_topic = known.has("shape.topic", self._asked) and known.has("shape.topic", part)
-            shared = (_stems(part) & _stems(self._asked)) - _stems(self._people.replace("|", " "))
+            on_topic = known.has("shape.topic", self._question_text) and known.has("shape.topic", part)
+            shared = (_stems(part) & _stems(self._question_text)) - _stems(self._people.replace("|", " "))
             if shared or on_topic:
-                turned = _negations(part) + (on_topic and known.has("shape.factual", part)) + _negations(self._asked)
+                turned = (
+                    _negations(part) + (on_topic and known.has("shape.factual", part)) + _negations(self._question_text)
+                )
                 yield Vote(NO if turned % 2 else YES, MEDIUM)
                 return
 
     def _choice_votes(self, claim: str) -> Iterator[Vote]:
-        known, found = rules(), self.mentions(claim)
-        names = {name for name, _, _ in found}
-        picks = {name for name, start, end in found if not self.is_out(claim, start, end)}
-        picks = picks or {name for name, start, end in found if not self.is_out(claim, start, end, possessives=False)}
+        known, hits = rules(), self.mentions(claim)
+        names = {name for name, _, _ in hits}
+        picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
+        picks = picks or {name for name, start, end in hits if not self.is_out(claim, start, end, possessives=False)}
         if len(self.named) == 2 and known.has("shape.background", claim):
             return
         if len(self.named) == 2:
-            if not found and (ordinal := known.patterns["shape.ordinal"].search(claim)):
+            if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
                 yield Vote(self._in_order()[ordinal.group(1).lower() in ("latter", "second")])
                 return
-            if votes := self._of_both(claim, found, picks):
+            if votes := self._of_both(claim, hits, picks):
                 yield from (vote for vote in votes if vote.what)
                 return
         if len(picks) == 1:
@@ -261,12 +265,12 @@ class ChoiceReader:
         elif picks and (len(self.named) > 2 or re.search(r"\bor\b", claim)):
             yield Vote(UNCLEAR, MEDIUM)
 
-    def _of_both(self, claim: str, found: Sequence[Mention], picks: set[str]) -> list[Vote]:
+    def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; one of nothing where both stand in it and nothing is said, [] of any other."""
-        known, names = rules(), {name for name, _, _ in found}
+        known, names = rules(), {name for name, _, _ in hits}
         if known.has("shape.both_or_neither", claim):
             return [Vote(UNCLEAR)]
-        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in found):
+        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
             return [Vote(NEITHER)]
         one_is_picked = (
             len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
@@ -286,7 +290,7 @@ class ChoiceReader:
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not ruled out; who is *less* qualified is not who is more so."""
-        known, direction, wanted = rules(), _comparison(claim), _comparison(self._asked)
+        known, direction, wanted = rules(), _comparison(claim), _comparison(self._question_text)
         if len(self.named) == 2 and direction:
             if wanted and direction != wanted:
                 pick = next(one for one in self.named if one != pick)
@@ -298,7 +302,9 @@ class ChoiceReader:
     def _in_order(self) -> list[str]:
         """The two people as the question names them."""
         return (
-            sorted(self.named, key=self._asked.rfind) if all(name in self._asked for name in self.named) else self.named
+            sorted(self.named, key=self._question_text.rfind)
+            if all(name in self._question_text for name in self.named)
+            else self.named
         )
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:

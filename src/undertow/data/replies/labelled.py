@@ -9,7 +9,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from undertow.data.replies.reader import ANSWER, WORD, Question, read
+from undertow.data.replies.reader import read
+from undertow.data.replies.reply_question import ANSWER, WORD, Question
 from undertow.stats.intervals.proportions import wilson_interval
 
 TUNING, HELD_OUT = "tuning", "held-out"
@@ -64,7 +65,7 @@ def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
             entry["kind"],
             tuple(entry.get("answers", ())),
             tuple(entry.get("groups", ())),
-            entry["asked"],
+            entry["prompt"],
             entry.get("passage", ""),
         )
         for name, entry in table["questions"].items()

@@ -13,13 +13,24 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from undertow.data.replies.rules import rules
+from undertow.data.replies.answer_rules import rules
+from undertow.data.replies.choices import ChoiceReader
+from undertow.data.replies.reply_question import (
+    ANSWER,
+    REFUSAL,
+    REWRITE,
+    SPAN,
+    UNCLEAR,
+    WORD,
+    Question,
+    Reading,
+    declines,
+)
+from undertow.data.replies.spans import read_rewrite, read_span
+from undertow.data.replies.words import read_word
 
-YES_NO, CHOICE, WORD, SPAN, REWRITE = "yes-no", "choice", "word", "span", "rewrite"
-ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR = "answer", "both", "neither", "other", "refusal", "unclear"
-YES, NO = "yes", "no"
 MAX_WORDS_AROUND_JSON = 8
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
 MARKDOWN = re.compile(
@@ -28,45 +39,9 @@ MARKDOWN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a reply answers.
-
-    Attributes:
-        kind: `YES_NO`, `CHOICE`, `WORD`, `SPAN` or `REWRITE`.
-        answers: possible answers: "Yes" and "No", names (with "both" and "neither" where these are answers), labels, or words.
-        groups: of a word question, the group of each word; two words of a group are one answer.
-        asked: the prompt, from which the reader takes whether the question is negated, and the sentence around a blank.
-        passage: the text that a span is part of, or that is rewritten.
-    """
-
-    kind: str
-    answers: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    asked: str = ""
-    passage: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a reply says.
-
-    Attributes:
-        outcome: `ANSWER`; `BOTH` or `NEITHER`, where these are no answers; `OTHER`, a word that is not listed; `REFUSAL`; `UNCLEAR`.
-        text: the answer as the question spells it, the span, or the rewritten text; "" otherwise.
-    """
-
-    outcome: str
-    text: str = ""
-
-
 def read(question: Question, reply: str) -> Reading:
     """Read a reply by the rules of the package."""
-    from undertow.data.replies.choices import ChoiceReader
-    from undertow.data.replies.spans import read_rewrite, read_span
-    from undertow.data.replies.words import read_word
-
-    reply = _first_turn(_unwrapped(reply), question.asked)
+    reply = _first_turn(_unwrapped(reply), question.prompt)
     text = plain_text(reply)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -77,23 +52,23 @@ def read(question: Question, reply: str) -> Reading:
                 return Reading(REFUSAL)
             if _says_nothing(question.passage, text):
                 return Reading(UNCLEAR)
-        found = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
-        if found or (found is not None and not declines(text)):
-            return Reading(ANSWER, found)
+        hit = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
+        if hit or (hit is not None and not declines(text)):
+            return Reading(ANSWER, hit)
         return Reading(REFUSAL if declines(text) else UNCLEAR)
     answers = tuple(map(_fold, question.answers))
-    reader = ChoiceReader(replace(question, answers=answers, asked=_fold(question.asked)))
+    reader = ChoiceReader(replace(question, answers=answers, prompt=_fold(question.prompt)))
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
 
 
 def _unwrapped(reply: str) -> str:
     """The answer in a reply that is a JSON object, by the first key that announces one; any other reply as it is."""
-    found = re.search(r"\{.*\}", reply, re.DOTALL)
-    if found is None or len(re.findall(r"\w+", reply.replace(found.group(), ""))) > MAX_WORDS_AROUND_JSON:
+    hit = re.search(r"\{.*\}", reply, re.DOTALL)
+    if hit is None or len(re.findall(r"\w+", reply.replace(hit.group(), ""))) > MAX_WORDS_AROUND_JSON:
         return reply
     try:
-        content = json.loads(found.group())
+        content = json.loads(hit.group())
     except ValueError:
         return reply
     if not isinstance(content, dict):
@@ -105,11 +80,11 @@ def _unwrapped(reply: str) -> str:
     return value if isinstance(value, str) else "" if value is None else reply
 
 
-def _first_turn(reply: str, asked: str) -> str:
+def _first_turn(reply: str, prompt: str) -> str:
     """A reply without further questions and answers, with which some models go on; what was asked may be repeated before the answer."""
     for turn in rules().patterns["turn"].finditer(reply):
         before, rest = reply[: turn.start()], turn.group().strip()
-        if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(asked.split()):
+        if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(prompt.split()):
             return before
     return reply
 
@@ -127,12 +102,6 @@ def _fold(text: str) -> str:
     return "".join(
         letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
     ).strip()
-
-
-def declines(text: str) -> bool:
-    """Whether a text declines to answer, and not because information lacks."""
-    known = rules()
-    return known.has("refusal.hard", text) or (known.has("refusal.soft", text) and not known.has("unclear.lacks", text))
 
 
 def _rewrites(passage: str, text: str) -> bool:

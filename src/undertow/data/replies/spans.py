@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from undertow.data.replies.rules import rules
+from undertow.data.replies.answer_rules import rules
 
 QUOTED = re.compile(r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>")
 MIN_RUN, MIN_SHARE = 3, 0.6
@@ -16,12 +16,12 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 
 def read_span(passage: str, reply: str) -> str | None:
     """The piece of a passage that a reply names, as the passage spells it; "" where it denies that there is one, None without any."""
-    pieces = [found for piece in _candidates(reply) if (found := _piece(passage, piece))]
+    pieces = [hit for piece in _candidates(reply) if (hit := _piece(passage, piece))]
     smaller = [one for one in pieces if len(one) < 0.95 * len(passage.strip(EDGES))]
     if smaller or pieces:
         return (smaller or pieces)[0]
-    if found := _piece(passage, reply):
-        return found
+    if hit := _piece(passage, reply):
+        return hit
     common = _common_words(passage, reply)
     if common:
         return common

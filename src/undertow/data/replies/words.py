@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from undertow.data.replies.answer_rules import rules
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
-from undertow.data.replies.reader import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines
-from undertow.data.replies.rules import rules
+from undertow.data.replies.reply_question import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SHORT_WORDS, TINY_WORDS = 15, 2
@@ -29,31 +29,31 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
             return given
     if declines(text):
         return Reading(REFUSAL)
-    found, n_words = reader.mentions(text), len(text.split())
+    hits, n_words = reader.mentions(text), len(text.split())
     if not rules().has("unclear.cues", text):
-        word = _of_one_group(reader, found)
+        word = _of_one_group(reader, hits)
         if word is not None and n_words <= SHORT_WORDS:
             return Reading(ANSWER, word)
-        if not found and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
+        if not hits and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
             return Reading(OTHER)
     return Reading(UNCLEAR)
 
 
-def _of_one_group(reader: ChoiceReader, found: Sequence[Mention]) -> str | None:
+def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
     """The first of several words, where they are of one group."""
     group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
-    return found[0][0] if len({group_of[name] for name, _, _ in found}) == 1 else None
+    return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
 
 
 def _announced(reader: ChoiceReader, text: str) -> str | None:
     heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for segment in verdicts(text))
-    return next((word for found in heads if (word := _of_one_group(reader, found)) is not None), None)
+    return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
 
 
 def _filled(reader: ChoiceReader, text: str) -> str | None:
     """The word in the blank, where a reply repeats the sentence with it."""
     for mark in MASKS:
-        before, there, behind = reader.question.asked.rpartition(mark)
+        before, there, behind = reader.question.prompt.rpartition(mark)
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
         if there and len(left) + len(right) > 2:
             shape = r"\W+".join([*map(re.escape, left), r"(\w+)", *map(re.escape, right)])
@@ -65,9 +65,9 @@ def _filled(reader: ChoiceReader, text: str) -> str | None:
 def _quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
-        found
+        hits
         for part in known.patterns["shape.quoted"].finditer(text)
-        if (found := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
+        if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
     ]
     if not quoted:
         return None
@@ -81,10 +81,10 @@ def _quoted(reader: ChoiceReader, text: str) -> Reading | None:
 
 def _first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
-    found = reader.mentions(start)
-    if not found or found[0][1] or not known.starts("shape.word_ends", start[found[0][2] :]):
+    hits = reader.mentions(start)
+    if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
         return None
-    return Reading(UNCLEAR) if known.starts("shape.word_or", start[found[0][2] :]) else Reading(ANSWER, found[0][0])
+    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
 
 
 def _led_to(reader: ChoiceReader, text: str) -> Reading | None:

@@ -380,6 +380,10 @@ class OpenAIClient:
         stream, task, timeout_s, on_wire = response.stream, asyncio.current_task(), self.timeout_s, self._on_wire
         if response.status_code >= 400:
             on_wire.discard(task)
+        if response.status_code == NOT_OFFERED:
+            response.headers["x-should-retry"] = (
+                "false"  # to the SDK, which takes every status from 500 on for a passing one
+            )
 
         class BoundedStream(AsyncByteStream):
             async def __aiter__(self) -> AsyncIterator[bytes]:
