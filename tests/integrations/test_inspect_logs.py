@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
@@ -14,6 +15,7 @@ import pytest
 
 import undertow
 from helpers.command_line import in_process
+from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
 from helpers.json_edits import edited
 from helpers.shared_folders import made_once
@@ -111,6 +113,22 @@ def test_a_changed_field_is_named(
     assert said in str(refusal.value)
     assert "log.json" in str(refusal.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("field", ["w_index", "w_value", "w", "w_name", "challenge"])
+@pytest.mark.parametrize("value", ["x" * 40, "", True, 7, 1.5, None])
+def test_a_factor_of_another_type_than_that_of_others_is_refused_or_read(
+    field: str, value: object, log: dict[str, Any], tmp_path: Path
+) -> None:
+    carried = json.loads(log["samples"][2]["metadata"]["undertow"])
+    carried["item"]["factors"][field] = value
+    log["samples"][2]["metadata"]["undertow"] = json.dumps(carried)
+    path = write_json(log, tmp_path / "log.json")
+    if field in {"w_index", "w_value"} and type(value) not in {int, float}:
+        assert_refused((path, field), inspect_logs.read_log, path)
+    else:
+        with contextlib.suppress(UndertowError):
+            inspect_logs.read_log(path)
 
 
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:

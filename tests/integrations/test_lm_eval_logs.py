@@ -319,6 +319,17 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
     assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
 
 
+def test_a_question_without_a_place_of_w_is_refused(log: Log) -> None:
+    def told(sample: dict[str, Any]) -> dict[str, Any]:
+        carried = json.loads(sample["doc"]["undertow"])
+        if sample["doc_id"] == 1:
+            del carried["item"]["factors"]["w_value"]
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample
+
+    assert_refused(("w_value",), read_log, log(told))
+
+
 @pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
     choice, n_refused = random.Random(n_edits), 0

@@ -188,6 +188,9 @@ def _refuse(where: object, wrong: str) -> None:
 def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
     """A row of a recorded table."""
     factors, query = item.factors, cast(GenerateQuery, item.query)
+    for name in ("w_index", "w_value"):
+        level = factors.get(name, math.nan)
+        _refuse(where, "" if type(level) in (int, float) else f"factor {name!r} is {level!r}, and no number")
     if sample["input"] != query.prompt:
         raise UndertowError(f"{where}: its input is not its prompt; export and run the task again")
     groups = list(dict.fromkeys(option.group for option in query.options))

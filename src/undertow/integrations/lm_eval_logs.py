@@ -252,9 +252,13 @@ def _observations(logs: _Logs, origin: Origin) -> Observations:
 
 
 def _check_factors(items: Iterable[Item], where: str) -> None:
-    """Refuse items whose factors have different types."""
+    """Refuse items whose factors have different types, and one that lacks the place of W that others have."""
     kinds: dict[str, type] = {}
+    items = list(items)
+    n_placed = sum("w_value" in item.factors for item in items)
     for item in items:
+        if 0 < n_placed < len(items) and "w_value" not in item.factors:
+            raise UndertowError(f"{where}: question {item.id!r} has no w_value; export and run the task again")
         for name, level in item.factors.items():
             kind = float if type(level) is int else type(level)
             if kinds.setdefault(name, kind) is not kind:
