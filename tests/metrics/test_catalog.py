@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.metrics.catalog import METRICS, get_metric
+from undertow.metrics.metric import METRICS, get_metric
 
 TABLES = Path(__file__).parents[1] / "golden/tables"
 

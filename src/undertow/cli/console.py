@@ -144,10 +144,10 @@ def _table_text(rows: list[dict[str, Any]]) -> _Block:
 
 
 def print_text(template: str, **facts: Any) -> None:
-    """Print the text of `templates/TEMPLATE.j2`; each value in it is escaped and stays on its line."""
+    """Print the text of `report/templates/terminal/TEMPLATE.j2`; each value in it is escaped and stays on its line."""
     from undertow.report.sentence_templates import text_templates
 
-    environment = text_templates("undertow.cli", "templates")
+    environment = text_templates("undertow.report", "templates/terminal")
     environment.keep_trailing_newline = True
     environment.finalize = lambda value: value if isinstance(value, _Block) else one_line(value)
     environment.filters["rows"] = _table_text

@@ -61,10 +61,13 @@ class Metric:
     compute: Compute | None = None
 
 
-def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics of a TOML file by name, and what the further columns of their results mean."""
-    given = tomllib.loads(path.read_text(encoding="utf-8"))
+def _read_catalog() -> tuple[dict[str, Metric], dict[str, str]]:
+    given = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
     return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
+
+
+METRICS, COLUMNS = _read_catalog()
+"""The metrics of the package by name; meanings of group keys and of further numbers (`Result.extras`), by name."""
 
 
 def metric(  # noqa: PLR0913 - the fields of a Metric
@@ -117,3 +120,22 @@ def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) ->
                 null = one.null_value if math.isnan(result.null_value) else result.null_value
                 results.append(replace(result, measure=one.name, unit=result.unit or one.unit, null_value=null))
     return results
+
+
+def get_metric(name: str) -> Metric:
+    """The metric of this name; of masses over all prompts, that of one prompt with "over prompts" added.
+
+    A name that neither the package nor an installed one has a metric for becomes its own title and has no meaning.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    if name.endswith(OVER_PROMPTS) and name.removesuffix(OVER_PROMPTS) in METRICS:
+        one = METRICS[name.removesuffix(OVER_PROMPTS)]
+        return replace(
+            one,
+            name=name,
+            title=f"{one.title} over prompts",
+            meaning=f"{one.meaning}, for masses averaged over all prompts; of several prompts this decides what is claimed",
+        )
+    added = {one.name: one for one in added_metrics()}
+    return added.get(name) or Metric(name, name.replace("_", " ").capitalize())

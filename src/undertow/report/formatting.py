@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 from undertow.errors import counted
-from undertow.metrics.catalog import get_metric
+from undertow.metrics.metric import get_metric
 from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"

@@ -17,8 +17,7 @@ from itertools import chain
 from typing import Any
 
 from undertow.errors import on_one_line
-from undertow.metrics import catalog
-from undertow.metrics.catalog import get_metric
+from undertow.metrics.metric import COLUMNS, get_metric
 from undertow.report.formatting import (
     FILTERS,
     MINUS,
@@ -196,7 +195,7 @@ def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, st
     measures = dict.fromkeys(result.measure for result in page.results)
     titles = {one.title: one.meaning for one in map(get_metric, measures) if one.meaning}
     names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
-    further = {spaced(name): catalog.COLUMNS[name] for name in names if name in catalog.COLUMNS}
+    further = {spaced(name): COLUMNS[name] for name in names if name in COLUMNS}
     heads = chain(map(_head, shared), *(table.columns for table in tables))
     meanings = sentences("columns").meanings
     columns = {head: meanings[head] for head in dict.fromkeys(heads) if head in meanings}

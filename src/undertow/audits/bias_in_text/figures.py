@@ -10,7 +10,7 @@ from undertow.audits.base import Observations
 from undertow.audits.bias_in_text.findings import ALL, main_measure
 from undertow.audits.bias_in_text.tables import examples_text
 from undertow.data.documents.few_shot import NO_SHOTS
-from undertow.metrics.catalog import METRICS
+from undertow.metrics.metric import METRICS
 from undertow.types import Result
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from undertow.audits.base import Observations
 from undertow.audits.bias_in_text.findings import ALL, main_measure
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.few_shot import NO_SHOTS
-from undertow.metrics.catalog import METRICS
+from undertow.metrics.metric import METRICS
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import sentences
 from undertow.types import Result

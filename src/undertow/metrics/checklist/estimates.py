@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from undertow.errors import counted
-from undertow.metrics.catalog import METRICS
+from undertow.metrics.metric import METRICS
 from undertow.metrics.checklist.decisions import ALL, Answers, encode
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Codes, Estimate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.metrics.catalog import METRICS
+from undertow.metrics.metric import METRICS
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Estimate, Floats
 from undertow.stats.intervals.multiway_cluster import ratio_interval
