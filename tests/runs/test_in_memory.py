@@ -124,9 +124,10 @@ def test_a_challenge_is_a_dict_or_a_table(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     options: Any = {"model": "toy:slope=2", "w": "year"}
+    given: list[Any] = [file, CHALLENGE, tmp_path / "mine.csv"]
     by_file, by_dict = (
         undertow.audit("spurious-correlation", challenge=one, out=tmp_path / str(at), **options)
-        for at, one in enumerate((file, CHALLENGE))
+        for at, one in enumerate(given[:2])
     )
     pd.testing.assert_frame_equal(
         by_file.results.drop(columns="challenge"), by_dict.results.drop(columns="challenge"), check_exact=True
@@ -138,7 +139,7 @@ def test_a_challenge_is_a_dict_or_a_table(tmp_path: Path) -> None:
     asked: Any = {"model": "toy", "options": "f: she; m: he", "w": "date", "date_count": 4}
     runs = [
         undertow.audit("task-specification", challenge=one, out=tmp_path / f"table-{at}", **asked)
-        for at, one in enumerate((tmp_path / "mine.csv", sentences))
+        for at, one in enumerate([given[2], sentences])
     ]
     assert list(runs[0].observations["text"]) == list(runs[1].observations["text"])
     assert list(runs[0].results["value"].dropna()) == list(runs[1].results["value"].dropna())

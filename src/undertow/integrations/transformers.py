@@ -31,7 +31,7 @@ PREFIX = "undertow"
 """Start of every name in the trainer's logs; loggers make a section of it."""
 
 
-class AuditCallback(TrainerCallback):
+class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
     """Audits the trainer's network every few steps.
 
     Attributes:
