@@ -40,17 +40,18 @@ def download(url: str, max_bytes: int) -> bytes:
         DownloadError: the download is not complete.
     """
     done: Future[bytes] = Future()
+    end = time.monotonic() + WHOLE_S
 
     def work() -> None:
         try:
-            done.set_result(_download(url, max_bytes, time.monotonic() + WHOLE_S))
+            done.set_result(_download(url, max_bytes, end))
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)
 
     # A thread, since the limit covers the connection too, whose parts have limits of their own only.
     threading.Thread(target=work, daemon=True).start()
     try:
-        return done.result(WHOLE_S)
+        return done.result(end - time.monotonic())
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"status {error.code}") from error

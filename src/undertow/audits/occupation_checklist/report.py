@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
 from undertow.audits.occupation_checklist.findings import contexts_of, get_result
-from undertow.metrics.metric import METRICS
 from undertow.metrics.checklist.decisions import CHOICES, ORDERS, RATES, WITHOUT
+from undertow.metrics.metric import METRICS
 from undertow.report.page_data import ReportTable, ReportText
 from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS

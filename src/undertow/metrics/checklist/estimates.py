@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from undertow.errors import counted
-from undertow.metrics.metric import METRICS
 from undertow.metrics.checklist.decisions import ALL, Answers, encode
+from undertow.metrics.metric import METRICS
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Codes, Estimate
 from undertow.stats.significance.sign_flip import crossed_exchange_p
