@@ -61,12 +61,13 @@ class Metric:
     compute: Compute | None = None
 
 
-def _read_catalog() -> tuple[dict[str, Metric], dict[str, str]]:
-    given = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
+    """The metrics of a TOML file by name, and what the further columns of their results mean."""
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
     return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
 
 
-METRICS, COLUMNS = _read_catalog()
+METRICS, COLUMNS = read_catalog(Path(__file__).with_name("catalog.toml"))
 """The metrics of the package by name; meanings of group keys and of further numbers (`Result.extras`), by name."""
 
 
