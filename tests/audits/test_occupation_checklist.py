@@ -250,7 +250,7 @@ def test_one_code_has_no_shuffled_context() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"n_pairs": -1}, "--n-pairs -1"),
+        ({"n_pairs": -1}, "--n-pairs must be at least 0"),
         ({"occupation_names": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'.*undertow challenge occupations"),
         ({"contexts": "with,alone"}, "'alone'"),
         ({"decision": "votes"}, "votes"),
@@ -259,12 +259,12 @@ def test_one_code_has_no_shuffled_context() -> None:
         ({"chat": True, "query_type": CONTINUATIONS}, "--chat"),
         ({"name_pair_file": "nowhere.tsv"}, "nowhere.tsv"),
         ({"onet": "nowhere"}, "nowhere"),
-        ({"occupation_names": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
+        ({"occupation_names": "singer,piano player", "contexts": "shuffled"}, "two SOC codes or more"),
         ({"wordings": 9}, "--wordings 9"),
         ({"n_pairs": 71}, "--n-pairs 71.* 70"),
         ({"n_occupations": 63}, "--n-occupations 63.* 62"),
-        ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations 5.*--occupation-names"),
-        ({"decision": "greedy", "query_type": CONTINUATIONS}, "decoded"),
+        ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations: --occupation-names"),
+        ({"decision": "greedy", "query_type": CONTINUATIONS}, "decodes nothing"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_a_sentence(options: dict[str, Any], match: str) -> None:

@@ -298,7 +298,7 @@ def readers(run: Path, log: Mapping[str, bytes]) -> dict[str, Reader]:
         "graph": Reader("own.dag", [GRAPH.encode()], lambda path: load_graph(str(path)), "words"),
         "equations": Reader("own.scm", [EQUATIONS.encode()], read_equations, "words", {}, 2),
         "GGUF": Reader("own.gguf", gguf_heads(), lambda path: read_gguf(resolve_gguf(path)), "bytes"),
-        "model's configuration": Reader("config.json", [CONFIG], read_config, "json", {"w.safetensors": struct.pack("<Q", 2) + b"{}"}),
+        "model's configuration": Reader("config.json", [CONFIG], read_config, "json", {"model.safetensors": struct.pack("<Q", 2) + b"{}"}),
         "log": of_log(samples, "jsonl"),
         "results of a log": of_log(results, "json"),
     }  # fmt: skip

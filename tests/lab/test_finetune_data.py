@@ -74,7 +74,7 @@ def test_all_words_of_the_papers_table_are_found() -> None:
 
 
 def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UndertowError, match="'They' is of group a and of group b"):
+    with pytest.raises(UndertowError, match="'They' is of groups a and b"):
         Masker({"a": ["they", "she"], "b": ["They"]})
     with pytest.raises(UndertowError, match="two groups"):
         Masker({"a": ["they"]})

@@ -219,7 +219,7 @@ def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     ("made", "said"),
     [
         (lambda place: train([], SMALL, place), "no texts"),
-        (lambda place: train(lessons(), replace(SMALL, positions=4), place), "reads 4"),
+        (lambda place: train(lessons(), replace(SMALL, positions=4), place), "set positions to"),
         (lambda place: train(lessons(), replace(SMALL, learning_rate=1e30, warmup_steps=0), place), "not a number"),
         (lambda place: PretrainConfig("recurrent"), "masked or causal"),
         (lambda place: PretrainConfig(MASKED, width=10, heads=4), "4 heads"),

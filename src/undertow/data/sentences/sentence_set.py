@@ -31,7 +31,8 @@ KNOWN_FACTORS = frozenset(
 RESERVED_COLUMNS = frozenset(
     {
         "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
-        "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob",
+        "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob", "reply", "reply_outcome",
+        "first_token_low", "first_token_high",
     }
 )  # fmt: skip
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""

@@ -142,7 +142,7 @@ class _Corpus:
         longest = int(lengths.max())
         if longest > config.positions:
             text = lessons[int(lengths.argmax())].text
-            raise UndertowError(f"text {text[:40]!r} has {longest} tokens; make it shorter, or positions {longest}")
+            raise UndertowError(f"text {text[:40]!r} has {longest} tokens; shorten it, or set positions to {longest}")
         tokens = np.zeros((len(lessons), longest), dtype=np.int64)
         targets = np.zeros((len(lessons), longest), dtype=bool)
         for row, (one, lesson) in enumerate(zip(coded, lessons, strict=True)):
