@@ -51,7 +51,6 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
     others = cli("run", "bias-diagnosis", "--help").stdout
     assert "--limit" in others
     assert "--graph" not in others
-    assert "--protocol" not in others, "it has one alone"
 
 
 def test_help_lists_run_first(cli: Cli) -> None:

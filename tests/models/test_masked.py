@@ -322,6 +322,9 @@ def other_head(head: Any, name: str) -> Any:
             super().__init__()
             self.head = head
 
+        def __getattr__(self, name: str) -> Any:
+            return super().__getattr__(name) if name == "head" else getattr(self.head, name)
+
         def forward(self, hidden: Any) -> Any:
             if name == "neighbours":
                 return self.head(hidden + hidden.roll(1, dims=1))

@@ -126,9 +126,7 @@ def _table_text(rows: list[dict[str, Any]]) -> _Block:
     names = [one_line(name) for name in rows[0]]
     cells = [[one_line("" if without_nan(cell) is None else cell) for cell in row.values()] for row in rows]
     if not sys.stdout.isatty():
-        return _Block(
-            "\n".join("\t".join(cell.replace("\t", r"\t") for cell in row) for row in [names, *cells])
-        )
+        return _Block("\n".join("\t".join(cell.replace("\t", r"\t") for cell in row) for row in [names, *cells]))
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
