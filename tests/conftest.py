@@ -237,14 +237,14 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool = False) -> None:
-    """Unless asked for: 200 resamples instead of thousands, comparisons of ten groups of clusters, an empty page and no figure."""
+    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters, an empty page and no figure."""
     if not resamples:
         fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
         patch.setattr(agreement, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
-        patch.setattr(differences, "MAX_GROUPS", FEW // 20)
+        patch.setattr(differences, "MAX_GROUPS", 12)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
 
 

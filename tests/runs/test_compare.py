@@ -534,7 +534,6 @@ def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record
     return record(frame, run_key=model, design={"groups": ["female"], "gaps": []})
 
 
-@pytest.mark.resamples
 @pytest.mark.parametrize(
     ("by", "spread", "margin", "expected"),
     [

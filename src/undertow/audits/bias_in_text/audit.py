@@ -58,7 +58,7 @@ class BiasAudit(Audit):
 
     def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
         """Settings for a model that answers these kinds of query: free replies are not decoded under constraints."""
-        return adapt_to_text(settings) if TEXT in capabilities.get(WRITING, ()) else settings
+        return adapt_to_text(settings) if capabilities.get(WRITING) == (TEXT,) else settings
 
     def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
         """One batch: documents x wordings x examples x decodings."""

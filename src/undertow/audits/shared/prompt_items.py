@@ -52,7 +52,7 @@ class SentenceSettings:
         Raises:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
         """
-        if TEXT in capabilities.get(GENERATION, ()):
+        if capabilities.get(GENERATION) == (TEXT,):
             default = self.max_new_tokens == DEFAULT_MAX_NEW_TOKENS
             tokens = REPLY_MAX_NEW_TOKENS if default else self.max_new_tokens
             return replace(self, prompts=self.prompts or prompts, max_new_tokens=tokens)
