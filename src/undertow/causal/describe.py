@@ -54,7 +54,7 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
     """Everything that `undertow graph` says of a graph."""
     features, label, selection = _join(graph.features), graph.label, _join(graph.selection)
     words, specification = _sentences(), identification.specification(graph)
-    found = identification.recoverability(graph)
+    recovery = identification.recoverability(graph)
     opened = [
         path.text for feature in graph.features for path in identification.opened_by_selection(graph, feature, label)
     ]
@@ -62,8 +62,8 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         identification.d_separated(graph, graph.features, {label}, given) for given in ((), graph.selection)
     )
     is_direct = any(identification.directed_path(graph, label, node) for node in graph.selection)
-    by = first_path(found.open_paths)
-    selecting = words.selection(features, label, selection, before, after, opened, found, is_direct, by)
+    by = first_path(recovery.open_paths)
+    selecting = words.selection(features, label, selection, before, after, opened, recovery, is_direct, by)
     nothing = f"Nothing is selected: the data are the population{selection_hint(graph)}."
     between = _task_paths(graph)
     paths = [*(describe_path(graph, path) for path in between[:MAX_LISTED_PATHS]), *_rest_line(between)]
@@ -72,22 +72,22 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         for one in identification.covariate_candidates(graph)
     ]
     independences = identification.implied_independences(graph)
-    shown = [
+    listed = [
         f"{one.one} and {one.other} are independent{f' given {_join(one.given)}' if one.given else ''}"
         for one in independences[:MAX_LISTED_INDEPENDENCES]
     ]
-    more = len(independences) - len(shown)
+    more = len(independences) - len(listed)
     sections = {
         "The task": _task(graph),
         "Specification": [words.specification(features, label, graph.cause, specification)],
         f"Paths from {features} to {label}": paths or ["There is none."],
         "What selection does": [selecting if selection else nothing],
         f"P({label} | {features}) from selected data": [
-            words.recovery(features, label, selection, found, specification.well_specified)
+            words.recovery(features, label, selection, recovery, specification.well_specified)
         ],
         "Who can be a W": candidates,
         f"What {'selected data' if selection else 'data'} must show if the graph is right": [
-            *shown,
+            *listed,
             *([f"... and {more:,} more"] if more else []),
         ],
     } | {

@@ -64,8 +64,8 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
     first = request.items[0].query
     words = [option.fills[0] for option in first.options] if isinstance(first, ClozeQuery) else []
-    shown = {"tasks": tasks, "steps": list(map(on_one_line, steps)), "words": words}
-    (draft / "README.md").write_text(render("lm_eval_readme.md.j2", request, **shown), encoding="utf-8")
+    facts = {"tasks": tasks, "steps": list(map(on_one_line, steps)), "words": words}
+    (draft / "README.md").write_text(render("lm_eval_readme.md.j2", request, **facts), encoding="utf-8")
     return ExportedFiles(tasks, steps)
 
 

@@ -502,8 +502,8 @@ class _Rows:
         """The group without the model where one model is compared with one, unless it is another model of a run."""
         models = self.measured.paired.models
         own = {"", "all", *(name for one in models for name in one)}
-        is_shown = len(models) > 1 or result.group.get("model", "") not in own
-        return {name: level for name, level in result.group.items() if name != "model" or is_shown}
+        has_model = len(models) > 1 or result.group.get("model", "") not in own
+        return {name: level for name, level in result.group.items() if name != "model" or has_model}
 
 
 def too_few(n_clusters: int) -> str:
