@@ -49,8 +49,8 @@ SLOW_FILES = {
     "lab": ("finetune lab pretrain verification_metrics verification_report "),
     "metrics": ("sentence_scores "),
     "models": (
-        "causal constrained_decoder download extractive_qa masked openai openai_constrained "
-        "prompt_encoder seq2seq seq2seq_decoder "
+        "causal constrained_answers download extractive_qa masked openai openai_constrained "
+        "prompt_encoder seq2seq seq2seq_answers "
     ),
     "packaging": ("wheel "),
     "reliability": (

@@ -11,7 +11,5 @@ import pytest
 def briefly(cases: Iterable[Any], n: int = 1) -> list[Any]:
     """The first `n` cases as they are, and the others for the soak."""
     cases = list(cases)
-    others = [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak) for case in cases[n:]
-    ]
+    others = [pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.soak) for case in cases[n:]]
     return [*cases[:n], *others]

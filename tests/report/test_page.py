@@ -147,7 +147,7 @@ def test_findings_come_first_and_strongest_first() -> None:
     body = html.partition("<main>")[2]
     places = [body.index(f">{text}<") for text in told]
     assert places == sorted(places)
-    assert html.index("Not significant") < html.index("nothing strong")
+    assert html.index("Not claimed") < html.index("nothing strong")
 
 
 def elements(html: str) -> list[tuple[str, list[str]]]:

@@ -96,7 +96,7 @@ def test_weights_in_reduced_precision_are_scored_again_in_float32(
     assert run.manifest["precision"]["models"][0]["items"] > 0
     assert mine.dtype == torch.bfloat16
     page = run.report.read_text(encoding="utf-8")
-    assert "Reproduce" in page
+    assert "<h2>Reproduce</h2>" in page
     assert "model=network, tokenizer=tokenizer" in page
     estimate = dry_run("spurious-correlation", mine, tokenizer=tokenizer, challenge=CHALLENGE, w="year")
     assert estimate.n_stored == estimate.n_distinct

@@ -87,7 +87,7 @@ class Audit(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     Settings: ClassVar[type[Any]]
-    protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
+    protocols: ClassVar[tuple[str, ...]] = (EXACT,)
     adaptive: ClassVar[bool] = False
     limit_help: ClassVar[str] = ""
     causal_claim: ClassVar[str] = ""

@@ -44,8 +44,6 @@ MIN_PROB = 0.5
 """Up to 1, the largest sum of a row must be this much to say that a table holds probabilities: percents are rarely so small."""
 LEAST_GAP = 20
 """Rows of 0.5 to 1 in all are in another unit where all others have so much more: between percents there are others."""
-LEAST_DOUBTED = 0.1
-"""Least largest value of a column that may hold probabilities beside percents: smaller percents are no surprise."""
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
 """What an empty cell of masses looks like in the files of common tools."""
 ROUNDING_PERCENT = 0.6
@@ -222,7 +220,7 @@ def _read_parquet(path: Path) -> Table:
         texts = {name: _as_text(table[name]) for name in names}
     except TooLargeError as error:
         raise UndertowError(f"{path}: {error}; leave out columns that are not used") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is not a Parquet file that can be read ({first_line(error)})") from error
     cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
     read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
@@ -392,13 +390,6 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
             f"percents of up to {sums.max():.3g}; {advice}"
         ),
     )
-    for name, column in masses.items():
-        largest, others = float(column.max()), sums - column.fillna(0)
-        if LEAST_DOUBTED <= largest <= 1 + ROUNDING_PROB and (100 * column + others).max() <= 100 + ROUNDING_PERCENT:
-            raise UndertowError(
-                f"{table.path}: {name} has no value above {largest:.2g}, as probabilities have, and {masses.max().idxmax()} is in percent; "
-                f"{advice}"
-            )
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:

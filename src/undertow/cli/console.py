@@ -123,6 +123,8 @@ class _Block(str):
 
 
 def _table_text(rows: list[dict[str, Any]]) -> _Block:
+    if not rows:
+        return _Block("")
     names = [one_line(name) for name in rows[0]]
     cells = [[one_line("" if without_nan(cell) is None else cell) for cell in row.values()] for row in rows]
     if not sys.stdout.isatty():
@@ -133,7 +135,7 @@ def _table_text(rows: list[dict[str, Any]]) -> _Block:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
     console = Console()

@@ -122,7 +122,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     for line, cells in records[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
-                f"{path}, line {line}: has {counted(len(cells), 'cell')}, but the header {len(columns)}"
+                f"{path}, line {line}: has {counted(len(cells), 'cell')}; the header has {len(columns)}"
             )
     return columns, records[1:]
 

@@ -64,6 +64,10 @@ class Metric:
 def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
     """The metrics of a TOML file by name, and what the further columns of their results mean."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
+    if wrong := [
+        one["name"] for one in given["metrics"] if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER)
+    ]:
+        raise ValueError(f"{path}: unknown direction of {wrong[0]}")
     return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
 
 

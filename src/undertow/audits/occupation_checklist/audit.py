@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.audits.occupation_checklist import report
@@ -32,6 +32,7 @@ class OccupationChecklist(Audit):
     """Whether attributes granted to two people decide whom a model prefers for a job."""
 
     name = "occupation-checklist"
+    protocols = (EXACT, TEXT)
     summary = "does what a model grants a woman and a man decide whom it prefers for a job?"
     Settings = checklist_items.Settings
     adaptive = True

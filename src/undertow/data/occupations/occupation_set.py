@@ -222,14 +222,14 @@ def _occupation(rows: Mapping[str, _Row]) -> Occupation:
     name = next(iter(rows.values())).occupation
     facts: dict[str, Any] = {}
     attributes: dict[tuple[str, str], Attribute] = {}
-    for where, row in rows.items():
+    for at, (where, row) in enumerate(rows.items()):
         if row.occupation != name:
             raise UndertowError(f"{where}: {row.occupation!r} and {name!r} differ in capitals alone; write both alike")
         for column in ("soc_code", "female_percent", "article", "basis"):
             value = getattr(row, column)
             if column in row.model_fields_set and facts.setdefault(column, value) != value:
                 raise UndertowError(f"{where}: {column} of {name!r} is {value!r}, and was {facts[column]!r}; keep one")
-        if attributes and not row.attributes():
+        if at and not row.attributes():
             raise UndertowError(f"{where}: repeats the occupation {name!r} without an attribute; drop the row")
         for one in row.attributes():
             if attributes.setdefault((one.name.casefold(), one.category), one) is not one:

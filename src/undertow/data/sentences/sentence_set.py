@@ -50,12 +50,12 @@ def check_group_names(names: Collection[str], where: str) -> None:
     for name in names:
         others = [f"{one}-{other}" for one in names for other in names if name.startswith(f"{one}-")]
         if name in NO_NAMES or name != name.strip():
-            reason = "which a table loses"
+            reason = "which tables read as an empty cell"
         elif name in others:
             reason = "as the lead of one over another is"
         else:
             continue
-        raise UndertowError(f"{where}: a word group cannot be called {name!r}, {reason}; call it something else")
+        raise UndertowError(f"{where}: a word group cannot be called {name!r}, {reason}; rename it")
 
 
 @dataclass(frozen=True, slots=True)

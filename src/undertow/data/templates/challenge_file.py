@@ -35,7 +35,7 @@ def _checked_values(values: list[str]) -> list[str]:
         raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
     if missing is not None:
-        raise ValueError(f"W value {missing!r} is no number that stands anywhere; leave it out")
+        raise ValueError(f"W value {missing!r} is not a finite number; leave it out")
     if len(values) < MIN_VALUES:
         raise ValueError(f"holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
     return values

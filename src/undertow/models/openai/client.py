@@ -226,7 +226,7 @@ class OpenAIClient:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the address."""
-        return (f"{self.address.host}: is asked below {V1}, which the base URL lacks",) if self._with_v1 else ()
+        return (f"{self.address.host}: the base URL has no {V1}; requests go to {V1}",) if self._with_v1 else ()
 
     @property
     def root(self) -> str:

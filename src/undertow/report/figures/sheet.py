@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from matplotlib import rcParams
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
@@ -126,7 +126,9 @@ class Sheet(Figure):
                 share = 1 / self.get_figheight()
                 self.axes[0].set_position((left, below * height * share, width, height_in * share))
                 break
-        self.set_layout_engine(None)  # "none" would leave a stand-in, for which matplotlib draws each file twice
+        # "none" would leave a stand-in, for which matplotlib draws each file twice; a reader's own settings would put another engine there.
+        with rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+            self.set_layout_engine(None)
         # The solver's last digits differ between processes, and the names of clip paths with them.
         for axes in self.axes:
             axes.set_position(tuple(round(one, 6) for one in axes.get_position(original=True).bounds))

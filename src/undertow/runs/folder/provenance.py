@@ -32,11 +32,13 @@ def python_call(function: str, arguments: str, options: Mapping[str, Any]) -> st
 
 
 def command_with(command: str, name: str, value: str) -> str:
-    """A command line with this option last, and only once.
+    """A command line with this option last, and only once; "" stays "".
 
     Raises:
         ValueError: the text is not a command line.
     """
+    if not command:
+        return ""
     words, flag = shlex.split(command), f"--{name}"
     if flag in words:
         at = words.index(flag)
