@@ -306,8 +306,10 @@ SWITCHED_OFF = (
 )
 
 
+@pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_real_server_without_grammars_and_log_probabilities_is_audited(
     llama_server: str,  # noqa: F811
     tmp_path: Path,

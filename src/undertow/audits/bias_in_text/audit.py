@@ -50,7 +50,7 @@ class BiasAudit(Audit):
     lead: ClassVar[str]
     null_prefix: ClassVar[str] = "the best baseline has"
     notes: ClassVar[tuple[str, ...]] = ()
-    protocols = (EXACT, TEXT)
+    protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
     reply_factors = ("description_class", "dimension")
     limit_help = (
         "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
