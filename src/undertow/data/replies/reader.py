@@ -43,9 +43,7 @@ MARKDOWN = re.compile(
 
 def read(question: Question, reply: str) -> Reading:
     """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
-    if len(reply) > MAX_REPLY_CHARS:
-        return Reading(UNCLEAR)
-    reply = _first_turn(_unwrapped(reply), question.prompt)
+    reply = _first_turn(_unwrapped(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
     text = plain_text(reply)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
