@@ -331,11 +331,6 @@ def test_small_percents_beside_large_ones_are_percents(tmp_path: Path) -> None:
     assert frame["female"].tolist() == [0.6, 1.4, 30]
 
 
-def test_masses_are_parts_of_100_with_other_words_too(tmp_path: Path) -> None:
-    with pytest.raises(UndertowError, match=r"line 2: the masses of female, male, other_words add up to 110.0 percent"):
-        years_of(tmp_path, female=TENS, male=20, other_words=80)
-
-
 def test_a_value_of_two_indices_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match=r"line 4: w_index is 2, but '1950' had 1 before"):
         years_of(tmp_path, w=["1900", "1950", "1950"], female=TENS, male=TENS)

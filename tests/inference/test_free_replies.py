@@ -306,6 +306,22 @@ SWITCHED_OFF = (
 )
 
 
+def test_a_replayed_run_has_the_same_outcomes_and_rates_are_compared(
+    shared_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = chatty_run(shared_base, "spurious-correlation")
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
+    model, limits = f"replay:{first.folder}", AUDITS["spurious-correlation"]
+    second = undertow.audit("spurious-correlation", model, out=tmp_path / "run", chat=True, protocol=TEXT, **limits)
+    for name in ("reply", "reply_outcome"):
+        assert second.observations[name].tolist() == first.observations[name].tolist()
+    table = compare(first.folder, second.folder).table()
+    rates = table[table["measure"].isin(["refusal_rate", "unclear_rate"])]
+    assert len(rates)
+    assert (rates["value"] == 0).all()
+    assert (rates["baseline"] > 0).any()
+
+
 @pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
         else:
             assert labels_of(str(path)) == ("ze", "xe")
     path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "Ze"]\n')
-    with pytest.raises(UndertowError, match=r"own\.toml: 'Ze' is of group ze and of group xe"):
+    with pytest.raises(UndertowError, match=r"own\.toml: 'Ze' is of groups ze and xe"):
         word_groups(str(path))
 
 

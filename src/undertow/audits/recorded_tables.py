@@ -135,7 +135,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     )
     masses = pd.DataFrame({name: mass_column(table, column) for name, column in sources.items()})
     (percents,), unit = to_percent(table, masses)
-    check_sums(table, percents)
+    check_sums(table, percents[groups])
     frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is missing.
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)

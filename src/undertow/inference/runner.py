@@ -238,7 +238,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     check_capabilities(handle, queries, protocol)
     if protocol == TEXT:
         prompts, of_model = reply_queries(handle, queries)
-        replied = _run(handle, prompts, store, of_model, progress, engine)
+        replied = _run(handle, prompts, store, of_model, progress, engine, free=True)
         answers = tuple(map(read_answer, queries, replied.scores.answers))
         return replace(replied, scores=Scores(answers, PROMPT))
     return _run(handle, queries, store, protocol, progress, engine)
@@ -251,7 +251,10 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
     protocol: str,
     progress: Progress,
     engine: Engine,
+    *,
+    free: bool = False,
 ) -> RunnerResult:
+    """As `run_queries`; `free` says that replies are read, so that options without a log-probability are no limitation."""
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -283,7 +286,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     given = answers | lost
-    unseen = _unread_options(distinct, answers)
+    unseen = [] if free else _unread_options(distinct, answers)
     if unseen:
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     scoring_method = (

@@ -32,6 +32,8 @@ from undertow.data.replies.spans import read_rewrite, read_span
 from undertow.data.replies.words import read_word
 
 MAX_WORDS_AROUND_JSON = 8
+MAX_REPLY_CHARS = 20_000
+"""Longest reply that is read; a longer one is unclear, since the time to read a reply grows with the square of its length."""
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
 MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
@@ -40,8 +42,8 @@ MARKDOWN = re.compile(
 
 
 def read(question: Question, reply: str) -> Reading:
-    """Read a reply by the rules of the package."""
-    reply = _first_turn(_unwrapped(reply), question.prompt)
+    """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
+    reply = _first_turn(_unwrapped(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
     text = plain_text(reply)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -69,7 +71,7 @@ def _unwrapped(reply: str) -> str:
         return reply
     try:
         content = json.loads(hit.group())
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter where it is nested too deeply
         return reply
     if not isinstance(content, dict):
         return reply

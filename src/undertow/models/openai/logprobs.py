@@ -166,7 +166,7 @@ def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
-    """What the model wrote; "" where it wrote nothing.
+    """What the model wrote, with a question mark for half a character, which no file can store; "" where it wrote nothing.
 
     Raises:
         IncompleteResponseError: it is no text.
@@ -176,7 +176,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     text = holder.get(name) or holder.get("refusal") or ""
     if not isinstance(text, str):
         raise IncompleteResponseError("an answer that is no text")
-    return text
+    return text.encode("utf-8", "replace").decode()
 
 
 def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:

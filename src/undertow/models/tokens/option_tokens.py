@@ -46,7 +46,7 @@ class Vocabulary:
         """The tokens of each option's word.
 
         Raises:
-            UnsupportedQueryError: single tokens do not distinguish the options.
+            UnsupportedQueryError: single tokens do not distinguish the options. Without options there is nothing to tell apart.
         """
         key = tuple(options)
         if key not in self._known:
@@ -80,7 +80,7 @@ class Vocabulary:
                 )
             ids.append(tuple(token for token in tokens if token not in owner))
             owner |= dict.fromkeys(tokens, option.group)
-        if not owner:
+        if options and not owner:
             words = ", ".join(option.fills[0] for option in options)
             raise UnsupportedQueryError(
                 f"no word is a single token, so none can be seen in the steps of an answer: {words}"

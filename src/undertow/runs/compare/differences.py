@@ -29,7 +29,7 @@ from undertow.runs.compare.equivalence import (
     unit_of_difference,
 )
 from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
-from undertow.runs.compare.resampling import Key, by_key, groups_of, key_of, point_results, quick, without_each
+from undertow.runs.compare.resampling import Key, by_key, groups_of, key_of, quick, results_with_rates, without_each
 from undertow.runs.folder.storage import CorruptRunError, Record
 from undertow.types import Floats, Progress, Result, no_progress
 
@@ -223,7 +223,7 @@ class _Measured:
     def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, margins: Margins, names: Names) -> _Measured:
         try:
             sides = [
-                by_key(_shared_names(point_results(audit, observations, seed), paired, at))
+                by_key(_shared_names(results_with_rates(audit, observations, seed), paired, at))
                 for at, observations in enumerate((paired.baseline, paired.candidate))
             ]
         except CorruptRunError:
@@ -247,7 +247,7 @@ class _Measured:
             results: list[Result] = []
             if not frames[at].empty:
                 with suppress(UndertowError):  # too little is left to measure
-                    results = point_results(self.audit, replace(observations, frame=frames[at]), self.seed)
+                    results = results_with_rates(self.audit, replace(observations, frame=frames[at]), self.seed)
             sides.append(by_key(_shared_names(results, self.paired, at)))
         return self.as_arrays(sides)
 

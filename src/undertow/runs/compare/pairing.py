@@ -134,7 +134,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         n_items=len(shared[0]),
         n_answered=int(answered.sum()),
         n_alone=(sum(map(len, own[0])) - len(shared[0]), sum(map(len, own[1])) - len(shared[0])),
-        identical=_identical(first[answered], second[answered]),
+        identical=_identical(first[answered], second[answered]) and _same_outcomes(first, second),
         readings=_readings(*runs),
         others=(others[0], others[1]),
     )
@@ -410,6 +410,14 @@ def _answered_in_both(
         table.loc[~answered, numbers] = np.nan
         marked.append(table)
     return marked[0], marked[1], answered
+
+
+def _same_outcomes(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    """Whether free replies have the same outcomes, those without an answer included."""
+    name = "reply_outcome"
+    if name not in first or name not in second:
+        return name not in first and name not in second
+    return bool((first[name].fillna("").to_numpy() == second[name].fillna("").to_numpy()).all())
 
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -32,6 +32,18 @@ def point_results(audit: Audit, observations: Observations, seed: int) -> list[R
         return list(audit.measure(observations, seed))
 
 
+def results_with_rates(audit: Audit, observations: Observations, seed: int) -> list[Result]:
+    """`point_results`, and the rates of free replies where there are any: over all rows, with an answer or without."""
+    from undertow.metrics.text.reply_rates import reply_results
+    from undertow.stats.point_estimates import point_estimates
+
+    results = point_results(audit, observations, seed)
+    if "reply_outcome" in observations.frame:
+        with point_estimates():
+            results += reply_results(observations.frame, audit.reply_factors)
+    return results
+
+
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:
     """Results by key; the last of several with one key."""
     return {key_of(result): result for result in results}

@@ -142,6 +142,10 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 
 
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
+    reply, outcome = row.get("reply"), row.get("reply_outcome")
+    if isinstance(reply, str) and isinstance(outcome, str) and outcome:
+        # Of a run under protocol `text`, whose replies are read again, those without an answer too.
+        return Answer((math.nan,) * n_options, math.nan, text=reply)
     if row["missing_reason"]:
         return Answer.missing(str(row["missing_reason"]))
     text, bounds = row.get("answer"), row.get("upper_bound_prob")
