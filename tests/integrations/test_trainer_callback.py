@@ -105,6 +105,29 @@ def test_an_audit_that_fails_is_told_and_training_goes_on(tmp_path: Path, capsys
     assert "step 4: the audit failed (" in capsys.readouterr().err
 
 
+def test_any_failure_lets_training_go_on_with_the_network_of_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from undertow.integrations import transformers as integration
+
+    trainer = trainer_of(tmp_path, "stale")
+    first, seen = trainer.model, []
+    callback = integration.AuditCallback(trainer, "spurious-correlation", every_steps=4, challenge=CHALLENGE, w="year")
+    trainer.add_callback(callback)
+    trainer.model = trainer.model_wrapped = type(first)(first.config)
+
+    def fail(config: Any, *_: Any, **__: Any) -> None:
+        seen.append(config.network)
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(integration, "run_audit", fail)
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert seen == [trainer.model]
+    assert seen[0] is not first
+    assert "step 4: the audit failed (RuntimeError: the device is gone)" in capsys.readouterr().err
+
+
 def test_a_mistake_is_told_before_training(tmp_path: Path) -> None:
     from undertow.integrations.transformers import AuditCallback
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import undertow
 from helpers import tiny_models as tiny
 from undertow.data.in_memory import save_challenge
 from undertow.errors import UndertowError
+from undertow.models.registry import in_dtype, resolve_network
 from undertow.runs.pipeline import dry_run
 
 CHALLENGE: dict[str, Any] = {
@@ -112,6 +114,8 @@ def test_what_a_network_in_memory_decides_is_refused(network: Callable[[str], st
         undertow.audit(audit, model=mine)
     with pytest.raises(UndertowError, match="dtype 'bfloat16' is for a model by name"):
         undertow.audit(audit, model=mine, tokenizer=tokenizer, dtype="bfloat16")
+    with pytest.raises(UndertowError, match="mode 'NLU' is for a model by name"):
+        undertow.audit(audit, model=mine, tokenizer=tokenizer, mode="NLU")
     with pytest.raises(UndertowError, match="for a network in memory; leave them out"):
         undertow.audit(audit, model="toy", tokenizer=tokenizer)
 
@@ -155,3 +159,55 @@ def test_a_saved_challenge_holds_what_was_given() -> None:
     assert save_challenge(table).read_text(encoding="utf-8") == "sentence,coreferent\na,1\nb,\n"
     with pytest.raises(UndertowError, match=r"challenge: inner\.day holds .*; write a text"):
         save_challenge({"inner": {"day": pd.Timestamp("2020-01-01")}})
+    with pytest.raises(UndertowError, match=r"challenge: inner\.n holds nan; write a finite number"):
+        save_challenge({"inner": {"n": math.nan}})
+    for broken in ({"text": "a \ud800"}, pd.DataFrame({"sentence": pd.Series(["a \ud800"], dtype=object)})):
+        with pytest.raises(UndertowError, match="lone surrogate"):
+            save_challenge(broken)
+    assert not list(path.parent.glob(".*"))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PEFT calls what transformers deprecates
+def test_what_changes_answers_changes_the_identity(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+
+    mine, tokenizer = causal(tmp_path)
+    mine.config.name_or_path = "one"
+
+    def key(network: Any = mine) -> str:
+        return resolve_network(network, tokenizer, "mine").identity.revision
+
+    plain = key()
+    mine.config.name_or_path = "another"
+    assert key() == plain
+    mine.config.rms_norm_eps *= 2
+    keys = [plain, key()]
+    tokenizer.padding_side = "left" if tokenizer.padding_side == "right" else "right"
+    keys.append(key())
+    adapted = peft.get_peft_model(mine, peft.LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False))
+    keys.append(key(adapted))
+    with adapted.disable_adapter():
+        keys.append(key(adapted))
+    assert key(adapted) == keys[3]
+    for module in adapted.modules():
+        if isinstance(module, peft.tuners.lora.LoraLayer):
+            module.scaling["default"] *= 2
+    keys.append(key(adapted))
+    assert len(set(keys)) == 6
+    prompts = peft.get_peft_model(
+        tiny.tiny_llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    )
+    with pytest.raises(UndertowError, match="its adapter is a learned prompt"):
+        resolve_network(prompts, tokenizer)
+
+
+def test_a_network_that_cannot_be_copied_has_no_float32_check() -> None:
+    class Quantized:
+        dtype = "torch.float16"
+
+        def to(self, _: Any) -> Any:
+            raise ValueError("`.to` is not supported for 4-bit models")
+
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    with pytest.raises(UndertowError, match=r"cannot be copied to float32 \(`.to` is not supported"):
+        in_dtype(Quantized(), "float32")

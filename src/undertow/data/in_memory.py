@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from undertow._folders import cache_folder
+from undertow._files import LONE_SURROGATE
+from undertow._folders import cache_folder, whole_file
 from undertow.errors import UndertowError
 
 
@@ -37,20 +37,23 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
     Raises:
         UndertowError: a value has no place in such a file, or it cannot be written.
     """
-    if isinstance(given, Mapping):
-        lines = [f"{_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
-        text, suffix = "".join(lines), ".toml"
-    else:
-        # Integers beside missing values are floats in pandas: 1 would be written as 1.0.
-        text, suffix = given.convert_dtypes().to_csv(index=False), ".csv"
-    content = text.encode("utf-8")
+    try:
+        if isinstance(given, Mapping):
+            lines = [f"{_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
+            text, suffix = "".join(lines), ".toml"
+        else:
+            # Integers beside missing values are floats in pandas: 1 would be written as 1.0.
+            text, suffix = str(given.convert_dtypes().to_csv(index=False)), ".csv"
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        around = error.object[max(0, error.start - 30) : error.end + 30]
+        raise UndertowError(f"challenge: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
     folder = cache_folder() / "challenges"
     path = folder / f"challenge-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as draft:
-            draft.write(content)
-        os.replace(draft.name, path)  # noqa: PTH105 - also over the file of another process
+        with whole_file(path) as file:
+            file.write(text)
     except OSError as error:
         raise UndertowError(f"{path}: cannot be written ({error.strerror or error}); free space") from error
     return path
@@ -65,6 +68,8 @@ def _toml(value: Any, where: str) -> str:
         return "[" + ", ".join(_toml(inner, where) for inner in value) + "]"
     if isinstance(value, str):
         return _text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UndertowError(f"challenge: {where} holds {value!r}; write a finite number, or leave it out")
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise UndertowError(f"challenge: {where} holds {value!r}; write a text, a number, a list or a dict")

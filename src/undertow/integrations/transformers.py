@@ -21,6 +21,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from undertow._files import first_line
 from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.runs.config import RunConfig
@@ -51,7 +52,7 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
         folder: str | Path = "",
         **options: Any,
     ) -> None:
-        """Check the options, so that a mistake is told before training.
+        """Check the options, so that a mistake is reported before training.
 
         Args:
             trainer: the trainer.
@@ -77,18 +78,22 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self.folder = Path(folder or Path(trainer.args.output_dir, PREFIX))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Audit the network if its turn has come, on the first process; a failure is told, and training goes on."""
+        """Audit the network if its turn has come, on the first process; a failure is reported, and training goes on."""
         step = state.global_step
         if step % self.every_steps or not state.is_world_process_zero:
             return
-        config = replace(self.config, models=[f"{Path(args.output_dir).name}/step-{step}"])
+        name = f"{Path(args.output_dir).name}/step-{step}"
         try:
+            network = self.trainer.model  # with `model_init` another one than at the start
+            dtype = str(network.dtype).removeprefix("torch.")
+            config = replace(self.config, models=[name], network=network, dtype=dtype)
             with tempfile.TemporaryDirectory() as cache:  # these weights will not come again
                 place = Path(cache, "answers.sqlite")
                 run = run_audit(config, self.folder / f"step-{step}", overwrite=True, cache=place)
                 numbers = headline_numbers(run)
-        except UndertowError as error:
-            say(f"step {step}: the audit failed ({error}); training goes on")
+        except Exception as error:  # noqa: BLE001 - no failure of an audit may end a training
+            reason = str(error) if isinstance(error, UndertowError) else f"{type(error).__name__}: {first_line(error)}"
+            say(f"step {step}: the audit failed ({reason}); training goes on")
             return
         should_log = control.should_log
         self.trainer.log(numbers)

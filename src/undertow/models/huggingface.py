@@ -34,7 +34,14 @@ from undertow.models.base import (
     UnsupportedQueryError,
 )
 from undertow.models.loading.library_contexts import loading_errors
-from undertow.models.loading.load_network import fingerprint, load_checked, load_tokenizer
+from undertow.models.loading.load_network import (
+    adapters_of,
+    fingerprint,
+    load_checked,
+    load_tokenizer,
+    settings_of,
+    spelling_of,
+)
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf, resolve_weights
 from undertow.types import Answer, Floats, ModelIdentity, Query, digest
 
@@ -185,13 +192,18 @@ class HuggingFaceModel:
 
     @classmethod
     def identify(cls, network: Any, tokenizer: Any, name: str) -> ModelIdentity:
-        """The identity of a network in memory: other weights or another tokenizer are another model."""
-        spelling = [sorted(tokenizer.get_vocab().items()), str(tokenizer.chat_template or "")]
+        """The identity of a network in memory: other weights, adapters, settings or another tokenizer are another model."""
+        parts = [
+            fingerprint(network, whole=True),
+            settings_of(network.config),
+            adapters_of(network),
+            spelling_of(tokenizer),
+        ]
         return ModelIdentity(
             name,
             cls.FAMILY,
             IN_MEMORY,
-            digest([fingerprint(network, whole=True), spelling]),
+            digest(parts),
             str(network.dtype).removeprefix("torch."),
             cls.SCORING_METHOD,
         )

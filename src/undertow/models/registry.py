@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
+from undertow._files import first_line
 from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
@@ -113,8 +114,13 @@ def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle
         name: name of the model in reports; by default that of its configuration or class, and that it is in memory.
 
     Raises:
-        UndertowError: no family reads such a network.
+        UndertowError: no family reads such a network, or its adapter is a learned prompt.
     """
+    if getattr(getattr(network, "active_peft_config", None), "is_prompt_learning", False):
+        raise UndertowError(
+            f"{type(network).__name__}: its adapter is a learned prompt, which cannot be read with its base; "
+            "give the base alone, or a network with LoRA"
+        )
     network = network.get_base_model() if hasattr(network, "get_base_model") else network
     for family in _names():
         model = getattr(_module(family), "MODEL", None)
@@ -132,10 +138,17 @@ def name_of(network: Any) -> str:
 
 
 def in_dtype(network: Any, dtype: str) -> Any:
-    """The network, or a copy of it in another precision."""
+    """The network, or a copy of it in another precision.
+
+    Raises:
+        UndertowError: memory does not hold the copy, or the network is quantized.
+    """
     if str(network.dtype) == f"torch.{dtype}":
         return network
-    return copy.deepcopy(network).to(getattr(importlib.import_module("torch"), dtype))
+    try:
+        return copy.deepcopy(network).to(getattr(importlib.import_module("torch"), dtype))
+    except (RuntimeError, ValueError) as error:
+        raise UndertowError(f"the network in memory cannot be copied to {dtype} ({first_line(error)})") from error
 
 
 @cache

@@ -84,6 +84,8 @@ class RunConfig:
         else:
             names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
         own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
+        if isinstance(model, Network):
+            _refuse_family_options(of_family)
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
         if config.float32_sample < 0:
             raise UndertowError(
@@ -195,6 +197,14 @@ def _of_network(network: Any, tokenizer: Any, given: Mapping[str, Any]) -> dict[
         if given.get(name, COMMON[name]) not in (value, COMMON[name]):
             raise UndertowError(f"{name} {given[name]!r} is for a model by name; leave it out with a network in memory")
     return {**own, "network": network, "tokenizer": tokenizer}
+
+
+def _refuse_family_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of model families beside a network in memory, whose family reads it with their defaults."""
+    known = models.settings() if given else {}
+    for name, value in given.items():
+        if value != known[name].default:
+            raise UndertowError(f"{name} {value!r} is for a model by name; leave it out with a network in memory")
 
 
 def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,6 +6,7 @@ The only module that calls `from_pretrained` of a network, as a test checks.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -194,3 +195,50 @@ def fingerprint(network: Any, *, whole: bool = False) -> str:
         digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(sampled.view(torch.uint8).numpy().tobytes())
     return f"transformers {transformers.__version__}: {digest.hexdigest()[:16]}"
+
+
+VOLATILE = ("_name_or_path", "transformers_version", "_attn_implementation", "_attn_implementation_autoset")
+"""Keys of a configuration that say where a network is from or how it is computed, not what it is."""
+
+
+def settings_of(config: Any) -> Any:
+    """What the configuration of a network says beside its defaults, as JSON has it."""
+    return _lasting(json.loads(config.to_json_string(use_diff=True)))
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lasting(inner) for key, inner in value.items() if key not in VOLATILE}
+    return value
+
+
+def adapters_of(network: Any) -> list[Any]:
+    """The state of each layer with adapters of PEFT, which its weights do not hold: which are active, and how strong."""
+    layers = ((name, one) for name, one in network.named_modules() if _has_adapters(one))
+    return [
+        [
+            name,
+            bool(one.disable_adapters),
+            [str(adapter) for adapter in one.active_adapters],
+            sorted((str(adapter), str(scale)) for adapter, scale in dict(getattr(one, "scaling", {})).items()),
+        ]
+        for name, one in layers
+    ]
+
+
+def _has_adapters(module: Any) -> bool:
+    """Whether PEFT put the layer in; networks of transformers have methods of these names."""
+    return all(
+        isinstance(getattr(type(module), name, None), property) for name in ("disable_adapters", "active_adapters")
+    )
+
+
+def spelling_of(tokenizer: Any) -> list[Any]:
+    """All that says how a tokenizer reads a text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return [
+        sorted(tokenizer.get_vocab().items()) if backend is None else backend.to_str(),
+        str(tokenizer.chat_template or ""),
+        tokenizer.padding_side,
+        sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items()),
+    ]
