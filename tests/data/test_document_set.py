@@ -108,7 +108,7 @@ def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted
     [
         (one("They lie.", "maybe"), "line 3: biased"), (one("They lie.", span="They lied"), "line 3: the span"),
         (one("  "), "line 3: text"), (one("They lie.", id="first"), "line 3: repeats the id 'first'"),
-                (one("They lie.", "no", dimension="age"), "line 3: has a dimension"),
+        (one("They lie.", "no", dimension="age"), "line 3: has a dimension"),
         (one("They lie.", "no", span="lie"), "line 3: has a span"),
         *((one("They lie.", dimension=name), repr(name)) for name in ("all", "All", "(none of them)")),
         (one("They lie.", rephrasing="They sit."), "line 3: has a rephrasing"),

@@ -34,7 +34,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     Raises:
         UndertowError: names the file, what is wrong and how to put it right.
     """
-    for index in sorted(folder.glob("*.safetensors.index*.json")):
+    for index in sorted(folder.glob("model.safetensors.index*.json")):
         _check_index(index)
     tensors = {
         key: entry
