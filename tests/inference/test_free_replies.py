@@ -261,7 +261,7 @@ def test_v1_is_tried_where_the_base_url_lacks_it() -> None:
         paths = [asked.path for asked in seen.requests]
     assert found.scores.answers[0].text == "Yes"
     assert paths == ["/chat/completions", "/v1/models", "/v1/chat/completions"]
-    assert any("/v1, which the base URL lacks" in note for note in found.notes)
+    assert any("the base URL has no /v1" in note for note in found.notes)
 
 
 def test_page_of_the_server_itself_is_no_answer_and_v1_is_tried() -> None:
