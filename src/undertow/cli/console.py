@@ -1,6 +1,6 @@
 """What every command does with a terminal: text, tables, JSON, a bar, and an end by Ctrl-C that says what became of the work.
 
-Text of several lines is a Jinja template under `templates/`.
+Text of several lines is a Jinja template in `report/templates/terminal/`.
 """
 
 from __future__ import annotations

@@ -74,18 +74,16 @@ class RunConfig:
             keywords["challenge"] = str(save_challenge(keywords["challenge"]))
         common = {name: value for name, value in keywords.items() if name in COMMON}
         common |= {name: str(common.get(name, "")) for name in ("model_info", "graph")}
+        own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
         if isinstance(model, Network):
             names = [in_memory["model_name"] or models.name_of(model)]
-            common |= _of_network(model, in_memory["tokenizer"], common)
+            common |= _of_network(model, in_memory["tokenizer"], common, of_family)
         elif any(value for value in in_memory.values()):
             raise UndertowError(
                 "tokenizer and model_name are for a network in memory; leave them out with a model's name"
             )
         else:
             names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
-        own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
-        if isinstance(model, Network):
-            _refuse_family_options(of_family)
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
         if config.float32_sample < 0:
             raise UndertowError(
@@ -184,27 +182,23 @@ COMMON = {
 """Options of every audit, and their defaults."""
 
 
-def _of_network(network: Any, tokenizer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _of_network(
+    network: Any, tokenizer: Any, common: Mapping[str, Any], of_family: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a network in memory says of a run.
 
     Raises:
-        UndertowError: the tokenizer is missing, or an option is given that the network decides.
+        UndertowError: the tokenizer is missing, or an option is given that the network decides or its family would not read.
     """
     if tokenizer is None:
         raise UndertowError("a network in memory needs its tokenizer; give it as tokenizer=...")
     own = {"revision": "", "dtype": str(network.dtype).removeprefix("torch."), "device": "auto"}
-    for name, value in own.items():
-        if given.get(name, COMMON[name]) not in (value, COMMON[name]):
-            raise UndertowError(f"{name} {given[name]!r} is for a model by name; leave it out with a network in memory")
-    return {**own, "network": network, "tokenizer": tokenizer}
-
-
-def _refuse_family_options(given: Mapping[str, Any]) -> None:
-    """Refuse options of model families beside a network in memory, whose family reads it with their defaults."""
-    known = models.settings() if given else {}
-    for name, value in given.items():
-        if value != known[name].default:
+    allowed = {name: (value, COMMON[name]) for name, value in own.items()}
+    allowed |= {name: (models.settings()[name].default,) for name in of_family}
+    for name, value in {**common, **of_family}.items():
+        if value not in allowed.get(name, (value,)):
             raise UndertowError(f"{name} {value!r} is for a model by name; leave it out with a network in memory")
+    return {**own, "network": network, "tokenizer": tokenizer}
 
 
 def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
