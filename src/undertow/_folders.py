@@ -36,7 +36,7 @@ STALE_AFTER_S = 24 * 3600.0
 """Age in seconds from which a draft without a lock counts as abandoned."""
 
 
-def say(sentence: str) -> None:
+def notify(sentence: str) -> None:
     """Print a line to standard error while a command runs."""
     sys.stderr.write(f"undertow: {sentence}\n")
     sys.stderr.flush()
@@ -63,7 +63,7 @@ def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
                 raise TimeoutError(0, f"another process has held it for {timeout_s:.0f} seconds", str(folder))
             if waited_s > WAIT_NOTICE_S and not reported:
                 reported = True
-                say(f"{folder}: waiting for another process that holds this folder")
+                notify(f"{folder}: waiting for another process that holds this folder")
             time.sleep(0.02)
         yield
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from conftest import ROOT
 from helpers.cli_refusal import refused
 from helpers.workplace import Workplace
 from undertow import data, models
+from undertow.cli.console import print_table
 
 slow = pytest.mark.slow
 RUN = ["run", "spurious-correlation", "-m"]
@@ -49,6 +52,20 @@ def test_ls_prints_a_table_and_json(what: str, names: list[str], work: Workplace
     lines = work("list", what).stdout.splitlines()
     assert lines[0].split("\t") == list(rows[0])
     assert [line.split("\t")[0] for line in lines[1:]] == names
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_table_without_rows_prints_nothing_and_one_with_markup_prints_it(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    print_table([])
+    assert not capsys.readouterr().out
+    print_table([{"[red]a": "[bold]1", "b\x1b[31m": "\x1b[2J"}, {"[red]a": None, "b\x1b[31m": math.nan}])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["[red]a", r"b\x1b[31m"], ["[bold]1", r"\x1b[2J"], []]
+    assert all("\x1b" not in line for line in lines)
 
 
 def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:

@@ -24,7 +24,7 @@ SHARES = {
     "switch_female_to_male": (5.0, NAN),
     "switch_male_to_female": (100.0, NAN),
 }
-"""Values and neutral values, not in the order of the figure."""
+"""Values and null values, not in the order of the figure."""
 
 
 def share(measure: str, model: str = "m", value: float | None = None, **group: str) -> Result:

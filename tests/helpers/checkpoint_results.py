@@ -15,7 +15,7 @@ def checkpoints(
     measures: Sequence[str] = ("Slope gap", "Mean mass"),
     groups: Sequence[str] = ("female", "male"),
 ) -> pd.DataFrame:
-    """Value m + g + i for measure m, group g, step i, in steps of 100, 10 and 1; only the first measure has a neutral value."""
+    """Value m + g + i for measure m, group g, step i, in steps of 100, 10 and 1; only the first measure has a null value."""
     rows = [
         (step, measure, group, 100.0 * m + 10 * g + i, "percent" if m else "percent per step", NAN if m else -3.0)
         for m, measure in enumerate(measures)

@@ -473,7 +473,7 @@ def test_one_occupation_speaks_of_other_names(six: dict[Key, Result]) -> None:
 
 
 def test_no_test_contradicts_its_interval(six: dict[Key, Result]) -> None:
-    """What is claimed has an interval that leaves out the neutral value, and q is of one test each."""
+    """What is claimed has an interval that leaves out the null value, and q is of one test each."""
     tested = [one for one in six.values() if math.isfinite(one.p)]
     # The choice and position over all, the choice and its deviation in six occupations, and position in the four without a tie.
     assert len(tested) == 2 + 2 * 6 + 4

@@ -248,15 +248,15 @@ def test_a_long_wait_is_told_once_and_then_goes_on(
     """What others wait for is let go as soon as they have said that they wait."""
     held, wants, _ = WAITS[what]
     with held(tmp_path) as stop_worker:
-        told = _folders.say
+        notify = _folders.notify
 
-        def say(sentence: str) -> None:
-            told(sentence)
+        def notify_and_stop(sentence: str) -> None:
+            notify(sentence)
             stop_worker()
 
         for module in (store_module, _folders):
             monkeypatch.setattr(module, "WAIT_NOTICE_S", 0.0)
-            monkeypatch.setattr(module, "say", say)
+            monkeypatch.setattr(module, "notify", notify_and_stop)
         monkeypatch.setattr(store_module, "LOCK_RETRY_S", 0.05)
         wants(tmp_path)
     heard = capsys.readouterr().err

@@ -243,6 +243,20 @@ def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.Mon
     assert one.low != other.low
 
 
+@pytest.mark.resamples
+def test_each_of_thirty_clusters_is_left_out() -> None:
+    """The jackknife by hand: a difference of means without each cluster, and t with 29 degrees of freedom."""
+    sides = drawn(30, 3, 3)
+    found = difference(compare(*sides), "mean_mass")
+    first, second = (side.observations.groupby("cluster")["female"].mean() for side in sides)
+    without = [(second - first).drop(cluster).mean() for cluster in first.index]
+    error = math.sqrt(29 / 30 * np.square(np.array(without) - np.mean(without)).sum())
+    width = stats.t.ppf(0.975, 29) * error
+    value = (second - first).mean()
+    assert found.extras["n_clusters"] == 30
+    assert [found.value, found.low, found.high] == pytest.approx([value, value - width, value + width])
+
+
 def test_several_models_are_matched_by_name() -> None:
     def run(shift: float, *names: str) -> Record:
         frames = [

@@ -69,7 +69,7 @@ class FindingAssumptions:
         said = ", ".join(f"{verb} {n}" for verb, n in n_of.items() if n)
         several = "assumptions" if self.assumptions[1:] else "assumption"
         return (
-            f"Laid at selection's door, what is found here ({self.kind}) rests on {len(self.assumptions)} {several}. "
+            f"Attributing what is found here ({self.kind}) to selection rests on {len(self.assumptions)} {several}. "
             f"The graph named {said}."
         )
 

@@ -92,7 +92,7 @@ class Candidate:
 
     @property
     def qualifies(self) -> bool:
-        """Whether an audit can vary it and lay what follows at selection's door."""
+        """Whether an audit can vary it and attribute what follows to selection."""
         return self.observed and self.causes_features and self.connected_by_selection_alone
 
     @property

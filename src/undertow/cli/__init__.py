@@ -32,8 +32,8 @@ COMMANDS = (
     *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
-_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""The class of typer's errors about options and commands."""
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+"""`UsageError` of the click that typer contains, which has no public name; that of the package `click` is another class."""
 
 
 class _Commands(TyperGroup):

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from undertow._folders import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, say
+from undertow._folders import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, notify
 from undertow.errors import UndertowError
 from undertow.types import Answer, ModelIdentity
 
@@ -155,7 +155,7 @@ class AnswerCache:
             ) from error
         if aside is not None:
             reason = f" ({corruption.__cause__})" if corruption and corruption.__cause__ else ""
-            say(
+            notify(
                 f"{self.path}: the answer cache is corrupt{reason}; it is now {aside.name}, and its answers are computed again"
             )
         self._connect()
@@ -297,7 +297,7 @@ class AnswerCache:
                     raise
             if waited_s > WAIT_NOTICE_S and not is_announced:
                 is_announced = True
-                say(f"{self.path}: waiting for another process that has locked the answer cache")
+                notify(f"{self.path}: waiting for another process that has locked the answer cache")
             time.sleep(0.02)
 
     @contextmanager

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from undertow._files import first_line
-from undertow._folders import say
+from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
@@ -93,7 +93,7 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
                 numbers = headline_numbers(run)
         except Exception as error:  # noqa: BLE001 - no failure of an audit may end a training
             reason = str(error) if isinstance(error, UndertowError) else f"{type(error).__name__}: {first_line(error)}"
-            say(f"step {step}: the audit failed ({reason}); training goes on")
+            notify(f"step {step}: the audit failed ({reason}); training goes on")
             return
         should_log = control.should_log
         self.trainer.log(numbers)

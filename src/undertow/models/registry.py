@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from undertow._files import first_line
-from undertow._folders import say
+from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
 
 ENTRY_POINTS = "undertow.models"
-_say_once = cache(say)
+_notify_once = cache(notify)
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Devices of torch and its plug-ins; loading checks that the device exists."""
 EXTERNAL_FAMILIES = {"replay": "undertow.runs.folder.replay"}
@@ -95,7 +95,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
         handle: ModelHandle | None = _module(name).resolve(with_dtype)
         if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
-                _say_once(warning)
+                _notify_once(warning)
             return handle
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"

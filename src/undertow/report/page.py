@@ -122,7 +122,7 @@ def _strongest_first(findings: Sequence[Finding], *, is_significant: bool) -> li
 
 
 def _by_measure(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that share a table: same measure, unit and neutral value, in the order of their first row."""
+    """Results that share a table: same measure, unit and null value, in the order of their first row."""
     tables: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         tables.setdefault((result.measure, result.unit, repr(result.null_value)), []).append(result)

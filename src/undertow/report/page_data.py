@@ -103,7 +103,7 @@ class ReportText:
         lead: one sentence: what this audit looks for.
         notes: what the numbers rest on and do not show.
         glossary: meanings of its own group keys and further numbers, by name.
-        null_prefix: what stands before a measure's neutral value.
+        null_prefix: what stands before a measure's null value.
         tables: tables of its own, in the order of the page, before those of the measures.
         matrices: checklists, before these tables.
         of_words: whether masses of word groups are compared, so that what holds of these is said too.
@@ -191,7 +191,7 @@ class Page:
         notes: what the numbers rest on and what they do not show.
         command: the shell command that repeats the audit.
         provenance: versions, hashes, seed, timing, machine, row by row.
-        null_prefix: what stands before a measure's neutral value.
+        null_prefix: what stands before a measure's null value.
         causal_assumptions: what the findings rest on, for an audit that names a graph; None for others.
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.

@@ -197,10 +197,12 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
         except StopIteration:
             break
     if are_english_pronouns(subject.design.get("words", {})) and handle.identity.family not in NOT_JUDGED:
-        sane = TEXT if protocol == TEXT else EXACT
-        decided = decided_items(handle, N_SHORT, sane, chat=getattr(subject.settings, "chat", False))
+        check_protocol = TEXT if protocol == TEXT else EXACT
+        decided = decided_items(handle, N_SHORT, check_protocol, chat=getattr(subject.settings, "chat", False))
         if decided:
-            result = query_decided_sentences(handle, decided, store, no_progress, engine=engine, protocol=sane)
+            result = query_decided_sentences(
+                handle, decided, store, no_progress, engine=engine, protocol=check_protocol
+            )
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or np.isnan(responses.scores.other_prob).all():
         return responses

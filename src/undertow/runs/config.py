@@ -78,7 +78,7 @@ class RunConfig:
         if isinstance(model, Network):
             names = [in_memory["model_name"] or models.name_of(model)]
             common |= _of_network(model, in_memory["tokenizer"], common, of_family)
-        elif any(value for value in in_memory.values()):
+        elif any(in_memory.values()):
             raise UndertowError(
                 "tokenizer and model_name are for a network in memory; leave them out with a model's name"
             )

@@ -129,7 +129,7 @@ def _read_log(source: Path, audit: str, protocol: str) -> tuple[AnswerLog, str]:
 
 def _score_answers(  # noqa: PLR0913 - each input apart
     source: Path,
-    got: AnswerLog,
+    answers: AnswerLog,
     protocol: str,
     model_info: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -138,28 +138,28 @@ def _score_answers(  # noqa: PLR0913 - each input apart
     overwrite: bool,
 ) -> Run:
     """Measure recorded answers as a new run."""
-    graph = named_graph(got.audit, options["graph"])
-    observations, seed = got.observations, got.seed if options["seed"] == "" else options["seed"]
+    graph = named_graph(answers.audit, options["graph"])
+    observations, seed = answers.observations, answers.seed if options["seed"] == "" else options["seed"]
     if model_info:
         known = {
             name: {**facts, **model_info.get(name, {})} for name, facts in observations.design.get("models", {}).items()
         }
         observations = replace(observations, design={**observations.design, "models": {**model_info, **known}})
-    request_key = digest([got.audit, protocol, got.sha256, *([model_info] if model_info else [])])
+    request_key = digest([answers.audit, protocol, answers.sha256, *([model_info] if model_info else [])])
     run_key = key_of_run(request_key, seed)
-    folder = folder or Path("runs") / f"{got.audit}_{safe_name(source.name)}_{run_key[:8]}"
+    folder = folder or Path("runs") / f"{answers.audit}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    given = {**options, "audit": got.audit, "seed": "" if seed == got.seed else seed}
+    given = {**options, "audit": answers.audit, "seed": "" if seed == answers.seed else seed}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "audit": got.audit,
+        "audit": answers.audit,
         "model": ", ".join(dict.fromkeys(observations.frame["model"].astype(str))),
         "request_key": request_key,
         **({"graph": graph} if graph else {}),
         "recorded": source.name,
-        "challenge_sha256": got.sha256,
+        "challenge_sha256": answers.sha256,
         "protocol": protocol,
         "seed": seed,
         "design": dict(observations.design),
@@ -167,12 +167,12 @@ def _score_answers(  # noqa: PLR0913 - each input apart
             "items": len(observations.frame),
             "missing": int((observations.frame["missing_reason"] != "").sum()),
         },
-        "notes": list(got.notes),
+        "notes": list(answers.notes),
         "command": command_line(["score", str(source)], changed),
         "python": python_call("score", repr(str(source)), changed),
         **circumstances(),
     }
-    return finish(audits.load(got.audit), observations, manifest, folder, overwrite=overwrite)
+    return finish(audits.load(answers.audit), observations, manifest, folder, overwrite=overwrite)
 
 
 def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwrite: bool) -> Run:

@@ -42,7 +42,7 @@ class BiasAudit(Audit):
     Attributes:
         task: what is asked of each document.
         lead: the first sentence of the page.
-        null_prefix: what stands before the neutral value of a measure.
+        null_prefix: what stands before the null value of a measure.
         notes: what the numbers of this task do not show.
     """
 

@@ -16,7 +16,17 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.report.figures.sheet import DASHED, HALO, Sheet, even_ticks, fitted, mark, padded, say, write_above
+from undertow.report.figures.sheet import (
+    DASHED,
+    HALO,
+    Sheet,
+    empty_panel,
+    even_ticks,
+    fitted,
+    mark,
+    padded,
+    write_above,
+)
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
@@ -137,7 +147,7 @@ def _draw_errors(
     axes.grid(axis="y")
     axes.axhline(0, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
     if not len(errors):
-        say(axes, "no unbiased model")
+        empty_panel(axes, "no unbiased model")
         return
     ordered = errors.assign(w_name=w_names_of).sort_values("measured_slope", kind="stable").reset_index(drop=True)
     axes.set_xlim(-1, len(ordered))
@@ -332,7 +342,7 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
             axes.axhline(0.5, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
             own = models[models["architecture"] == name]
             if not len(own):
-                say(axes, "no model")
+                empty_panel(axes, "no model")
             for at, strength in enumerate(strengths):
                 for score, _, _, colour, marker, aside in _SCORES:
                     values = own.loc[own["planted_strength"] == strength, score].to_numpy(dtype=np.float64)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from undertow._folders import say
+from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.models.base import (
     EXACT,
@@ -407,7 +407,7 @@ class OpenAIModel:
         if name and name not in self._served_as:
             self._served_as[name] = None
             if model and not model.startswith(self.model) and self.model not in model:
-                say(
+                notify(
                     f"{self.address.host} answers as {model}, and not as {self.model}; check -m if that is another model"
                 )
         self._update_notes()

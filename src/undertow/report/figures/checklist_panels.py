@@ -91,7 +91,7 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
         return None
     measures = [measure for measure in _ASPECTS if any(key[1] == measure for key in estimates)]
     models = list(dict.fromkeys(model for model, _ in estimates))
-    dotted = " Dotted: the neutral value." if any(math.isfinite(result.null_value) for result in every) else ""
+    dotted = " Dotted: no bias." if any(math.isfinite(result.null_value) for result in every) else ""
     empty = any(not math.isfinite(result.value) for result in every)
     without = " None: no item was of that kind, so there is no share of them." if empty else ""
     lead = f"Percent, over all occupations. Dark line: 95% interval.{dotted}"

@@ -62,7 +62,7 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
 
     Args:
         points: a row for each step, measure and group, with `step`, `measure`, `group`, `value`, `low`, `high`, `unit`
-            and `null_value` (what no bias would give; NaN where nothing is neutral).
+            and `null_value` (what no bias would give; NaN if undefined).
         title: broken into lines where it is too long.
     """
     measures = _measures(points)

@@ -127,7 +127,7 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         if beside:
             key_in = _write_key(sheet, axes, means, top)
         else:
-            sheet.key_of_groups([f"{plain(group)} ({_said(means, group)})" for group in means.percent])
+            sheet.key_of_groups([f"{plain(group)} ({_tendency(means, group)})" for group in means.percent])
             key_in = 0.0
         _name_values(axes, means, sheet.inner_in - key_in - 0.5)
         return sheet.finish([axes], max(_PLOT_IN, 0.42 * len(groups) * beside))
@@ -172,7 +172,7 @@ def _largest(arrays: Iterable[Floats]) -> float:
     return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
 
-def _said(means: Means, group: str) -> str:
+def _tendency(means: Means, group: str) -> str:
     if group in means.lines:
         return means.lines[group].tendency
     return "no line" if np.isfinite(means.percent[group]).any() else "nothing scored"
@@ -208,7 +208,7 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
             }
             axes.annotate("", (1.0, end), (1.0, end), arrowprops=line, **leader)
         axes.plot([1.0], [end], linestyle="none", clip_on=False, transform=right(0.33), **look)
-        rows = [*name.split("\n"), _said(means, group)]
+        rows = [*name.split("\n"), _tendency(means, group)]
         for row, text in enumerate(rows):
             place_of_row = right(0.44, up + line_in(TEXT_SIZE) * ((len(rows) - 1) / 2 - row))
             words: dict[str, Any] = {

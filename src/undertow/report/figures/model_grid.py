@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from undertow.report.figures.covariate_curve import FittedLine, Means, draw_means, means_of, top_percent, w_name_of
-from undertow.report.figures.sheet import NO_PROMPT, Sheet, even_ticks, fitted, line_in, say
+from undertow.report.figures.sheet import NO_PROMPT, Sheet, empty_panel, even_ticks, fitted, line_in
 from undertow.report.formatting import named, plain
 from undertow.report.sentence_templates import described
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering
@@ -77,7 +77,7 @@ def model_grid(
             for column, prompt in enumerate(grid.prompts):
                 panel = grid.panels.get((model, prompt))
                 if panel is None or not panel.scored:
-                    say(axes[row, column], "not asked" if panel is None else "nothing scored")
+                    empty_panel(axes[row, column], "not asked" if panel is None else "nothing scored")
                 else:
                     draw_means(axes[row, column], panel, size=0.7)
         axes[0, 0].set_ylim(0, top_percent(grid.panels.values()))

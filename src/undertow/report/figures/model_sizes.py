@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.report.figures.sheet import Handle, Sheet, even_ticks, fitted, mark, name_points, padded, say
+from undertow.report.figures.sheet import Handle, Sheet, empty_panel, even_ticks, fitted, mark, name_points, padded
 from undertow.report.formatting import correlation, named, plain, short_count, shortened
 from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
@@ -103,7 +103,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         sheet = Sheet(title, lead, _left_out(points))
         if not drawn:
             axes = sheet.add_subplot(xticks=[], yticks=[])
-            say(axes, "no model has a slope gap")
+            empty_panel(axes, "no model has a slope gap")
             return sheet.finish([axes], 1.2)
         colours = _assigned([point.objective for point in drawn], _OBJECTIVES, COLOURS[-1])
         markers = _assigned([point.post_training for point in drawn], _STAGES, MARKERS[0])

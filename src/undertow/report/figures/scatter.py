@@ -46,7 +46,7 @@ class Cloud:
     n: int
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The correlation and its interval."""
         interval = f" ({correlation(self.low)} to {correlation(self.high)})" if math.isfinite(self.r) else ""
         return f"r = {correlation(self.r)}{interval}"
@@ -126,7 +126,7 @@ def _write_head(axes: Axes, panel: Panel, column: str, row: str, panel_in: float
         )
     colour = ORANGE_TEXT if panel.selected else BLUE_TEXT
     # Where there is no room for both, the interval has a line of its own.
-    correlations = [cloud.said] if panel_in > 1.35 else cloud.said.replace(" (", "\n(").split("\n")
+    correlations = [cloud.label] if panel_in > 1.35 else cloud.label.replace(" (", "\n(").split("\n")
     lines = [
         (row, {"size": TEXT_SIZE, "weight": "normal"}),
         (column, {"size": TEXT_SIZE, "weight": "bold"}),

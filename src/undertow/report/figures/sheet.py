@@ -216,10 +216,10 @@ def padded(values: Iterable[float], air: float = 0.06, least: float = 0.0) -> tu
     return low - wanting - room, high + wanting + room
 
 
-def say(axes: Axes, text: str) -> None:
+def empty_panel(axes: Axes, reason: str) -> None:
     """Write why a panel is empty."""
     axes.set_facecolor(PALE)
-    axes.text(0.5, 0.5, text, color=GREY, ha="center", va="center", transform=axes.transAxes)
+    axes.text(0.5, 0.5, reason, color=GREY, ha="center", va="center", transform=axes.transAxes)
 
 
 def write_above(axes: Axes, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

@@ -219,21 +219,21 @@ def gate(
         )
     before = (base, read_record(base)) if base is not None else None
     judged = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
-    return GateReport(read, tuple(_with_unasked(read, judged)), base)
+    return GateReport(read, tuple(_with_unused_rules(read, judged)), base)
 
 
-def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> list[RunReport]:
+def _with_unused_rules(rules: Rules, runs: Sequence[RunReport]) -> list[RunReport]:
     """The reports; a rule for an audit that none of the runs is of has tested nothing, which the first run's report says."""
     audits = dict.fromkeys(run.audit for run in runs)
     known = ", ".join(audits)
-    unasked = [
+    unused = [
         _nothing(
             rules, rule, f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {known}"
         )
         for rule in rules.rules
         if rule.audit and rule.audit not in audits
     ]
-    judged = sorted((*runs[0].judged, *unasked), key=lambda one: rules.rules.index(one.rule))
+    judged = sorted((*runs[0].judged, *unused), key=lambda one: rules.rules.index(one.rule))
     return [replace(runs[0], judged=tuple(judged)), *runs[1:]]
 
 
