@@ -102,13 +102,14 @@ class Table:
 
         self.raise_first(frame.duplicated(keys), repeats)
 
-    def raise_two_clusters(self, units: pd.Series[str], clusters: pd.Series[str], unit: str) -> None:
-        """Refuse a unit, called `unit` with its name in it, that stands in two clusters."""
-        firsts = clusters.groupby(units).transform("first")
+    def check_one_value(self, frame: pd.DataFrame, column: str, *keys: str) -> None:
+        """Refuse two values of a column in rows that have the same keys; the error names the last key."""
+        firsts = frame.groupby(list(keys))[column].transform("first")
+        values, names = frame[column].tolist(), frame[keys[-1]].tolist()
         self.raise_first(
-            clusters != firsts,
+            frame[column] != firsts,
             lambda row: (
-                f"{unit.format(units.iloc[row])} is in two clusters, {firsts.iloc[row]!r} and {clusters.iloc[row]!r}; give it one"
+                f"{column} of {keys[-1]} {names[row]!r} is {values[row]!r}, and was {firsts.tolist()[row]!r} before; keep one"
             ),
         )
 
@@ -180,7 +181,9 @@ def check_reserved_names(path: Path, groups: Collection[str]) -> None:
     check_group_names(groups, str(path))
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
-        raise UndertowError(f"{path}: a word group cannot be called {taken!r}, as a column is; rename it")
+        raise UndertowError(
+            f"{path}: a word group cannot be called {taken!r}, which results use as a column; rename it"
+        )
 
 
 def read_cells(path: Path) -> Table:
@@ -234,9 +237,8 @@ def _as_text(column: pa.ChunkedArray) -> list[str]:
     """Cells as Python writes them; one that is missing is an empty one."""
     import pyarrow as pa
 
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(
-        column.type
-    ):  # some tools do not say that it is text
+    # Some tools do not say that binary cells are text.
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.large_string())
     # Each value is written once, however often it stands there.
     texts: dict[object, str] = {None: ""}
@@ -278,22 +280,8 @@ def _factors(table: Table) -> pd.DataFrame:
     if "text" in cells:
         frame["text"] = cells["text"]
     # One index, one W value: else the order that the slope is taken over is not known.
-    firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
-    table.raise_first(
-        firsts != frame["w"],
-        lambda row: (
-            f"w is {frame['w'].iloc[row]!r}, but w_index {frame['w_index'].iloc[row]} was {firsts.iloc[row]!r} before; "
-            "one index must mean one value"
-        ),
-    )
-    firsts_of_w = frame.groupby(["w_name", "w"])["w_index"].transform("first")
-    table.raise_first(
-        firsts_of_w != frame["w_index"],
-        lambda row: (
-            f"w_index is {frame['w_index'].iloc[row]}, but {frame['w'].iloc[row]!r} had {firsts_of_w.iloc[row]} before; one value must "
-            "have one index"
-        ),
-    )
+    table.check_one_value(frame, "w", "w_name", "w_index")
+    table.check_one_value(frame, "w_index", "w_name", "w")
     frame["w_value"] = axis_of(frame, _given_axis(table, frame))
     of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     names = [name for name in ("text_index", "text") if name in cells]

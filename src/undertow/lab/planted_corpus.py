@@ -52,7 +52,9 @@ class World:
     def __post_init__(self) -> None:
         for called, values in (("dates", self.dates), ("places", self.places)):
             if len(values) < 3 or len(set(values)) < len(values):
-                raise UndertowError(f"a world needs three {called} or more, each once; got {', '.join(values)}")
+                raise UndertowError(
+                    f"a world needs three {called} or more, each once; got {', '.join(values) or 'none'}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
