@@ -2,10 +2,10 @@
 
 One row a model and W. An instrument is judged by the line of measured on planted slopes, by how often its intervals hold what
 was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. A W along
-which no model is biased is easy to read: it is told beside coverage and false alarms, and is not counted in them. McMilin
+which no model is biased is easy to read: it stands beside coverage and false alarms, and is not counted in them. McMilin
 2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
 slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
-training. How errors add up is told in `undertow.stats.calibration`.
+training. `undertow.stats.calibration` says how errors add up.
 """
 
 from __future__ import annotations

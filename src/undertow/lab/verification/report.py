@@ -25,7 +25,7 @@ from undertow.report.formatting import MISSING, NOTES, minus_signs, number, prob
 from undertow.report.page import render_page
 from undertow.report.page_data import Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
-from undertow.types import MIN_WIDTH, Finding, Result
+from undertow.types import ALPHA_TEXT, MIN_WIDTH, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +222,7 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         for row in models.to_dict("records")
     ]
     about = (
-        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below .05 and the "
-        "audit's own interval excludes 0."
+        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below {ALPHA_TEXT} and "
+        "the audit's own interval excludes 0."
     )
     return ReportTable("Every model and W", heads, cells, about)
