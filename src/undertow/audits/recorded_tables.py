@@ -24,7 +24,7 @@ from undertow._files import TooLargeError, first_line, is_plain_file, parse_json
 from undertow.audits.shared.recorded_covariates import axis_of
 from undertow.data import tables
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS, check_group_names
-from undertow.data.text_files import repeated
+from undertow.data.text_files import find_repeat
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     if not read:
         raise UndertowError(f"{path}: has no column of masses; add one for each word group")
     groups = [name.removeprefix(MARK) for name in read]
-    twice = repeated(groups)
+    twice = find_repeat(groups)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
     check_index(table, read)
@@ -210,7 +210,7 @@ def _read_parquet(path: Path) -> Table:
     def check(schema: pa.Schema) -> None:
         nonlocal index
         index = _index_of(schema.metadata)
-        twice = repeated(schema.names)
+        twice = find_repeat(schema.names)
         if twice is not None:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:

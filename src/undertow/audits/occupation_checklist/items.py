@@ -257,7 +257,7 @@ class Plan:
         phrase = self.questions.phrase(attribute.name, attribute.category)
         question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
         context = (
-            self.questions.stated(_people(pair, order, holder), attribute.name, attribute.category)
+            self.questions.state(_people(pair, order, holder), attribute.name, attribute.category)
             if holder
             else self.questions.context(people)
         )

@@ -101,13 +101,13 @@ def _drawings(verification: Verification) -> list[Drawing]:
 
 def findings(verification: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
-    said = _said(verification)["findings"]
+    said = _page_texts(verification)["findings"]
     return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
 
 
 def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     """The page around these figures."""
-    said = _said(verification)
+    said = _page_texts(verification)
     too_few = said["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
     promises = ReportTable(
         "What the audit promises",
@@ -137,7 +137,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     )
 
 
-def _said(verification: Verification) -> dict[str, list[str]]:
+def _page_texts(verification: Verification) -> dict[str, list[str]]:
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:
