@@ -53,7 +53,7 @@ class SentenceSettings:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
         """
         if capabilities.get(GENERATION) == (TEXT,):
-            max_new_tokens = self.max_new_tokens or REPLY_TOKENS
+            max_new_tokens = token_limit(self.max_new_tokens, TEXT)
             return replace(self, prompts=self.prompts or prompts, max_new_tokens=max_new_tokens)
         if self.prompts:
             return self
@@ -68,6 +68,11 @@ class SentenceSettings:
             if used:
                 raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
         return self
+
+
+def token_limit(max_new_tokens: int, protocol: str = "") -> int:
+    """The limit that `--max-new-tokens` stands for under a protocol."""
+    return max_new_tokens or (REPLY_TOKENS if protocol == TEXT else ANSWER_TOKENS)
 
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
@@ -90,7 +95,7 @@ def answer_mode(settings: SentenceSettings) -> data.AnswerMode:
     if settings.max_new_tokens < 0:
         raise UndertowError(f"--max-new-tokens must be at least 0, got {settings.max_new_tokens}")
     prompts = data.load_prompts(settings.prompts, settings.prompt_mask)
-    return data.AnswerMode(prompts, settings.max_new_tokens or ANSWER_TOKENS, settings.chat)
+    return data.AnswerMode(prompts, token_limit(settings.max_new_tokens), settings.chat)
 
 
 def n_prompts(settings: SentenceSettings) -> int:
