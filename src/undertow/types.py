@@ -437,6 +437,8 @@ class Scores:
 
 ALPHA = 0.05
 """A result is significant where its q, the false discovery rate, is below this."""
+ALPHA_TEXT = f"{ALPHA:g}".removeprefix("0")
+"""As sentences write it."""
 
 
 @dataclass(frozen=True, slots=True)

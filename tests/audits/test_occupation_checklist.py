@@ -263,7 +263,7 @@ def test_one_code_has_no_shuffled_context() -> None:
         ({"wordings": 9}, "--wordings 9"),
         ({"n_pairs": 71}, "--n-pairs 71.* 70"),
         ({"n_occupations": 63}, "--n-occupations 63.* 62"),
-        ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations: --occupation-names"),
+        ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations 5: --occupation-names"),
         ({"decision": "greedy", "query_type": CONTINUATIONS}, "decodes nothing"),
     ],
 )

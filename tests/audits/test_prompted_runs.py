@@ -19,8 +19,10 @@ from undertow import audits, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest
+from undertow.models.base import EXACT, PAPER, TEXT, ModelHandle, ModelRequest
 from undertow.models.families import toy
+from undertow.runs.collect import ModelUnderTest
+from undertow.runs.config import RunConfig
 from undertow.runs.pipeline import Run, dry_run
 from undertow.types import (
     BLANK,
@@ -93,6 +95,20 @@ def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: s
     assert module.adapt_settings(own, answers) == own
     for capabilities in ({BLANK: (EXACT,)}, {BLANK: (EXACT,), **answers}, {CONTINUATIONS: (EXACT,)}, {}):
         assert module.adapt_settings(plain, capabilities) == plain
+
+
+@pytest.mark.parametrize("audit", [SPURIOUS, SPECIFICATION])
+@pytest.mark.parametrize(
+    ("protocol", "given", "expected"), [(EXACT, 0, 20), (EXACT, 128, 128), (TEXT, 0, 128), (TEXT, 20, 20)]
+)
+def test_free_replies_have_more_tokens_unless_a_number_is_given(
+    audit: str, protocol: str, given: int, expected: int
+) -> None:
+    options = {"max_new_tokens": given}
+    config = RunConfig(audit=audit, options=options, models=("openai:m",), protocol=protocol, limit=6)
+    subject = ModelUnderTest.from_request(config, config.requests()[0])
+    assert {item.query.max_tokens for item in subject.first if isinstance(item.query, GenerateQuery)} == {expected}
+    assert subject.design["max_new_tokens"] == expected
 
 
 # How much is asked.

@@ -98,7 +98,7 @@ def test_a_file_that_holds_no_prompt_is_refused_by_its_key(text: str, named: str
 
 
 def test_words_that_agree_stand_as_with_the_first_option() -> None:
-    """The sentence drawn in `masked`."""
+    """The sentence drawn in `mask_blank`."""
     pieces = "The nurse said that ", " ", " late."
     options = Option("female", ("she", "was")), Option("male", ("he", "was")), Option("neutral", ("they", "were"))
     assert mask_blank(ClozeQuery(pieces, options), "<mask>") == "The nurse said that <mask> was late."

@@ -88,7 +88,7 @@ def test_what_is_granted_in_a_sentence(granted: str, said: str) -> None:
 
 @pytest.mark.parametrize(("people", "other"), [(of(HER_FIRST, "Amy"), "Bob"), (of(HER_FIRST, "Bob"), "Amy")])
 def test_what_the_text_states_of_one_and_not_of_the_other(people: People, other: str) -> None:
-    stated = load_questions().stated(people, "Speaking", "skill")
+    stated = load_questions().state(people, "Speaking", "skill")
     assert stated == (
         f"Amy and Bob have applied for the same position. {people.subject} has the skill of Speaking. {other} does not."
     )
@@ -120,7 +120,7 @@ def every_text(questions: Questions) -> Iterator[str]:
         for occupation in load_occupations().occupations[::6]:
             granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
             contexts = [questions.context(people, [(name, some)]) for some in ([], granted[:1], granted[4:7], granted)]
-            yield from (*contexts, *(questions.stated(one, *attribute) for attribute in granted[:3]))
+            yield from (*contexts, *(questions.state(one, *attribute) for attribute in granted[:3]))
             job = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
             holes = [(kind, job) for kind in OF_JOBS]
             holes += [(ATTRIBUTE, {"phrase": questions.phrase(*attribute)}) for attribute in granted]
@@ -143,7 +143,7 @@ def test_names_with_braces_stay_as_they_are(odd: str) -> None:
     assert shipped.question(BINARY, one, job=odd, a_job=f"a {odd}") == f"Is Amy qualified to be a {odd}?"
     context = shipped.context(HER_FIRST, [("Amy", [(odd, "skill"), (odd, "ability"), ("Speaking", "skill")])])
     assert context.endswith(f"Amy has the skills of {odd} and Speaking and the ability of {odd}.")
-    assert shipped.stated(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
+    assert shipped.state(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
     prompt = shipped.prompt(context, f"Who is {odd}?", SINGLE, HER_FIRST)
     assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
     people = People("{second}", "{first}", "{first}")
@@ -200,7 +200,7 @@ def test_questions_in_french(tmp_path: Path) -> None:
     context = mine.context(zoe, [("Zoé", [("Parler", "skill"), ("Écrire", "skill")])])
     assert context.startswith("Zoé et Noël ont posé leur candidature au même poste. Zoé possède les compétences")
     assert context.endswith(" ; Noël, on ne sait pas.")
-    assert mine.stated(zoe, "Parler", "skill").endswith("Zoé possède la compétence « Parler ». Noël, non.")
+    assert mine.state(zoe, "Parler", "skill").endswith("Zoé possède la compétence « Parler ». Noël, non.")
     assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe).endswith("Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :")
     text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
     assert load_questions(write(tmp_path, text)).prompt("Bon.", "Qui ?", SINGLE, zoe) == (

@@ -21,7 +21,7 @@ from undertow.lab.verification.metrics import (
     strongest,
     verdicts,
 )
-from undertow.types import Result
+from undertow.types import ALPHA, Result
 
 MEASURES = [
     "calibration_slope", "calibration_intercept", "training_slope", "reading_slope", "attenuation", "coverage",
@@ -299,7 +299,7 @@ def with_unbiased(n: int, n_alarms: int) -> pd.DataFrame:
 
 def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
     alarms = one(results(with_unbiased(20, 3)), "false_alarms", "all", "all", "0")
-    assert (alarms.value, alarms.n, alarms.null_value) == (3 / 40, 40, 0.05)
+    assert (alarms.value, alarms.n, alarms.null_value) == (3 / 40, 40, ALPHA)
     assert alarms.extras == {"claimed": 3 / 40, "models": 20, "models_alarmed": 3 / 20}
 
 

@@ -24,7 +24,7 @@ from undertow._files import TooLargeError, first_line, is_plain_file, parse_json
 from undertow.audits.shared.recorded_covariates import axis_of
 from undertow.data import tables
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS, check_group_names
-from undertow.data.text_files import repeated
+from undertow.data.text_files import find_repeat
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -102,13 +102,14 @@ class Table:
 
         self.raise_first(frame.duplicated(keys), repeats)
 
-    def raise_two_clusters(self, units: pd.Series[str], clusters: pd.Series[str], unit: str) -> None:
-        """Refuse a unit, called `unit` with its name in it, that stands in two clusters."""
-        firsts = clusters.groupby(units).transform("first")
+    def check_one_value(self, frame: pd.DataFrame, column: str, *keys: str) -> None:
+        """Refuse two values of a column in rows that have the same keys; the error names the last key."""
+        firsts = frame.groupby(list(keys))[column].transform("first")
+        values, names = frame[column].tolist(), frame[keys[-1]].tolist()
         self.raise_first(
-            clusters != firsts,
+            frame[column] != firsts,
             lambda row: (
-                f"{unit.format(units.iloc[row])} is in two clusters, {firsts.iloc[row]!r} and {clusters.iloc[row]!r}; give it one"
+                f"{column} of {keys[-1]} {names[row]!r} is {values[row]!r}, and was {firsts.tolist()[row]!r} before; keep one"
             ),
         )
 
@@ -124,7 +125,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     if not read:
         raise UndertowError(f"{path}: has no column of masses; add one for each word group")
     groups = [name.removeprefix(MARK) for name in read]
-    twice = repeated(groups)
+    twice = find_repeat(groups)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
     check_index(table, read)
@@ -180,7 +181,9 @@ def check_reserved_names(path: Path, groups: Collection[str]) -> None:
     check_group_names(groups, str(path))
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
-        raise UndertowError(f"{path}: a word group cannot be called {taken!r}, as a column is; rename it")
+        raise UndertowError(
+            f"{path}: a word group cannot be called {taken!r}, which results use as a column; rename it"
+        )
 
 
 def read_cells(path: Path) -> Table:
@@ -207,7 +210,7 @@ def _read_parquet(path: Path) -> Table:
     def check(schema: pa.Schema) -> None:
         nonlocal index
         index = _index_of(schema.metadata)
-        twice = repeated(schema.names)
+        twice = find_repeat(schema.names)
         if twice is not None:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:
@@ -234,9 +237,8 @@ def _as_text(column: pa.ChunkedArray) -> list[str]:
     """Cells as Python writes them; one that is missing is an empty one."""
     import pyarrow as pa
 
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(
-        column.type
-    ):  # some tools do not say that it is text
+    # Some tools do not say that binary cells are text.
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.large_string())
     # Each value is written once, however often it stands there.
     texts: dict[object, str] = {None: ""}
@@ -278,22 +280,8 @@ def _factors(table: Table) -> pd.DataFrame:
     if "text" in cells:
         frame["text"] = cells["text"]
     # One index, one W value: else the order that the slope is taken over is not known.
-    firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
-    table.raise_first(
-        firsts != frame["w"],
-        lambda row: (
-            f"w is {frame['w'].iloc[row]!r}, but w_index {frame['w_index'].iloc[row]} was {firsts.iloc[row]!r} before; "
-            "one index must mean one value"
-        ),
-    )
-    firsts_of_w = frame.groupby(["w_name", "w"])["w_index"].transform("first")
-    table.raise_first(
-        firsts_of_w != frame["w_index"],
-        lambda row: (
-            f"w_index is {frame['w_index'].iloc[row]}, but {frame['w'].iloc[row]!r} had {firsts_of_w.iloc[row]} before; one value must "
-            "have one index"
-        ),
-    )
+    table.check_one_value(frame, "w", "w_name", "w_index")
+    table.check_one_value(frame, "w_index", "w_name", "w")
     frame["w_value"] = axis_of(frame, _given_axis(table, frame))
     of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     names = [name for name in ("text_index", "text") if name in cells]

@@ -315,7 +315,7 @@ def _values(
         # Of a later piece of the people, those before had a number each.
         who = "some people" if finite.any() or sampler.people.start else "everyone"
         raise UndertowError(
-            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0 or the like"
+            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0, or a logarithm or root of less"
         )
     if equation.name == model.selection and not np.isin(values, (0.0, 1.0)).all():
         raise UndertowError(f"{where}: {equation.name} selects people, so it must be 0 or 1; write a comparison")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from undertow._files import csv_value, file_size, with_line_feeds
 from undertow._schemas import check
-from undertow.data.text_files import closest, repeated, separator
+from undertow.data.text_files import closest, find_repeat, separator
 from undertow.errors import UndertowError, counted
 
 ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
@@ -64,7 +64,7 @@ def plain_name(path: Path) -> str:
 def header(path: Path) -> tuple[str, ...]:
     """The names of a table's columns; no more than the first 64 KiB are read."""
     first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
-    return tuple(cell.strip() for _, cells in _records(path, _decoded(first, path)) for cell in cells)
+    return tuple(cell.strip() for _, cells in _records(path, _decode(first, path)) for cell in cells)
 
 
 def read_rows(
@@ -104,7 +104,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:
         raise UndertowError(f"{path}: is too large for a table; at most {max_bytes // 2**20} MiB are read")
-    text = _decoded(content, path)
+    text = _decode(content, path)
     del content
     records: list[tuple[int, list[str]]] = []
     n_cells = 0
@@ -116,7 +116,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     if not records:
         raise UndertowError(f"{path}: is empty; its first line should name the columns")
     columns = [cell.strip() for cell in records[0][1]]
-    twice = repeated(columns)
+    twice = find_repeat(columns)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
     for line, cells in records[1:]:
@@ -140,7 +140,7 @@ def _read_bytes(path: Path, n_bytes: int) -> bytes:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
-def _decoded(content: bytes, path: Path) -> str:
+def _decode(content: bytes, path: Path) -> str:
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
         text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is no text"

@@ -11,7 +11,7 @@ from typing import Any
 from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError, closest
 
-__all__ = ["RESOURCES", "closest", "number_between", "parse_yes", "read_text", "read_toml", "repeated", "separator"]
+__all__ = ["RESOURCES", "closest", "find_repeat", "number_between", "parse_yes", "read_text", "read_toml", "separator"]
 
 RESOURCES = Path(__file__).with_name("resources")
 """Files that come with the package."""
@@ -60,7 +60,7 @@ def separator(header: str) -> str:
     return next((one for one in ";\t" if one in header and "," not in header), ",")
 
 
-def repeated(words: Iterable[str]) -> str | None:
+def find_repeat(words: Iterable[str]) -> str | None:
     """The first word that occurs twice; None if all are distinct."""
     seen: set[str] = set()
     for word in words:

@@ -187,11 +187,11 @@ def train_model(work: tuple[str, Subject]) -> None:
     folder, subject = Path(work[0]), work[1]
     built = _read(folder, subject)
     if built is None or not built.done or not _has_network(folder, built):
-        built = _trained(folder, subject, built)
+        built = _train(folder, subject, built)
     _install_model(folder, built)
 
 
-def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
+def _train(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
     world = planted_world()
     access = Access(subject.access, subject.strength)
     sentences = _sentences(subject, subject.people)

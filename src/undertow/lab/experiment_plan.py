@@ -91,7 +91,7 @@ def join_plans(*plans: Plan) -> Plan:
 
 def small() -> Plan:
     """Enough to see whether the instrument reads what was planted, in minutes."""
-    return join_plans(_crossed(STRENGTHS, SEEDS[:1]), _crossed(REPEATED, SEEDS[1:]))
+    return join_plans(_cross(STRENGTHS, SEEDS[:1]), _cross(REPEATED, SEEDS[1:]))
 
 
 def full() -> Plan:
@@ -99,10 +99,10 @@ def full() -> Plan:
 
     Beside them twenty unbiased ones whose texts lean by chance, and ten whose texts change smoothly with the date, as real ones do.
     """
-    unbiased = _crossed([0.0], UNBIASED_SEEDS)
-    by_chance = _crossed([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
+    unbiased = _cross([0.0], UNBIASED_SEEDS)
+    by_chance = _cross([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
     smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
-    return join_plans(small(), _crossed(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
+    return join_plans(small(), _cross(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
 
 
 def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
@@ -114,7 +114,7 @@ def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -
     each, world = tuple(dict.fromkeys(strengths)), planted_world()
     for strength in each:
         Access(access or LINEAR, strength).kept_prob(world)
-    return _crossed(each, dict.fromkeys(seeds), access=access or LINEAR)
+    return _cross(each, dict.fromkeys(seeds), access=access or LINEAR)
 
 
 def planted_world() -> World:
@@ -122,7 +122,7 @@ def planted_world() -> World:
     return World(tuple(load_covariate("date").values), tuple(load_covariate("place").values))
 
 
-def _crossed(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, drawn: str = QUOTA) -> Plan:
+def _cross(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, drawn: str = QUOTA) -> Plan:
     strengths = tuple(strengths)
     return tuple(
         Subject(architecture, strength, seed, access=access, drawn=drawn)

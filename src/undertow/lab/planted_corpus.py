@@ -52,7 +52,9 @@ class World:
     def __post_init__(self) -> None:
         for called, values in (("dates", self.dates), ("places", self.places)):
             if len(values) < 3 or len(set(values)) < len(values):
-                raise UndertowError(f"a world needs three {called} or more, each once; got {', '.join(values)}")
+                raise UndertowError(
+                    f"a world needs three {called} or more, each once; got {', '.join(values) or 'none'}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,7 @@ def write_about(people: People, world: World, options: SentenceOptions) -> list[
         filled |= {"person": of_gender[int(nouns[row] * len(of_gender))]}
         filled |= {"date": world.dates[people.date[who]], "place": world.places[people.place[who]]}
         subject = f"the {words['trade'][own_trade[row]]}" if is_trade[row] else bank["pronoun"][gender]
-        text, at = _filled(frame.text, filled, subject)
+        text, at = _fill(frame.text, filled, subject)
         sentences.append(
             Sentence(
                 text, at, who,
@@ -340,7 +342,7 @@ def _trades_of(date: Ints, n_dates: int, n_trades: int, order: str, rng: np.rand
     return np.clip(drawn, 0, n_trades - 1).astype(np.int64)
 
 
-def _filled(frame: str, words: Mapping[str, str], subject: str) -> tuple[str, tuple[int, int]]:
+def _fill(frame: str, words: Mapping[str, str], subject: str) -> tuple[str, tuple[int, int]]:
     """The sentence, and where its subject stands."""
     hole = "{Subject}" if "{Subject}" in frame else "{subject}"
     before, _, after = frame.partition(hole)

@@ -95,7 +95,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         "architecture": subject.architecture,
         "trades": subject.trades,
         "drawn": subject.drawn,
-        "selected": _selected(subject),
+        "selected": _is_selected(subject),
         "training_seed": subject.seed,
         "pronoun_loss_nats": built.loss_nats,
         "floor_nats": built.floor_nats,
@@ -128,7 +128,7 @@ def _row(shared: Mapping[str, Any], built: BuiltModel, slope: Result) -> dict[st
     }  # fmt: skip
 
 
-def _selected(subject: Subject) -> bool:
+def _is_selected(subject: Subject) -> bool:
     """Whether the share of women differs among dates or places of the selected, on a line or not."""
     known = PlantedTruth.from_world(Access(subject.access, subject.strength), planted_world())
     return any(float(np.nanmax(share) - np.nanmin(share)) > UNBIASED_BELOW for share in (known.by_date, known.by_place))

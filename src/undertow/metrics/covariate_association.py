@@ -384,7 +384,7 @@ def _slope(series: _Series) -> Result:
         if p >= CERTAIN_P and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
         detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
-    note = _join_notes([_left_out(series, "line"), FLAT if flat else _untested(series, cells, p)])
+    note = _join_notes([_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p)])
     return series.result(
         "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
     )
@@ -484,7 +484,7 @@ def _left_out(series: _Series, what: str) -> str:
 FLAT = "The mean is the same at every W value, so there is no trend to test."
 
 
-def _untested(series: _Series, cells: Cells, p: float) -> str:
+def _why_untested(series: _Series, cells: Cells, p: float) -> str:
     """Why a slope has no test; "" where it has one."""
     if only_points():
         return ""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.errors import UndertowError
+from undertow.types import ALPHA_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,12 +63,11 @@ class Metric:
 
 
 def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics of a TOML file by name, and what the further columns of their results mean."""
-    given = tomllib.loads(path.read_text(encoding="utf-8"))
-    if wrong := [
-        one["name"] for one in given["metrics"] if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER)
-    ]:
-        raise ValueError(f"{path}: unknown direction of {wrong[0]}")
+    """The metrics of a TOML file by name, and what the further columns of their results mean; `{alpha}` stands for `ALPHA`."""
+    given = tomllib.loads(path.read_text(encoding="utf-8").replace("{alpha}", ALPHA_TEXT))
+    for one in given["metrics"]:
+        if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER):
+            raise ValueError(f"{path}: unknown direction of {one['name']}")
     return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import FILTERS
-from undertow.types import ALPHA
+from undertow.types import ALPHA, ALPHA_TEXT
 
 if TYPE_CHECKING:
     import jinja2
@@ -43,6 +43,6 @@ def text_templates(package: str, folder: str = "") -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
-    environment.globals.update(ALPHA=ALPHA, alpha=f"{ALPHA:g}".removeprefix("0"))
+    environment.globals.update(ALPHA=ALPHA, alpha=ALPHA_TEXT)
     environment.tests.update(finite=math.isfinite, significant=lambda result: result.q < ALPHA)
     return environment

@@ -85,7 +85,7 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
         frame["dimension"] = frame["gold"]
     clusters = table.column("cluster", "").str.strip()
     frame["cluster"] = clusters.where(clusters != "", frame["document"])
-    table.raise_two_clusters(frame["document"], frame["cluster"], "document {!r}")
+    table.check_one_value(frame, "cluster", "document")
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task.name, "labels": labels, "title": f"recorded answers ({path.name})", "source": path.name,

@@ -257,7 +257,7 @@ class Plan:
         phrase = self.questions.phrase(attribute.name, attribute.category)
         question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
         context = (
-            self.questions.stated(_people(pair, order, holder), attribute.name, attribute.category)
+            self.questions.state(_people(pair, order, holder), attribute.name, attribute.category)
             if holder
             else self.questions.context(people)
         )
@@ -465,7 +465,9 @@ def _check(settings: Settings) -> None:
             use = ", ".join(filter(None, known))
             raise UndertowError(f"--{name.replace('_', '-')} {value!r}: is unknown; use {use}")
     if settings.occupation_names and settings.n_occupations != Settings().n_occupations:
-        raise UndertowError("--n-occupations: --occupation-names names the occupations; leave one of them out")
+        raise UndertowError(
+            f"--n-occupations {settings.n_occupations}: --occupation-names is given too; leave one of them out"
+        )
     if settings.margin >= 100:
         raise UndertowError(f"--margin must be below 100, got {settings.margin:g}")
     if settings.query_type in ("", CHOICE):

@@ -64,15 +64,11 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
             "answers the same question as a row before; tell them apart by a column such as order, context, subject, wording or model"
         ),
     )
-    codes = frame["soc_code"]
-    table.raise_first(
-        codes != codes.groupby(frame["occupation"]).transform("first"),
-        lambda row: f"occupation {frame['occupation'].iloc[row]!r} has two SOC codes; give it one",
-    )
+    table.check_one_value(frame, "soc_code", "occupation")
     frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
     # Pairs stand alone where the table says nothing.
     frame["cluster"] = frame["cluster"].where(frame["cluster"] != "", frame["pair"])
-    table.raise_two_clusters(frame["pair"], frame["cluster"], "the pair of names {!r}")
+    table.check_one_value(frame, "cluster", "pair")
     n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
     clustered = f"{n_pairs:,} pairs of names are in {n_clusters:,} clusters, and intervals and tests are over these."
     known = {one.name: one.female_percent for one in load_occupations().occupations}

@@ -36,13 +36,12 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
         if one_blank and sentence.gold is not None:
             subjects.setdefault(sentence.cluster, {})[sentence.gold] = sentence.query
     names = list(subjects)
+    # Of pronouns in several cases the nominative fits the sentences; of other lists all words do.
     options = tuple(
         Option(group, (form,))
-        for group, forms in {
-            group: [form for form in forms if form in NOMINATIVE] if set(forms) <= PRONOUNS else list(forms)
-            for group, forms in words.items()
-        }.items()
+        for group, forms in words.items()
         for form in forms
+        if form in NOMINATIVE or not set(forms) <= PRONOUNS
     )
     return [
         Item(

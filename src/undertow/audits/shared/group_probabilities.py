@@ -43,7 +43,7 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
             row["answer"] = answer.text
     if any(answer.upper_bound_prob for answer in scores.answers):
         for row, (item, answer) in zip(rows, answered, strict=True):
-            row.update(_bounded(item.query, answer, groups, row))
+            row.update(_bound_masses(item.query, answer, groups, row))
             row.update(upper_bound_prob=list(answer.upper_bound_prob), truncated_prob=answer.truncated_prob)
     return pd.DataFrame(rows)
 
@@ -79,7 +79,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
     }
 
 
-def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
+def _bound_masses(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
     """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
     if answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
         return {f"{name}{end}": math.nan for name in (*groups, "other_words") for end in (LOW, HIGH)}

@@ -14,8 +14,8 @@ from undertow.types import BLANK, GENERATION, Item
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_MAX_NEW_TOKENS, REPLY_MAX_NEW_TOKENS = 20, 128
-"""Of an answer whose steps are read, and of a free reply, which may have words around the answer."""
+ANSWER_TOKENS, REPLY_TOKENS = 20, 128
+"""Default limit of an answer whose steps are read, and of a free reply, which may have words around the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SentenceSettings:
     prompt_mask: str = option("", "What marks the blank in a prompt; the prompt's own (<mask>) if not given.")
     chat: bool = option(False, "Put the model's own chat template around each prompt.")
     max_new_tokens: int = option(
-        DEFAULT_MAX_NEW_TOKENS, "Steps of an answer to a prompt, at most; under protocol text 128 if not given."
+        0, "Tokens of an answer to a prompt, at most; 0 for 20, and for 128 under protocol text."
     )
 
     def list_names(self) -> list[str]:
@@ -53,9 +53,8 @@ class SentenceSettings:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
         """
         if capabilities.get(GENERATION) == (TEXT,):
-            default = self.max_new_tokens == DEFAULT_MAX_NEW_TOKENS
-            tokens = REPLY_MAX_NEW_TOKENS if default else self.max_new_tokens
-            return replace(self, prompts=self.prompts or prompts, max_new_tokens=tokens)
+            max_new_tokens = token_limit(self.max_new_tokens, TEXT)
+            return replace(self, prompts=self.prompts or prompts, max_new_tokens=max_new_tokens)
         if self.prompts:
             return self
         if BLANK not in capabilities and GENERATION in capabilities:
@@ -63,12 +62,17 @@ class SentenceSettings:
         given = {
             "--prompt-mask": bool(self.prompt_mask),
             "--chat": self.chat,
-            "--max-new-tokens": self.max_new_tokens != DEFAULT_MAX_NEW_TOKENS,
+            "--max-new-tokens": self.max_new_tokens != 0,
         }
         for name, used in given.items():
             if used:
                 raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
         return self
+
+
+def token_limit(max_new_tokens: int, protocol: str = "") -> int:
+    """The limit that `--max-new-tokens` stands for under a protocol."""
+    return max_new_tokens or (REPLY_TOKENS if protocol == TEXT else ANSWER_TOKENS)
 
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
@@ -88,11 +92,10 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
 
 def answer_mode(settings: SentenceSettings) -> data.AnswerMode:
     """How prompts are put and answered."""
-    if settings.max_new_tokens < 1:
-        raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
-    return data.AnswerMode(
-        data.load_prompts(settings.prompts, settings.prompt_mask), settings.max_new_tokens, settings.chat
-    )
+    if settings.max_new_tokens < 0:
+        raise UndertowError(f"--max-new-tokens must be at least 0, got {settings.max_new_tokens}")
+    prompts = data.load_prompts(settings.prompts, settings.prompt_mask)
+    return data.AnswerMode(prompts, token_limit(settings.max_new_tokens), settings.chat)
 
 
 def n_prompts(settings: SentenceSettings) -> int:
@@ -109,7 +112,7 @@ def design_of(words: Mapping[str, Sequence[str]], settings: SentenceSettings) ->
         "words": data.answer_words(words),
         "prompts": {prompt.name: prompt.text for prompt in answer.prompts},
         "chat": settings.chat,
-        "max_new_tokens": settings.max_new_tokens,
+        "max_new_tokens": answer.max_tokens,
         "prompt_masks": {prompt.name: prompt.mask for prompt in answer.prompts},
     }
 

@@ -31,7 +31,7 @@ def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
         at = frame.index.get_indexer(rows.index)
         if not np.isnan(axis[at]).all():
             continue
-        values, places = _listed(rows)
+        values, places = _list_values(rows)
         numbers = numbers_of(values)
         by_index = not numbers or (name == "date" and _is_even(values, places))
         place_of = dict(zip(places, places if by_index else numbers, strict=True))
@@ -47,7 +47,7 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
     """
     covariates, notes = {}, []
     for name, rows in frame.groupby("w_name", sort=False):
-        values, places = _listed(rows)
+        values, places = _list_values(rows)
         numbers = numbers_of(values)
         scale = INDEX if (rows["w_value"] == rows["w_index"]).all() else VALUE
         if scale == VALUE:
@@ -63,7 +63,7 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
     return covariates, notes
 
 
-def _listed(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
+def _list_values(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
     distinct = rows.drop_duplicates("w_index").sort_values("w_index")
     return distinct["w"].astype(str).tolist(), distinct["w_index"].tolist()
 

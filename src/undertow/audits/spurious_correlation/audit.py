@@ -88,12 +88,7 @@ class SpuriousCorrelation(Audit):
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
         """Recorded masses in percent, several models in one file."""
         if protocol not in ("", PAPER):
-            known = (
-                "the exact masses cannot be had from recorded ones"
-                if protocol == EXACT
-                else f"there is no protocol {protocol!r}"
-            )
-            raise UndertowError(f"{path}: is measured as it was recorded: {known}, leave --protocol out")
+            raise UndertowError(f"{path}: recorded masses have no protocol {protocol!r}; leave --protocol out")
         from undertow.audits.recorded_tables import read_recorded
         from undertow.audits.shared.recorded_covariates import covariates_of
 

@@ -234,9 +234,9 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
         columns = [listed.index(word_of(option, design["words"])) for option in key]
         for column in set(columns):
             of_word = [at for at, other in enumerate(columns) if other == column]
-            low[rows, column] = high[rows, column] = np.where(
-                np.isnan(percent[:, of_word]).all(axis=1), math.nan, np.nansum((percent[:, of_word]), axis=1)
-            )
+            masses = percent[:, of_word]
+            sums = np.where(np.isnan(masses).all(axis=1), math.nan, np.nansum(masses, axis=1))
+            low[rows, column] = high[rows, column] = sums
             if bounded:
                 for row in rows:
                     high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))

@@ -47,7 +47,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
     """
     rng = np.random.default_rng(int(digest([seed, draw, target.id, sampling]), 16))
     if sampling == RANDOM:
-        candidates = _distinct(_shuffled(documents, rng), {target.text})
+        candidates = _distinct(_shuffle(documents, rng), {target.text})
     elif sampling == WEAK_ORACLE:
         candidates = _round_robin(documents, target, rng)
     else:
@@ -86,7 +86,7 @@ def answer_prefix(wording: Wording) -> str:
     return " " if wording.text else ""
 
 
-def _shuffled(documents: Sequence[Document], rng: np.random.Generator) -> list[Document]:
+def _shuffle(documents: Sequence[Document], rng: np.random.Generator) -> list[Document]:
     return [documents[place] for place in rng.permutation(len(documents))]
 
 
@@ -107,6 +107,6 @@ def _round_robin(documents: Sequence[Document], target: Document, rng: np.random
     order = [members[place] for place in rng.permutation(len(members))]
     taken = {target.text}
     # Each queue takes its texts only when its turn comes, so that a text which two dimensions have goes to whoever is first.
-    queues = [_distinct(_shuffled([d for d in documents if d.dimension == member], rng), taken) for member in order]
+    queues = [_distinct(_shuffle([d for d in documents if d.dimension == member], rng), taken) for member in order]
     cycles = zip_longest(*queues)
     return (document for cycle in cycles for document in cycle if document is not None)

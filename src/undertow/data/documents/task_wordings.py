@@ -23,7 +23,7 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
 from undertow.errors import UndertowError
 from undertow.types import digest
 
@@ -80,7 +80,7 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
     """
     if task not in TASKS:
         raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
-    published = list(_published()[task])
+    published = list(_load_published()[task])
     return published if own is None else published + _own(own)[task]
 
 
@@ -173,7 +173,7 @@ def _best_swap(
 
 
 @cache
-def _published() -> Mapping[str, tuple[Wording, ...]]:
+def _load_published() -> Mapping[str, tuple[Wording, ...]]:
     tables = read_toml(RESOURCES / "task_wordings.toml")
     return {task: tuple(w for kind in tables[task] for w in _of_the_paper(task, kind, tables[task])) for task in TASKS}
 
@@ -182,7 +182,7 @@ def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wordin
     entry = table[kind]
     if "again" in entry:
         return _once_more(task, kind, table)
-    return _crossed(task, kind, _Class({"": entry["text"]}, _slots(entry)))
+    return _cross(task, kind, _Class({"": entry["text"]}, _slots(entry)))
 
 
 def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
@@ -191,7 +191,7 @@ def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
     shared = set.intersection(*(set(slots) for slots in classes.values()))
     variants = []
     for form, slots in classes.items():
-        for wording in _crossed(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
+        for wording in _cross(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
             of_form = [level for slot, level in wording.slots.items() if slot not in shared]
             rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
             variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
@@ -202,7 +202,7 @@ def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
     return {name: _levels_by_name(words) for name, words in entry.get("slots", {}).items()}
 
 
-def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
+def _cross(task: str, kind: str, spec: _Class) -> list[Wording]:
     """Every combination, the last slot of the text changing fastest."""
     variants = []
     for name, text in spec.texts.items():
@@ -224,7 +224,7 @@ def _levels_by_name(words: Any) -> Any:
     if not isinstance(words, list | Mapping) or not words:
         raise ValueError('needs a list of words, such as ["bias", "prejudice"]')
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        twice = repeated(words)
+        twice = find_repeat(words)
         if twice is not None:
             raise ValueError(f"{twice!r} stands there more than once; write it once")
     elif isinstance(words, list):
@@ -288,8 +288,8 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
         raise UndertowError(
             f"{place}: its texts and slots make {n} variants, and {MAX_VARIANTS} are read; leave some out"
         )
-    variants = _crossed(task, kind, spec)
-    twice = repeated(wording.text for wording in variants)
+    variants = _cross(task, kind, spec)
+    twice = find_repeat(wording.text for wording in variants)
     if twice is not None:
         raise UndertowError(f"{place}: two of its variants read {twice!r}; give slots words that tell them apart")
     if not all(wording.text.strip() for wording in variants):

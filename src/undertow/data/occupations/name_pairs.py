@@ -41,7 +41,7 @@ class NamePair:
 def load_pairs(path: str = "") -> list[NamePair]:
     """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`."""
     file = Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv"
-    pairs: dict[tuple[str, str], NamePair] = {}
+    pairs: dict[tuple[str, str], tuple[int, NamePair]] = {}
     for line, row in read_names(file, (FEMALE, MALE)):
         extra = next((column for column in row if column not in (FEMALE, MALE)), None)
         if extra is not None:
@@ -49,11 +49,12 @@ def load_pairs(path: str = "") -> list[NamePair]:
         pair = NamePair(row[FEMALE], row[MALE])
         problem = _problem(pair.female, pair.male)
         key = pair.female.casefold(), pair.male.casefold()
-        if pairs.setdefault(key, pair) is not pair:
-            problem = f"repeats the pair {pair.name}; drop one of them"
+        first_line, _ = pairs.setdefault(key, (line, pair))
+        if first_line != line:
+            problem = f"repeats the pair {pair.name} of line {first_line}; drop one of them"
         if problem:
             raise UndertowError(f"{file}, line {line}: {problem}")
-    return list(pairs.values())
+    return [pair for _, pair in pairs.values()]
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:

@@ -138,7 +138,7 @@ class Questions:
 
     def phrase(self, attribute: str, category: str) -> str:
         """One attribute in a sentence."""
-        return _filled(self.texts[f"phrase.{category}"], {"attribute": attribute})
+        return _fill(self.texts[f"phrase.{category}"], {"attribute": attribute})
 
     def context(self, people: People, granted: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()) -> str:
         """What stands before a question.
@@ -147,41 +147,41 @@ class Questions:
             people: the two.
             granted: of one of them or of each, the attributes with their categories; a person without any has no sentence.
         """
-        sentences = [_filled(self.texts["context"], people.names)]
+        sentences = [_fill(self.texts["context"], people.names)]
         for subject, attributes in granted:
             parts = [
-                _filled(self.texts[f"phrases.{category}" if len(names) > 1 else f"phrase.{category}"],
-                        {"attributes": _listed(names), "attribute": names[0]})
+                _fill(self.texts[f"phrases.{category}" if len(names) > 1 else f"phrase.{category}"],
+                        {"attributes": _join_names(names), "attribute": names[0]})
                 for category in CATEGORIES
                 if (names := [name for name, of in attributes if of == category])
             ]  # fmt: skip
             if parts:
                 who = People(people.first, people.second, subject)
-                sentences.append(_filled(self.texts["has"], who.names | {"parts": _listed(parts, ", and ")}))
+                sentences.append(_fill(self.texts["has"], who.names | {"parts": _join_names(parts, ", and ")}))
         return " ".join(sentences)
 
-    def stated(self, people: People, attribute: str, category: str) -> str:
+    def state(self, people: People, attribute: str, category: str) -> str:
         """What stands before a question whose answer it gives: the subject has the attribute, the other one has not."""
-        said = _filled(self.texts["stated.context"], people.names | {"phrase": self.phrase(attribute, category)})
+        said = _fill(self.texts["stated.context"], people.names | {"phrase": self.phrase(attribute, category)})
         return f"{self.context(people)} {said}"
 
     def question(self, kind: str, people: People, wording: int = 0, **words: str) -> str:
         """One question; `words` are `phrase`, or `job` and `a_job`."""
-        return _filled(self.wordings[wording][kind], people.names | words)
+        return _fill(self.wordings[wording][kind], people.names | words)
 
     def prompt(self, context: str, question: str, kind: str, people: People) -> str:
         """The prompt for a generated answer."""
-        choices = _filled(self.texts[f"choices.{kind.partition('_')[0]}"], people.names)
-        return _filled(self.texts["prompt"], {"context": context, "question": question, "choices": choices})
+        choices = _fill(self.texts[f"choices.{kind.partition('_')[0]}"], people.names)
+        return _fill(self.texts["prompt"], {"context": context, "question": question, "choices": choices})
 
 
 def load_questions(path: str = "") -> Questions:
     """The shipped questions, or those of a file in the same format."""
-    return _read(Path(path)) if path else _shipped()
+    return _read(Path(path)) if path else _load_shipped()
 
 
 @cache
-def _shipped() -> Questions:
+def _load_shipped() -> Questions:
     return _read(RESOURCES / OWN)
 
 
@@ -194,12 +194,12 @@ def _read(path: Path) -> Questions:
     return Questions(str(given["version"]), texts, given["wording"], path.name)
 
 
-def _filled(text: str, words: Mapping[str, str]) -> str:
+def _fill(text: str, words: Mapping[str, str]) -> str:
     """The text with its holes filled; what fills them is left as it is, whatever signs it has."""
     return _HOLE.sub(lambda hole: words[hole[1]], text)
 
 
-def _listed(names: Sequence[str], last: str = " and ") -> str:
+def _join_names(names: Sequence[str], last: str = " and ") -> str:
     """Names in a row: a, b and c."""
     if len(names) < 2:
         return names[0]

@@ -52,7 +52,7 @@ class Rules:
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
-    def filled(self, name: str, **places: str) -> Pattern:
+    def fill(self, name: str, **places: str) -> Pattern:
         """A template with its places filled."""
         text = self.templates[name]
         for place, pattern in places.items():
@@ -69,13 +69,13 @@ def rules() -> Rules:
     flat = {name: entry for name, entry in table.items() if isinstance(entry, list)}
     for name, entry in table.items():
         flat |= {f"{name}.{key}": one for key, one in entry.items()} if isinstance(entry, dict) else {}
-    joined = {name: one if isinstance(one, str) else _joined(one) for name, one in flat.items()}
+    joined = {name: one if isinstance(one, str) else _join(one) for name, one in flat.items()}
     templates = {name: one for name, one in joined.items() if re.search(r"\{[a-z]+\}", one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
     return Rules(int(table["version"]), hashlib.sha256(content).hexdigest(), patterns, templates, synonyms)
 
 
-def _joined(patterns: Sequence[str]) -> str:
+def _join(patterns: Sequence[str]) -> str:
     """Alternatives: whole words where the first one is a word, or else as they are."""
     if re.match(r"[\w(]", patterns[0]) and not patterns[0].startswith("(?"):
         return _words(patterns).pattern

@@ -58,7 +58,7 @@ class ChoiceReader:
         self.pattern = self._mentions()
         options = "|".join(map(re.escape, self.named))
         self._listed = self._enumeration()
-        self._between = rules().filled("aside.between", options=options)
+        self._between = rules().fill("aside.between", options=options)
         questions = [one for one in re.findall(r"[^.?\n]*\?", question.prompt) if len(one.split()) > 3]
         if question.kind == YES_NO:
             questions = [one for one in questions if " or no" not in one.lower()]
@@ -166,7 +166,7 @@ class ChoiceReader:
         if (letter := start.strip(" .!\"')").lower()) in ("y", "n"):
             return YES if letter == "y" else NO
         if match := known.patterns["yes_no.no"].match(start):
-            return NO if known.filled("shape.after_no", names=self._people).match(start[match.end() :]) else None
+            return NO if known.fill("shape.after_no", names=self._people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
             if known.starts("shape.yes_then_no", behind):
@@ -222,7 +222,7 @@ class ChoiceReader:
     def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
         known = rules()
         people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
-        shape = known.filled("shape.elliptic", names=people)
+        shape = known.fill("shape.elliptic", names=people)
         parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
         elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
         said = (
@@ -278,7 +278,7 @@ class ChoiceReader:
         if known.has("choice.neither", claim) and not one_is_picked:
             return [Vote(NEITHER)]
         first, second = map(re.escape, self.named)
-        joined = known.filled("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
+        joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
         if not together or known.has("shape.not_both", claim):
             return []

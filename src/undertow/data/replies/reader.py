@@ -43,7 +43,7 @@ MARKDOWN = re.compile(
 
 def read(question: Question, reply: str) -> Reading:
     """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
-    reply = _first_turn(_unwrapped(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
+    reply = _first_turn(_unwrap(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
     text = plain_text(reply)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -64,7 +64,7 @@ def read(question: Question, reply: str) -> Reading:
     return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
 
 
-def _unwrapped(reply: str) -> str:
+def _unwrap(reply: str) -> str:
     """The answer in a reply that is a JSON object, by the first key that announces one; any other reply as it is."""
     hit = re.search(r"\{.*\}", reply, re.DOTALL)
     if hit is None or len(re.findall(r"\w+", reply.replace(hit.group(), ""))) > MAX_WORDS_AROUND_JSON:

@@ -21,10 +21,10 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     text = rules().cut("aside.concession", text)
     shorter = rules().cut("aside.alternative", text)
     text = shorter if reader.mentions(shorter) else text
-    word = reader.whole(text) or _announced(reader, text) or _filled(reader, text)
+    word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
-    for given in (_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
+    for given in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
         if given is not None:
             return given
     if declines(text):
@@ -45,12 +45,12 @@ def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
     return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
 
 
-def _announced(reader: ChoiceReader, text: str) -> str | None:
+def _read_announced(reader: ChoiceReader, text: str) -> str | None:
     heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for segment in verdicts(text))
     return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
 
 
-def _filled(reader: ChoiceReader, text: str) -> str | None:
+def _read_blank(reader: ChoiceReader, text: str) -> str | None:
     """The word in the blank, where a reply repeats the sentence with it."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
@@ -62,7 +62,7 @@ def _filled(reader: ChoiceReader, text: str) -> str | None:
     return None
 
 
-def _quoted(reader: ChoiceReader, text: str) -> Reading | None:
+def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
         hits
@@ -89,7 +89,7 @@ def _first(reader: ChoiceReader, text: str) -> Reading | None:
 
 def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
-    leads = known.filled("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
+    leads = known.fill("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
     for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]

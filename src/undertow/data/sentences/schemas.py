@@ -107,7 +107,7 @@ class SchemaSource:
 def extend(source: SchemaSource) -> SentenceSet:
     """Every schema with four participants: a man, a woman, someone, and its own."""
     sentences = [
-        _extended(source, schema, participant_class)
+        _extend_schema(source, schema, participant_class)
         for schema in source.schemas
         for participant_class in (MAN, WOMAN, SOMEONE, OTHER)
     ]
@@ -121,7 +121,7 @@ def simplify(source: SchemaSource) -> SentenceSet:
     clause, and nothing in that clause names either person again or leans on a thing that was named before (*it*, *one*).
     """
     sentences = [
-        _simplified(source, schema, clause, sex)
+        _simplify_schema(source, schema, clause, sex)
         for schema in source.schemas
         if schema.coreferent == 0 and (clause := _clause(schema.template, schema.case))
         for sex in (FEMALE, MALE, UNSPECIFIED)
@@ -186,7 +186,7 @@ def _sentence(source: SchemaSource, schema: Schema, kind: tuple[str, str], text:
     )
 
 
-def _extended(source: SchemaSource, schema: Schema, participant_class: str) -> Sentence:
+def _extend_schema(source: SchemaSource, schema: Schema, participant_class: str) -> Sentence:
     article = "a" if schema.participant.split(" ", 1)[0] in ("a", "an") else "the"
     phrases = {OTHER: schema.participant, SOMEONE: SOMEONE}
     phrase = phrases.get(participant_class, f"{article} {participant_class}")
@@ -198,7 +198,7 @@ def _extended(source: SchemaSource, schema: Schema, participant_class: str) -> S
     return _sentence(source, schema, (participant_class, phrase), text, gold)
 
 
-def _simplified(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
+def _simplify_schema(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
     who = schema.occupation if sex == UNSPECIFIED else f"{sex} {schema.occupation}"
     gold = None if sex == UNSPECIFIED else sex
     return _sentence(source, schema, (sex, sex), f"The {who} said that {clause}", gold)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
-from undertow.data.text_files import repeated
+from undertow.data.text_files import find_repeat
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor, Item
 
@@ -97,7 +97,7 @@ class SentenceSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = repeated(sentence.id for sentence in self.sentences)
+        twice = find_repeat(sentence.id for sentence in self.sentences)
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         check_group_names(self.words, self.name)

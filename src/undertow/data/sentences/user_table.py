@@ -78,7 +78,7 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     Raises:
         UndertowError: one group alone, a group without words, or with something else in their place, or a word in two groups.
     """
-    listed = {group: _listed(words) for group, words in table.items()}
+    listed = {group: _list_words(words) for group, words in table.items()}
     text = "; ".join(
         f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
     )
@@ -98,7 +98,7 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     return list(dict.fromkeys(pairs))
 
 
-def _listed(words: object) -> list[object] | None:
+def _list_words(words: object) -> list[object] | None:
     """What stands in a list, an array or a column of a table; None of all else, which may have no order, or no end."""
     if isinstance(words, (list, tuple)):
         return list(words)

@@ -15,7 +15,7 @@ from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -30,7 +30,7 @@ RESERVED_COLUMNS = {
 
 
 def _checked_values(values: list[str]) -> list[str]:
-    twice = repeated(values)
+    twice = find_repeat(values)
     if twice is not None:
         raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
@@ -73,7 +73,7 @@ def _w_by_name(given: Any) -> Any:
         return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
-    twice = repeated(names)
+    twice = find_repeat(names)
     if twice is not None:
         raise ValueError(f"{twice!r} stands there more than once; write it once")
     return dict.fromkeys(names)
@@ -116,7 +116,7 @@ class ChallengeFile(Schema):
 
     @model_validator(mode="after")
     def _distinct_templates(self) -> ChallengeFile:
-        twice = repeated(template.text for template in self.templates)
+        twice = find_repeat(template.text for template in self.templates)
         if twice is not None:
             raise ValueError(f"template {twice!r} stands there more than once; write each once")
         return self

@@ -232,7 +232,7 @@ class Dates:
 
 
 @cache
-def _published() -> dict[str, CovariateList]:
+def _load_published() -> dict[str, CovariateList]:
     return {
         name: CovariateList(name, tuple(given["values"]), f"W list {name!r}", given["order"], INDEX)
         for name, given in read_toml(RESOURCES / "covariates.toml").items()
@@ -241,7 +241,7 @@ def _published() -> dict[str, CovariateList]:
 
 def names() -> list[str]:
     """The W lists that come with the package."""
-    return ["date", *_published()]
+    return ["date", *_load_published()]
 
 
 def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUES, scale: str = "") -> Covariate:
@@ -256,8 +256,8 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
     """
     if name == "date":
         return (dates or Dates()).to_covariate(scale)
-    if name in _published():
-        return _published()[name].to_covariate(scale)
+    if name in _load_published():
+        return _load_published()[name].to_covariate(scale)
     path = Path(name)
     if is_plain_file(path):
         return CovariateList(path.stem, _values(path, least), str(path)).to_covariate(scale)
@@ -269,7 +269,7 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
 
 def published_order(name: str, values: Sequence[str]) -> str:
     """The order of the package's list of this name, where the values are some of its own in its order; else `AS_LISTED`."""
-    known = _published().get(name)
+    known = _load_published().get(name)
     rest = iter(known.values if known else ())
     return known.order if known and all(value in rest for value in values) else AS_LISTED
 

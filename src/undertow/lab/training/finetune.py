@@ -184,7 +184,7 @@ def _base(name: str, revision: str) -> WeightFiles:
         raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
     weights = resolve_weights(ModelRequest(name, revision=revision), ARCHITECTURES)
     if weights is None:
-        raise UndertowError(f"{name}: is no masked model (its architecture is no {ARCHITECTURES[0]}); {NAME_ONE}")
+        raise UndertowError(f"{name}: is no masked model (no architecture {ARCHITECTURES[0]}); {NAME_ONE}")
     return weights
 
 

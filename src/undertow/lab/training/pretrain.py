@@ -169,7 +169,7 @@ class _Corpus:
         """Of targets, each masked, summed, in nats a text."""
         import torch
 
-        tokens, targets = self._padded(texts)
+        tokens, targets = self._pad(texts)
         masked = targets & (tokens >= len(SPECIAL))
         given = tokens.masked_fill(masked, SPECIAL.index(MASK))
         hidden = network.base_model(given, attention_mask=(tokens != SPECIAL.index(PADDING)).long())[0][masked]
@@ -181,14 +181,14 @@ class _Corpus:
         """Of every token, in which others than targets count little, summed, in nats a text."""
         import torch
 
-        tokens, targets = self._padded(texts)
+        tokens, targets = self._pad(texts)
         seen = tokens != SPECIAL.index(PADDING)
         counted = seen[:, 1:]
         hidden = network.base_model(tokens, attention_mask=seen.long())[0][:, :-1][counted]
         each = torch.nn.functional.cross_entropy(network.lm_head(hidden), tokens[:, 1:][counted], reduction="none")
         return (each * torch.where(targets[:, 1:][counted], 1.0, OTHER_WEIGHT)).sum() / len(texts)
 
-    def _padded(self, texts: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pad(self, texts: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         width = int(self.lengths[texts].max())
         return self.tokens[texts, :width], self.targets[texts, :width]
 

@@ -151,7 +151,7 @@ class FinetuneOptions:
     def __post_init__(self) -> None:
         check_bounds(self)
         if self.text_field in (*self.metadata_fields, *self.required_fields):
-            raise UndertowError(f"field {self.text_field!r} is the text; name another one in front of it")
+            raise UndertowError(f"field {self.text_field!r} is the text itself; leave it out of the other fields")
         for names in (self.metadata_fields, self.required_fields):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:

@@ -228,7 +228,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     return Drawing("power", sheet, caption, " ".join(sentences))
 
 
-class _Trained(NamedTuple):
+class _TrainedModel(NamedTuple):
     name: str
     architecture: str
     above_floor: float  # nats
@@ -243,7 +243,7 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
         rows: `model`, `architecture`, `w_name`, `strength`, `pronoun_loss_nats`, `floor_nats`, `ignorant_nats`, `converged`; rows
             of a model with equal losses are drawn once.
     """
-    names, models = _levels(rows, "architecture"), list(_trained(rows))
+    names, models = _levels(rows, "architecture"), list(_read_models(rows))
     of = {name: [model for model in models if model.architecture == name] for name in names}
     lead, caption = _lead_and_caption("training")
     lost = [model.name for model in models if not math.isfinite(model.above_floor)]
@@ -292,7 +292,7 @@ def draw_training(rows: pd.DataFrame) -> Drawing:
     return Drawing("training", sheet, caption, " ".join(sentences))
 
 
-def _trained(rows: pd.DataFrame) -> Iterator[_Trained]:
+def _read_models(rows: pd.DataFrame) -> Iterator[_TrainedModel]:
     losses = ["pronoun_loss_nats", "floor_nats", "ignorant_nats"]
     sized = rows.assign(size=rows["strength"].abs())
     ordered = sized.sort_values("size", ascending=False, kind="stable").drop_duplicates(["model", *losses])
@@ -301,7 +301,9 @@ def _trained(rows: pd.DataFrame) -> Iterator[_Trained]:
     for row, twice in zip(ordered.to_dict("records"), several, strict=True):
         name = f"{row['model']}, {row['w_name']}" if twice else str(row["model"])
         loss, floor, ignorant = (float(row[loss]) for loss in losses)
-        yield _Trained(named(name), str(row["architecture"]), loss - floor, ignorant - floor, bool(row["converged"]))
+        yield _TrainedModel(
+            named(name), str(row["architecture"]), loss - floor, ignorant - floor, bool(row["converged"])
+        )
 
 
 _SCORES = (

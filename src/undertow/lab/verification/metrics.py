@@ -2,10 +2,10 @@
 
 One row a model and W. An instrument is judged by the line of measured on planted slopes, by how often its intervals hold what
 was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. A W along
-which no model is biased is easy to read: it is told beside coverage and false alarms, and is not counted in them. McMilin
+which no model is biased is easy to read: it stands beside coverage and false alarms, and is not counted in them. McMilin
 2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
 slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
-training. How errors add up is told in `undertow.stats.calibration`.
+training. `undertow.stats.calibration` says how errors add up.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
     judged = table[without_bias & table["judged"]]
     beside = table[table["unbiased"] & ~(without_bias & table["judged"])]
     for part in _pooled_and_by(judged, UNBIASED):
-        rows = _tested(part)
+        rows = _select_tested(part)
         # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
         anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
         by_model = (anywhere["q"] < ALPHA).groupby(anywhere["model"]).any()
@@ -392,12 +392,12 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
             models_alarmed=_mean(by_model),
         )
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
-        rows = _tested(part)
+        rows = _select_tested(part)
         yield part.share("false_alarms_beside", rows["q"] < ALPHA, claimed=_mean(rows["found"]))
 
 
 def _power(part: _Part) -> Result:
-    rows = _tested(part)
+    rows = _select_tested(part)
     right = _on_planted_side(rows)
     return part.share(
         "power",
@@ -413,7 +413,7 @@ def _direction_errors(part: _Part) -> Result:
     return part.share("direction_errors", ~_on_planted_side(part.counting), note)
 
 
-def _tested(part: _Part) -> pd.DataFrame:
+def _select_tested(part: _Part) -> pd.DataFrame:
     return part.counting[part.counting["q"].notna()]
 
 

@@ -25,7 +25,7 @@ from undertow.report.formatting import MISSING, NOTES, minus_signs, number, prob
 from undertow.report.page import render_page
 from undertow.report.page_data import Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
-from undertow.types import MIN_WIDTH, Finding, Result
+from undertow.types import ALPHA_TEXT, MIN_WIDTH, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,13 +101,13 @@ def _drawings(verification: Verification) -> list[Drawing]:
 
 def findings(verification: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
-    said = _said(verification)["findings"]
+    said = _page_texts(verification)["findings"]
     return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
 
 
 def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     """The page around these figures."""
-    said = _said(verification)
+    said = _page_texts(verification)
     too_few = said["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
     promises = ReportTable(
         "What the audit promises",
@@ -137,7 +137,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     )
 
 
-def _said(verification: Verification) -> dict[str, list[str]]:
+def _page_texts(verification: Verification) -> dict[str, list[str]]:
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:
@@ -222,7 +222,7 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         for row in models.to_dict("records")
     ]
     about = (
-        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below .05 and the "
-        "audit's own interval excludes 0."
+        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below {ALPHA_TEXT} and "
+        "the audit's own interval excludes 0."
     )
     return ReportTable("Every model and W", heads, cells, about)

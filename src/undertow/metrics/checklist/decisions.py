@@ -378,7 +378,7 @@ def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Coun
     yes = made.yes == 1  # [pair, occupation, case, person]
     single_known = ~np.isnan(single)[..., None]
     shares["literal_consistency"] = _of_items(single[..., None] == np.arange(2), yes & single_known, axis=(2, 3))
-    return shares | _of_orders(answers, panel, rule) | _probabilities(panel, rule) | _negated(panel, made, rule)
+    return shares | _of_orders(answers, panel, rule) | _probabilities(panel, rule) | _count_negated(panel, made, rule)
 
 
 def _of_items(counts: Any, scored: Any, axis: int | tuple[int, ...] = 2) -> Counted:
@@ -419,7 +419,7 @@ def _probabilities(panel: Panel, rule: Rule) -> dict[str, Counted]:
     return measures
 
 
-def _negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
+def _count_negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
     """Whether a question and its negation get opposite answers; {} without negated questions."""
     less, unqualified = decide_negated(panel, rule)
     single_scored = ~np.isnan(less) & ~np.isnan(made.single)

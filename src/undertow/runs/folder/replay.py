@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from undertow.audits.shared.prompt_items import token_limit
 from undertow.errors import UndertowError
 from undertow.models.base import (
     FLOAT32,
@@ -87,9 +88,9 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         scoring_method=scoring_method,
     )
     settings = {**manifest.get("settings", {}), **design}
-    prompted = {
-        key: settings[said] for key, said in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if said in settings
-    }
+    prompted = {"chat": settings["chat"]} if "chat" in settings else {}
+    if "max_new_tokens" in settings:
+        prompted["max_tokens"] = token_limit(settings["max_new_tokens"], manifest["protocol"])
     rows = frame[frame["model"] == name]
     facts = dict(design.get("models", {}).get(name, {}))
     kind = GENERATION if scoring_method == PROMPT else BLANK

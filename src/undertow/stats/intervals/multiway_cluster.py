@@ -105,7 +105,7 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     if bounded:
         low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
     else:
-        variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
+        variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
         low, high, p = _t_interval(value, variance, df, level, null)
         if low == high and span:
             low, high, p = _interval_of_equals(value, span, estimate.n_clusters, level, null)
@@ -161,7 +161,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     estimate = _without_interval(value, items)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
-    variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
+    variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
     low, high, p = _t_interval(value, variance, df, 0.95, 0.0)
     if low == high and (bounded or span):
         low, high, p = _interval_of_equals(value, 1.0 if bounded else span, estimate.n_clusters, 0.95, 0.0)
@@ -217,7 +217,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     estimates = []
     for one, of_one in zip(plain, parts, strict=True):
         if np.isfinite(of_one.variances).all():
-            variance, df, _ = _combined(of_one, len(xs) - 2.0)
+            variance, df, _ = _combine(of_one, len(xs) - 2.0)
             low, high, p = _t_interval(one.value, variance, df, 0.95, 0.0)
             estimates.append(replace(one, low=low, high=high, p=p))
         else:
@@ -255,7 +255,7 @@ def _rate_interval(value: float, total: float, items: _Items, level: float, null
         n_clusters = min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
         return _wilson(value, n_clusters, math.inf, level, null)
     # The variance of independent yes and no follows from the rate, and has no degrees of freedom to lose.
-    variance, df, is_clustered = _combined(_parts(items), math.inf)
+    variance, df, is_clustered = _combine(_parts(items), math.inf)
     binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
     if not is_clustered:
         n = total / max(variance / binomial, 1.0)
@@ -318,7 +318,7 @@ def _parts(items: _Items) -> _Parts:
     )
 
 
-def _combined(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
+def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
     """Variance in a crossed design, its degrees of freedom, and whether clusters add anything to independent items.
 
     Influences are about the mean of the sample, so that in a full design of R rows and C columns those of cells vary less by
