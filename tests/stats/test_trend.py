@@ -19,6 +19,7 @@ from undertow.stats.regression import trend as room
 from undertow.stats.regression.trend import (
     AUTOCORRELATIONS,
     ClusterSummary,
+    CovariateEffect,
     cluster_summary,
     covariate_effect,
     effect_sd,
@@ -387,6 +388,13 @@ def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
     none = covariate_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
     assert none.p > 0.05
     assert none.low == 0 <= none.sd < none.high
+
+
+def test_rounding_is_no_effect() -> None:
+    """Shares that are equal on paper differ in their last digits, and not at random."""
+    y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
+    assert covariate_effect(y, np.ones_like(y)) == CovariateEffect(0.0, 0.0, 0.0, 1.0)
+    assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
 
 
 def test_effects_keep_their_level_and_their_interval() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.arrays import Bools, Floats, as_floats, divide, t_quantile
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Floats, as_floats, divide, t_quantile
 from undertow.stats.cluster_errors import influence_variance
 from undertow.stats.significance.sign_flip import exchange_p_values
 
@@ -435,7 +435,8 @@ def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
         return np.empty((len(sizes), 0))
     cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
     level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
-    return np.asarray(sizes * np.where(seen, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
+    varies = seen & (np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max())  # a smaller deviation is rounding alone
+    return np.asarray(sizes * np.where(varies, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
 
 
 def _variance(parts: Floats) -> float:
