@@ -193,10 +193,10 @@ def _of_network(
     if tokenizer is None:
         raise UndertowError("a network in memory needs its tokenizer; give it as tokenizer=...")
     own = {"revision": "", "dtype": str(network.dtype).removeprefix("torch."), "device": "auto"}
-    allowed = {name: (value, COMMON[name]) for name, value in own.items()}
-    allowed |= {name: (models.settings()[name].default,) for name in of_family}
+    allowed = {name: [value, COMMON[name]] for name, value in own.items()}
+    allowed |= {name: [models.settings()[name].default] for name in of_family}
     for name, value in {**common, **of_family}.items():
-        if value not in allowed.get(name, (value,)):
+        if value not in allowed.get(name, [value]):
             raise UndertowError(f"{name} {value!r} is for a model by name; leave it out with a network in memory")
     return {**own, "network": network, "tokenizer": tokenizer}
 
