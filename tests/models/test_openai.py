@@ -436,8 +436,6 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
 
 # Servers that refuse.
 
-QUOTA = error(429, "You exceeded your quota", code="insufficient_quota")
-
 
 @pytest.mark.parametrize(
     ("reply", "words"),
@@ -448,14 +446,14 @@ QUOTA = error(429, "You exceeded your quota", code="insufficient_quota")
         (error(422, "x" * 999), ["422", "x" * 200 + '"']),
         (Reply(b"<html>", 400), ["400"]),
         (error(402, "pay\n\x1b[31mnow"), ["402", '"pay [31mnow"']),
-        (QUOTA, ["429"]),
+        (error(429, "You exceeded your quota", code="insufficient_quota"), ["429"]),
         (GOOD | {"choices": [{"text": "she", "logprobs": None, "finish_reason": "length"}]}, ["log-probabilities"]),
     ],
 )
 def test_refusal_is_one_sentence_after_one_request_each(reply: Any, words: list[str]) -> None:
     with serving(saying(reply)) as seen:
         refusal(model_at(seen.url, concurrency=2), prompts(9), "127.0.0.1", *words)
-        assert len(seen.requests) <= (6 if reply is QUOTA else 2)  # the SDK tries a 429 again, whatever its code
+        assert len(seen.requests) <= 2
         refusal(model_at(seen.url, retries=0), [prompt(chat=True)], *words[:1])
 
 
@@ -529,6 +527,29 @@ def test_lost_prompt_has_a_reason_and_is_asked_again_next_time() -> None:
     assert second.n_computed == 3
     assert not any(answer.missing_reason for answer in second.scores.answers)
     assert seen.prompts == {f"prompt {n}": 4 if n in (1, 3, 4) else 1 for n in range(6)}
+
+
+def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def no_wait(wait_s: float) -> None:
+        waits.append(wait_s)
+
+    monkeypatch.setattr("openai._base_client.anyio.sleep", no_wait)
+    busy, closed = (Reply({}, 429, {"Retry-After": wait}) for wait in ("60", "3600"))
+    with serving(saying(busy, busy, GOOD)) as seen:
+        answers_of(model_at(seen.url), [prompt()])
+    assert waits == [60.0, 60.0]
+    assert "the last of 1 attempts" in str(answer_to(prompt(), closed))
+    assert waits == [60.0, 60.0]
+
+
+def test_attempts_at_a_query_are_limited_whatever_fails() -> None:
+    """Also where the SDK tries one failure again, and we the other."""
+    with serving(saying(FAILURES["server error"], FAILURES["no text"], FAILURES["server error"])) as seen:
+        answered = answers_of(model_at(seen.url, retries=2), [prompt()])[0]
+        assert len(seen.requests) == 3
+    assert "at the last of 3 attempts" in str(answered)
 
 
 def test_server_that_never_answers_is_given_up_when_as_many_as_run_at_once_are_lost() -> None:
@@ -669,6 +690,15 @@ def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, b
         with pytest.raises(UndertowError, match="--max-api-tokens"):
             stored(model_at(seen.url, max_api_tokens=budget, concurrency=1), prompts(20))
         assert len(seen.requests) == n_requests
+
+
+def test_budget_of_tokens_counts_an_estimate_of_each_attempt_that_times_out() -> None:
+    with serving(saying(FAILURES["late"])) as seen:
+        found = model_at(seen.url, max_api_tokens=12, concurrency=1, retries=60, timeout_s=0.7)
+        model = found.open()
+        with pytest.raises(UndertowError, match="--max-api-tokens"):
+            list(model.answer(prompts(1), EXACT))
+    assert model.budget.tokens == 12  # six of each
 
 
 ASKING = f"""

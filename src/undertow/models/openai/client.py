@@ -160,6 +160,24 @@ class _StoppedError(Exception):
 
 
 @dataclass(slots=True)
+class _Attempts:
+    """The attempts at one request.
+
+    Attributes:
+        n_tokens: estimated tokens of each attempt; 0 for what generates nothing.
+        made: number of attempts.
+        under_way: whether one is under way, and not waiting for another try.
+    """
+
+    n_tokens: int = 0
+    made: int = 0
+    under_way: bool = False
+
+    def __str__(self) -> str:
+        return f"at the last of {self.made} attempts"
+
+
+@dataclass(slots=True)
 class OpenAIClient:
     """Sends requests to one server. Runs in one event loop.
 
@@ -184,8 +202,7 @@ class OpenAIClient:
     _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
     _closing: bool = False
-    _running: set[Any] = field(default_factory=set)
-    _on_wire: set[Any] = field(default_factory=set)
+    _running: dict[Any, _Attempts] = field(default_factory=dict)
     _with_v1: bool = False
 
     def __post_init__(self) -> None:
@@ -202,10 +219,18 @@ class OpenAIClient:
         # No proxy for this machine; no redirects, which could send the key elsewhere.
         direct = {f"all://{self.address.name}": None} if self.address.is_local else None
         timeout = openai.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_S))
-        hooks: Any = {"request": [self._before], "response": [self._bound]}
+        attempt = self._attempt
+
+        class Client(openai.DefaultAsyncHttpxClient):
+            async def send(self, request: Any, **options: Any) -> Any:
+                return await attempt(request, partial(super().send, request, **options))
+
         try:
-            http_client = openai.DefaultAsyncHttpxClient(
-                follow_redirects=False, mounts=direct, timeout=timeout, event_hooks=hooks
+            http_client = Client(
+                follow_redirects=False,
+                mounts=direct,
+                timeout=timeout,
+                event_hooks={"response": [partial(_bound, self.timeout_s)]},
             )
         except (OSError, ValueError, ImportError, InvalidURL) as error:
             kind = type(error).__name__
@@ -244,8 +269,9 @@ class OpenAIClient:
     async def drain(self) -> None:
         """Start no further attempts; wait for those under way, and not for those that wait for another try."""
         self._closing = True
-        for task in self._running - {asyncio.current_task()} - self._on_wire:
-            task.cancel()
+        for task, attempts in self._running.items():
+            if not attempts.under_way and task is not asyncio.current_task():
+                task.cancel()
 
     async def send(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
@@ -268,27 +294,27 @@ class OpenAIClient:
     async def _until_read(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
-        tried = 0
+        attempts, free = _Attempts(request.n_tokens), 0
         while True:
             before, sent = self._with_v1, self._server_params(request)
-            outcome = await self._exchange(partial(self._created, sent, chat=request.chat))
-            self.budget.tokens += _n_tokens(outcome, request.n_tokens)
+            retries = max(self._max_retries + free - attempts.made, 0)
+            outcome = await self._exchange(partial(self._created, sent, retries, chat=request.chat), attempts)
             if isinstance(outcome, RequestFailedError):
                 return outcome
             if isinstance(outcome, _Refusal):
                 if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._find_v1(before)):
+                    free += 1
                     continue
-                return self._refused(outcome, chat=request.chat)
+                return self._refused(outcome, attempts, chat=request.chat)
             try:
                 if not isinstance(outcome, Mapping):
                     raise IncompleteResponseError("a response that is not JSON, or is truncated")
                 return read(outcome)
             except IncompleteResponseError as half:
-                tried += 1
                 if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._find_v1(before):
-                    continue
-                if tried > self.retries:
-                    return self._lost(f"{half}, at the last of {tried} attempts")
+                    free += 1
+                elif attempts.made > self.retries + free:
+                    return self._lost(f"{half}, {attempts}")
 
     async def get_json(
         self, path: str, body: Mapping[str, Any] | None = None
@@ -303,14 +329,17 @@ class OpenAIClient:
             UndertowError: the server refuses the key.
         """
         options: Any = {"headers": self._headers}
+        attempts = _Attempts()
         if body is None:
-            reply = await self._exchange(lambda: self._sdk.get(path, cast_to=bytes, options=options))
+            reply = await self._exchange(lambda: self._sdk.get(path, cast_to=bytes, options=options), attempts)
         else:
-            reply = await self._exchange(lambda: self._sdk.post(path, cast_to=bytes, body=body, options=options))
+            reply = await self._exchange(
+                lambda: self._sdk.post(path, cast_to=bytes, body=body, options=options), attempts
+            )
         if isinstance(reply, _Refusal):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
-            return self._lost(f"status {reply.status}, at the last of {self.retries + 1} attempts") if passes else None
+            return self._lost(f"status {reply.status}, {attempts}") if passes else None
         return reply if isinstance(reply, Mapping | RequestFailedError) else None
 
     async def _find_v1(self, before: bool) -> bool:
@@ -325,8 +354,8 @@ class OpenAIClient:
 
     # One exchange.
 
-    async def _created(self, sent: Mapping[str, Any], *, chat: bool) -> bytes:
-        sdk = self._sdk.with_options(max_retries=self._max_retries)
+    async def _created(self, sent: Mapping[str, Any], retries: int, *, chat: bool) -> bytes:
+        sdk = self._sdk.with_options(max_retries=retries)
         endpoint: Any = sdk.chat.completions if chat else sdk.completions
         response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
         content: bytes = response.http_response.content
@@ -336,78 +365,62 @@ class OpenAIClient:
     def _max_retries(self) -> int:
         return self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
 
-    async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]]) -> Any:
+    async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]], attempts: _Attempts) -> Any:
         """The response as JSON (None where it is none), a refusal, or why there is no response."""
         import openai
 
-        counted = asyncio.current_task()
-        self._running.add(counted)
+        task = asyncio.current_task()
+        self._running[task] = attempts
         try:
             content = await sending()
         except openai.APIStatusError as error:
             self.reached = True
-            said = _parse_json(self._without_key(error.response.content))
-            body = said.get("error", said) if isinstance(said, Mapping) else {}
-            return _Refusal(error.response.status_code, body if isinstance(body, Mapping) else {"message": body})
+            return self._refusal(error.response)
         except _UnreadableError as error:
             self.reached = True
             return self._lost(str(error))
         except _StoppedError:
             return self._lost("the run was stopped before the answer")
         except openai.APIConnectionError as error:
-            return self._connection_failure(error)
+            return self._connection_failure(error, attempts)
         finally:
-            self._on_wire.discard(counted)
-            self._running.discard(counted)
+            del self._running[task]
         self.reached = True
-        return _parse_json(self._without_key(content))
+        reply = _parse_json(self._without_key(content))
+        self.budget.tokens += _n_tokens(reply, attempts.n_tokens)
+        return reply
 
-    async def _before(self, request: Any) -> None:
-        """Count an attempt, and refuse it where the run stops; what generates nothing is free."""
+    async def _attempt(self, request: Any, send: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """One attempt of the SDK: what it counts, and whether another may succeed."""
+        attempts = self._running[asyncio.current_task()]
         if self._closing:
             raise _StoppedError
         if request.url.path.endswith("/completions"):
             self.budget.take()
-        self._on_wire.add(asyncio.current_task())
-
-    async def _bound(self, response: Any) -> None:
-        """Limit size and time of a response; called before its body is read."""
-        from httpx2 import AsyncByteStream, ReadTimeout
-
-        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            # A few compressed bytes can expand beyond memory.
-            raise _UnreadableError("a compressed response, which was not requested")
-        stream, task, timeout_s, on_wire = response.stream, asyncio.current_task(), self.timeout_s, self._on_wire
+        attempts.made += 1
+        attempts.under_way = True
+        try:
+            response = await send()
+        except BaseException as error:
+            attempts.under_way = False
+            if not any(type(one).__name__ in NOT_CONNECTED for one in _causes(error)):
+                self.budget.tokens += attempts.n_tokens  # the server may have generated them
+            raise
         if response.status_code >= 400:
-            on_wire.discard(task)
-        if response.status_code == NOT_OFFERED:
-            response.headers["x-should-retry"] = (
-                "false"  # to the SDK, which takes every status from 500 on for a passing one
-            )
+            attempts.under_way = False
+            if response.status_code == NOT_OFFERED or self._refusal(response).is_out_of_quota:
+                response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
+        return response
 
-        class BoundedStream(AsyncByteStream):
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                n_bytes = 0
-                try:
-                    # The SDK's time limit restarts with every byte; this one does not.
-                    async with asyncio.timeout(timeout_s):
-                        async for chunk in stream:
-                            n_bytes += len(chunk)
-                            if n_bytes > MAX_BYTES:
-                                raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
-                            yield chunk
-                except TimeoutError:
-                    raise ReadTimeout("trickles") from None
-
-            async def aclose(self) -> None:
-                await stream.aclose()
-
-        response.stream = BoundedStream()
+    def _refusal(self, response: Any) -> _Refusal:
+        said = _parse_json(self._without_key(response.content))
+        body = said.get("error", said) if isinstance(said, Mapping) else {}
+        return _Refusal(response.status_code, body if isinstance(body, Mapping) else {"message": body})
 
     def _lost(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
 
-    def _connection_failure(self, error: BaseException) -> RequestFailedError:
+    def _connection_failure(self, error: BaseException, attempts: _Attempts) -> RequestFailedError:
         """Why no response came.
 
         Raises:
@@ -422,7 +435,6 @@ class OpenAIClient:
                 f"{self.address.host}: its certificate is not trusted ({untrusted.verify_message}); answers so far are kept, so set "
                 "SSL_CERT_FILE to a file of the certificates that are to be trusted, or check --base-url, and run the same command again"
             ) from None
-        last = f", at the last of {self._max_retries + 1} attempts"
         if any(type(one).__name__ in NOT_CONNECTED for one in causes):
             why = (
                 " by https, which it may not speak" if any(isinstance(one, ssl.SSLError) for one in causes)
@@ -430,9 +442,10 @@ class OpenAIClient:
                 else ", since the proxy refuses the connection" if any(type(one).__name__ == "ProxyError" for one in causes)
                 else ""
             )  # fmt: skip
-            return self._lost(f"cannot be reached{why}{last}")
+            return self._lost(f"cannot be reached{why}, {attempts}")
         late = isinstance(error, openai.APITimeoutError)
-        return self._lost(f"{f'no answer within {self.timeout_s:g} s' if late else 'the connection was dropped'}{last}")
+        reason = f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped"
+        return self._lost(f"{reason}, {attempts}")
 
     # Refusals.
 
@@ -454,7 +467,9 @@ class OpenAIClient:
             return True
         return False
 
-    def _refused(self, refusal: _Refusal, *, chat: bool) -> RequestFailedError | UnsupportedQueryError:
+    def _refused(
+        self, refusal: _Refusal, attempts: _Attempts, *, chat: bool
+    ) -> RequestFailedError | UnsupportedQueryError:
         """How a refusal counts for the prompt.
 
         Raises:
@@ -462,7 +477,7 @@ class OpenAIClient:
         """
         status, code = refusal.status, str(refusal.said.get("code"))
         where = f"{self.address.host}: "
-        if code == "insufficient_quota":
+        if refusal.is_out_of_quota:
             raise UndertowError(
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
@@ -470,7 +485,7 @@ class OpenAIClient:
         if refusal.is_too_long:
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, 429) or status >= 500:
-            return self._lost(f"status {status}, at the last of {self._max_retries + 1} attempts")
+            return self._lost(f"status {status}, {attempts}")
         self._check_key(status)
         if status == NOT_FOUND:
             other = (
@@ -524,6 +539,11 @@ class _Refusal:
     said: Mapping[str, Any]
 
     @property
+    def is_out_of_quota(self) -> bool:
+        """Whether the account has nothing left to spend."""
+        return self.said.get("code") == "insufficient_quota"
+
+    @property
     def is_too_long(self) -> bool:
         """Whether the prompt is longer than the model's context."""
         message = str(self.said.get("message")).lower()
@@ -544,13 +564,40 @@ def _parse_json(content: bytes) -> Any:
         return None
 
 
-def _n_tokens(outcome: Any, estimate: int) -> int:
-    """Tokens of a request as the server counts them, or estimated; none of one that the server refused or that never arrived."""
-    if isinstance(outcome, _Refusal | RequestFailedError):
-        return 0
-    usage = outcome.get("usage") if isinstance(outcome, Mapping) else None
-    counts: list[Any] = (
-        [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, Mapping) else [None]
-    )
+def _n_tokens(reply: Any, estimate: int) -> int:
+    """Tokens of a request as the server counts them, or estimated."""
+    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return estimate
+    counts: list[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     valid = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
     return sum(counts) if valid else estimate
+
+
+async def _bound(timeout_s: float, response: Any) -> None:
+    """Limit size and time of a response; called before its body is read."""
+    from httpx2 import AsyncByteStream, ReadTimeout
+
+    if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        # A few compressed bytes can expand beyond memory.
+        raise _UnreadableError("a compressed response, which was not requested")
+    stream = response.stream
+
+    class BoundedStream(AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            n_bytes = 0
+            try:
+                # The SDK's time limit restarts with every byte; this one does not.
+                async with asyncio.timeout(timeout_s):
+                    async for chunk in stream:
+                        n_bytes += len(chunk)
+                        if n_bytes > MAX_BYTES:
+                            raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
+                        yield chunk
+            except TimeoutError:
+                raise ReadTimeout("trickles") from None
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    response.stream = BoundedStream()
