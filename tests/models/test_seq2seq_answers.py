@@ -188,7 +188,9 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
         text, values, other_prob = chosen_by_hand(one, query)
         assert not answer.missing_reason
         assert answer.text == text
-        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+        assert answer.logprobs_nats == pytest.approx(
+            values, abs=TOLERANCE_NATS, rel=1e-5
+        )  # single precision of some -40 nats
         assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
     lengths = set(map(len, labels_of(one, queries[0])))
     assert {1, 2} < lengths
@@ -334,7 +336,7 @@ def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, 
         found = told(model, queries)
     (mark,) = t5.spelled("<extra_id_0>")
     frame = [t5.model.tokenizer(f"[{mode}] {text} <extra_id_0>")["input_ids"] for text in texts]
-    assert set(read) == set(map(tuple, frame))
+    assert sorted(read) == sorted(map(tuple, [*frame, frame[0]]))  # once for the labels, and once for the span
     before = (mark,) if sentinel else ()
     for source, answer in zip(frame, found, strict=False):
         for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
