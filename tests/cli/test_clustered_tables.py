@@ -164,7 +164,7 @@ def test_a_cluster_holds_each_sentence_once_and_whole_pairs_of_names(cli: Cli, t
     names = pd.DataFrame(choices(np.random.default_rng(1))).iloc[:40]
     for audit, table, said in (
         ("spurious-correlation", pd.concat([sentences, sentences.iloc[[5]]]), "repeats the sentence"),
-        ("occupation-checklist", names.assign(cluster=[f"k{at % 2}" for at in range(40)]), "line 3: the pair of names 'W0.0/M0.0'"),
+        ("occupation-checklist", names.assign(cluster=[f"k{at % 2}" for at in range(40)]), "line 3: cluster of pair 'W0.0/M0.0'"),
     ):  # fmt: skip
         table.to_csv(tmp_path / "own.csv", index=False)
         done = cli("score", "own.csv", "--audit", audit, "--out", "run")
