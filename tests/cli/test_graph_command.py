@@ -183,6 +183,7 @@ def test_assumptions_need_a_w_and_an_audit() -> None:
 def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
     page = PAGE.read_text(encoding="utf-8")
     command, shown = re.findall(r"^```text\n\$ undertow graph (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
-    assert said(cli, command) == shown
+    lines = said(cli, command).splitlines()
+    assert all(line == "..." or line in lines for line in shown.splitlines())
     (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert read_graph(graph).meanings
