@@ -58,7 +58,7 @@ format:  ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-validity:  ## simulate audits whose truth is known, and write docs/validity.md
+validity:  ## simulate audits whose truth is known, and write docs/development/validity-tables.md
 	$(INSTALL) models
 	$(BIN)/python -m tools.validity
 

@@ -1,1 +1,1 @@
-"""What installs the project, and what writes docs/validity.md."""
+"""What installs the project, and what writes docs/development/validity-tables.md."""

@@ -1,1 +1,1 @@
-"""Simulated audits behind docs/validity.md."""
+"""Simulated audits behind docs/development/validity-tables.md."""

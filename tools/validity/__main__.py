@@ -1,4 +1,4 @@
-"""How often each claim errs, and how often each interval covers the truth: `make validity` writes docs/validity.md.
+"""How often each claim errs, and how often each interval covers the truth: `make validity` writes docs/development/validity-tables.md.
 
 Audits whose truth is known are simulated and go through the functions that measure real ones. `--audits` makes a shorter run, and
 `--only drift` renews one section and keeps the others.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.validity import bias_in_text, checklist, comparisons, detection, drift
 
-PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "development" / "validity-tables.md"
 HEAD = """# How far a claim holds
 
 `make validity` writes this page. It simulates audits whose truth is known, and passes them through the functions that measure real
