@@ -72,12 +72,14 @@ def test_error_rates_are_counted_and_printed_as_they_are(monkeypatch: pytest.Mon
     )
 
 
-def test_page_of_models_tells_the_rates_that_the_command_prints() -> None:
-    page = (ROOT / "docs" / "models.md").read_text("utf-8")
-    for row in error_rates():
-        if row["question"] == "all":
-            cells = [row["part"], f"{row['replies']:,}", row["misread"], row["error rate"]]
-            assert "| " + " | ".join(map(str, cells)) + " |" in page
+def test_pages_have_the_rates_that_the_command_prints() -> None:
+    page = (ROOT / "docs" / "development" / "answer-reader.md").read_text("utf-8")
+    rows = {row["part"]: row for row in error_rates() if row["question"] == "all"}
+    for row in rows.values():
+        cells = [row["part"], f"{row['replies']:,}", row["misread"], row["error rate"]]
+        assert "| " + " | ".join(map(str, cells)) + " |" in page
+    models = (ROOT / "docs" / "models.md").read_text("utf-8")
+    assert f"{rows['held-out']['error rate']} of {rows['held-out']['replies']} held-out replies" in models
 
 
 @pytest.mark.parametrize(
