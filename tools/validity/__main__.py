@@ -1,4 +1,4 @@
-"""How often each claim errs, and how often each interval covers the truth: `make validity` writes docs/development/validity-tables.md.
+"""Write docs/development/validity-tables.md: how often each claim errs, and how often each interval covers the truth.
 
 Audits whose truth is known are simulated and go through the functions that measure real ones. `--audits` makes a shorter run, and
 `--only drift` renews one section and keeps the others.
@@ -12,11 +12,12 @@ from pathlib import Path
 from tools.validity import bias_in_text, checklist, comparisons, detection, drift
 
 PAGE = Path(__file__).parents[2] / "docs" / "development" / "validity-tables.md"
-HEAD = """# How far a claim holds
+HEAD = """# Validity tables
 
-`make validity` writes this page. It simulates audits whose truth is known, and passes them through the functions that measure real
-ones. A cell of a table is a share of audits, and each section says of how many. A claim should err in at most 5% of audits, and a 95%
-interval should miss the truth in at most 5%. A dash: the tool gives no number, and says why.
+`make validity` writes this page; [Statistical validity](../validity.md) summarises it. Audits whose truth is known are
+simulated and passed through the functions that measure real ones. A cell of a table is a share of audits; each section
+gives their number. A claim should err in at most 5% of audits, and a 95% interval should miss the truth in at most 5%.
+A dash means that the tool gives no number.
 """
 SECTIONS = {
     "drift": drift.section,
