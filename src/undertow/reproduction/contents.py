@@ -168,6 +168,10 @@ def label_counts(artefact: Artefact, sources: Sources, task: str) -> Content:
             labels = Counter("Yes" if one.biased else "No" for one in documents)
         else:
             labels = Counter(one.dimension.title() for one in documents if one.dimension)
+        if not labels:
+            raise UndertowError(
+                f"{artefact.id}: {sources.documents or 'cad'} names no dimensions; give CAD's full file (--documents)"
+            )
         labels["Total"] = labels.total()
         counts[part] = labels
     of_paper = {(str(one.row), str(one.column)): str(one.value) for one in published(artefact.id).itertuples()}
