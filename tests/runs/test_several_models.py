@@ -369,7 +369,7 @@ def test_a_dry_run_adds_up(add: Add) -> None:
     [
         (["toy", "continues"], {}, "continues: "),
         (["toy", "nosuch/*"], {}, "nosuch/*: "),
-        (["served", "toy"], {"protocol": "paper"}, "'paper'"),
+        (["exact", "toy"], {"protocol": "paper"}, "'paper'"),
         (["toy", "toy"], {}, "'toy'"),
         (["toy", "served"], {"model_info": "nosuch.toml"}, "nosuch.toml"),
     ],
@@ -377,9 +377,9 @@ def test_a_dry_run_adds_up(add: Add) -> None:
 def test_one_that_cannot_be_asked_stops_all(
     asked: list[str], more: dict[str, Any], expected: str, add: Add, folder: Path
 ) -> None:
-    n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)})]
+    n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)}), add("exact", {GENERATION: (EXACT,)})]
     assert_refused((expected,), undertow.audit, AUDIT, model=asked, **more, **TINY)
-    assert (n_stored(), n_asked) == (0, [[], []])
+    assert (n_stored(), n_asked) == (0, [[], [], []])
     assert not list(folder.iterdir())
 
 

@@ -39,6 +39,7 @@ class RunOptions(ModelOptions, total=False):
     revision: str
     dtype: str
     device: str
+    preset: str
     protocol: str
     seed: int
     limit: int
@@ -134,6 +135,7 @@ class SpuriousCorrelationOptions(SentenceOptions, total=False):
 class TaskSpecificationOptions(SentenceOptions, total=False):
     """Options of `task-specification`."""
 
+    words: Text
     endpoint_window: int
     threshold: float
     entropy_baseline: bool

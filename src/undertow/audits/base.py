@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -28,6 +30,26 @@ ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
 def option(default: T, description: str) -> T:
     """A field of an audit's `Settings`, with what `--help` says of it."""
     return field(default=default, metadata={"help": description})
+
+
+def presets_of(audit: str) -> dict[str, dict[str, Any]]:
+    """The presets of an audit by name."""
+    text = resources.files("undertow.audits").joinpath("presets.toml").read_text(encoding="utf-8")
+    return {name: by_audit[audit] for name, by_audit in tomllib.loads(text).items() if audit in by_audit}
+
+
+def preset_options(name: str, audit: str, challenge: str) -> dict[str, Any]:
+    """Options that a preset sets for an audit and a challenge set.
+
+    Raises:
+        UndertowError: there is no such preset for this audit.
+    """
+    presets = presets_of(audit)
+    if name not in presets:
+        raise UndertowError(f"--preset {name!r}: {audit} has {', '.join(presets) or 'no presets'}")
+    options: dict[str, Any] = presets[name]
+    of_set: dict[str, Any] = options.get(challenge, {})
+    return {key: value for key, value in options.items() if not isinstance(value, dict)} | of_set
 
 
 def split_names(given: str, known: Sequence[str], name: str) -> list[str]:

@@ -15,7 +15,7 @@ from undertow.cli.app import annotate
 from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
-from undertow.cli.compare import compare
+from undertow.cli.compare import compare, reproduce
 from undertow.cli.console import StoppedError, one_line
 from undertow.cli.export import export_app
 from undertow.cli.gate import gate
@@ -29,7 +29,7 @@ from undertow.errors import UndertowError
 
 COMMANDS = (
     *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
-    *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
+    *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "reproduce", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
 _USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -89,6 +89,7 @@ app.add_typer(lab_app, name="lab")
 app.command()(finetune)
 app.add_typer(export_app, name="export")
 app.command()(scaling)
+app.command()(reproduce)
 app.command()(demo)
 
 SPARE_BYTES = 2**26

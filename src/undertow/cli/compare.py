@@ -1,13 +1,27 @@
-"""`undertow compare`: runs of one audit beside each other, in words, as JSON, as a page and as a table."""
+"""`undertow compare` and `undertow reproduce`: runs beside each other, and models beside the numbers of the papers."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, print_json, print_text, progress_bar, stoppable
+from undertow.cli.console import (
+    DataDir,
+    Device,
+    Dtype,
+    Json,
+    ModelInfo,
+    echo,
+    print_json,
+    print_rows,
+    print_text,
+    progress_bar,
+    stoppable,
+    warn,
+)
+from undertow.errors import UndertowError
 
 MAX_ROWS = 10
 
@@ -60,3 +74,64 @@ def compare(  # noqa: PLR0913 - an option for each choice
         max_rows=MAX_ROWS,
         page=page,
     )
+
+
+def reproduce(  # noqa: PLR0913 - an option each
+    name: Annotated[str, typer.Argument(help="A table or figure, as in 000:figure-3b; leave it out to list all.")] = "",
+    *,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help="A model to show beside the published numbers; may be repeated."),
+    ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Folder with the published outputs as tables (docs/reproduction.md).")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Make all that can be made with what is given.")] = False,
+    model_info: ModelInfo = None,
+    data_dir: DataDir = "",
+    documents: Annotated[str, typer.Option(help="CAD's file or folder; fetched if not given.")] = "",
+    rephrasings: Annotated[
+        str, typer.Option(help="Table of rephrasings of CAD's texts, which were not published.")
+    ] = "",
+    limit: Annotated[int, typer.Option(help="Ask at most so many items in each run; 0 for all.")] = 0,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option("--out", help="Folder for the artefacts and their runs.")] = Path("reproduction"),
+    as_json: Json = False,
+) -> None:
+    """Make a table or figure of a paper with your models beside the published numbers; lists all of them without a name."""
+    from undertow import reproduction
+
+    if everything and name:
+        raise UndertowError(f"--all makes every artefact; leave {name} out, or --all")
+    if not name and not everything:
+        rows = [
+            {"artefact": one.id, "title": one.title, "needs": one.needs} for one in reproduction.artefacts().values()
+        ]
+        print_rows(rows, as_json=as_json)
+        return
+    options: dict[str, Any] = {"limit": limit, "dtype": dtype, "device": device}
+    defaults = {"limit": 0, "dtype": "float32", "device": "auto"}
+    options = {key: value for key, value in options.items() if value != defaults[key]}
+    names = list(reproduction.artefacts()) if everything else [name]
+    with stoppable(), progress_bar(as_json) as progress:
+        made = reproduction.reproduce(
+            names,
+            model or [],
+            recorded=recorded or "",
+            model_info=model_info or "",
+            data_dir=data_dir,
+            documents=documents,
+            rephrasings=rephrasings,
+            out=out,
+            progress=progress,
+            on_error=warn if everything else None,
+            **options,
+        )
+    if not made:
+        raise UndertowError("nothing was made; name a model with -m, or the published outputs with --recorded")
+    if as_json:
+        print_rows([{"artefact": one, "files": [*map(str, files)]} for one, files in made.items()], as_json=True)
+        return
+    for one, files in made.items():
+        echo(f"{one}: {files[0].resolve()}")

@@ -56,6 +56,7 @@ class CommonOptions:
     model_info: ModelInfo = None
     graph: Graph = ""
     protocol: Protocol = ""
+    preset: Annotated[str, typer.Option(help="Settings of the paper that an audit is from: paper.")] = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
     limit: Annotated[int, typer.Option(help="Maximum number of items; 0 for all.")] = 0
     engine: Annotated[
@@ -112,6 +113,7 @@ class AuditGroup(TyperGroup):
 def _command_of(name: str, audit: Any) -> Callable[..., None]:
     """A function whose signature is the common options followed by the audit's own; those that it refuses are not in its help."""
     from undertow import models
+    from undertow.audits.base import presets_of
 
     own = {option.name: option for option in dataclasses.fields(audit.Settings)}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
@@ -125,7 +127,11 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     common = {one.name: one for one in parameters_of(CommonOptions)}
     if audit.limit_help:
         common["limit"] = common["limit"].replace(annotation=Annotated[int, typer.Option(help=audit.limit_help)])
-    for key, is_refused in (("graph", not audit.causal_claim), ("protocol", len(audit.protocols) < 2)):
+    for key, is_refused in (
+        ("graph", not audit.causal_claim),
+        ("protocol", len(audit.protocols) < 2),
+        ("preset", not presets_of(name)),
+    ):
         if is_refused:
             common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
     further = [
@@ -139,7 +145,11 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow.runs import pipeline
     from undertow.runs.config import COMMON
 
-    request = {name: getattr(common, name) for name in COMMON} | {"model_info": common.model_info or "", **options}
+    request = {name: getattr(common, name) for name in COMMON} | {
+        "model_info": common.model_info or "",
+        "preset": common.preset,
+    }
+    request |= options
     if common.dry_run:
         estimate = pipeline.dry_run(audit, common.model, **request)
         if common.as_json:

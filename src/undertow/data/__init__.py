@@ -17,7 +17,7 @@ from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
 from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences
 from undertow.data.sentences.user_table import single
-from undertow.data.templates.challenge_file import load, names
+from undertow.data.templates.challenge_file import load, names, word_list
 from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
 from undertow.data.templates.covariate_scales import INDEX, NONE, VALUE, check_scale
 from undertow.data.templates.covariates import (
@@ -77,5 +77,6 @@ __all__ = [
     "may_offend",
     "names",
     "single",
+    "word_list",
     "wordings",
 ]

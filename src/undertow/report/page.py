@@ -72,8 +72,18 @@ def render_page(page: Page) -> str:
     return html
 
 
-@cache
+def render_template(name: str, **values: Any) -> str:
+    """A page of another template of `report/templates`; any text is escaped."""
+    html: str = _environment().get_template(name).render(**values)
+    return html
+
+
 def _template() -> Any:
+    return _environment().get_template("page.html.j2")
+
+
+@cache
+def _environment() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
@@ -92,7 +102,7 @@ def _template() -> Any:
         "decimals": lambda result: decimals_of([result])[0],
     }
     environment.tests["finite"] = math.isfinite
-    return environment.get_template("page.html.j2")
+    return environment
 
 
 class _Lines(str):

@@ -48,7 +48,7 @@ def write_simulation(
         UndertowError: the folder cannot be written.
     """
     note = f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
-    drawings = _paper_figures(cases, note) if papers else _model_figures(cases, note)
+    drawings = paper_figures(cases, note) if papers else _model_figures(cases, note)
     files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
     draft = out / DRAFT
     try:
@@ -71,7 +71,7 @@ def write_simulation(
     return [out / name for name in (TABLE, *files)]
 
 
-def _paper_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
+def paper_figures(cases: Sequence[SimulatedCase], note: str = "") -> list[Drawing]:
     """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
     results = {(one.model, one.case): one.result for one in cases}
     pairs = [("W", "G"), ("X", "Y")]

@@ -63,7 +63,9 @@ class ModelUnderTest:
         """Find the model and its items; refuse those that it does not support."""
         audit, settings, protocol = config.resolve()
         handle = models.resolve(request)
-        settings = audit.adapt_settings(settings, TEXT_CAPABILITIES if protocol == TEXT else handle.capabilities)
+        capabilities = TEXT_CAPABILITIES if protocol == TEXT else handle.capabilities
+        supported = {kind: known for kind, known in capabilities.items() if protocol in known}
+        settings = audit.adapt_settings(settings, supported or capabilities)
         batches = audit.items(settings, config.sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
@@ -114,6 +116,8 @@ def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
                 f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
                 "leave it out, or check the names"
             )
+    if config.options.get("prompts") and not any(getattr(subject.settings, "prompts", "") for subject in subjects):
+        raise UndertowError(f"--prompts is for models that answer prompts, and {', '.join(names)} cannot; leave it out")
     return subjects, keys[0] if len(keys) == 1 else digest(keys)
 
 
@@ -263,7 +267,9 @@ def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[M
     """Concatenate the tables of several models, and merge their designs."""
     designs = [one.design for one in parts_observed]
     design = dict(designs[0])
-    for name in ("words", "prompts"):
+    for one in designs:
+        design |= {name: one[name] for name in ("chat", "max_new_tokens") if name in one}
+    for name in ("words", "prompts", "prompt_masks"):
         entries = [(key, entry) for one in designs for key, entry in one.get(name, {}).items()]
         joined: dict[str, Any] = {}
         for key, entry in entries:

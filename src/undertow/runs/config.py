@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from undertow import audits, models
-from undertow.audits.base import Audit, Sampling
+from undertow.audits.base import Audit, Sampling, preset_options
 from undertow.data.in_memory import Table, save_challenge
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -72,6 +72,10 @@ class RunConfig:
         in_memory = {name: keywords.pop(name, default) for name, default in (("tokenizer", None), ("model_name", ""))}
         if isinstance(keywords.get("challenge"), (Mapping, Table)):
             keywords["challenge"] = str(save_challenge(keywords["challenge"]))
+        if preset := keywords.pop("preset", ""):
+            challenge = keywords.get("challenge") or getattr(audits.load(audit).Settings(), "challenge", "")
+            chosen = {name: value for name, value in keywords.items() if value != COMMON.get(name)}
+            keywords |= preset_options(str(preset), audit, str(challenge)) | chosen
         common = {name: value for name, value in keywords.items() if name in COMMON}
         common |= {name: str(common.get(name, "")) for name in ("model_info", "graph")}
         own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})

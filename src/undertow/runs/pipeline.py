@@ -96,6 +96,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     dtype: str = FLOAT32,
     device: str = "auto",
     protocol: str = "",
+    preset: str = "",
     seed: int = 0,
     limit: int = 0,
     model_info: str | Path = "",
@@ -123,6 +124,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
         device: `auto`, `cpu`, `cuda`, ...
         protocol: `exact` or `paper`, where the audit knows both.
+        preset: settings of the paper that the audit is from, `paper`, where no option says otherwise.
         seed: of sampling, bootstrap and permutations.
         limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
         model_info: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
@@ -142,7 +144,9 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Raises:
         UndertowError: anything that the caller can fix; answers got so far are kept.
     """
-    keywords = {name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name")}
+    keywords = {
+        name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name", "preset")
+    }
     config = RunConfig.from_keywords(name, model, keywords | options)
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 

@@ -47,7 +47,7 @@ class SentenceSettings:
         return names
 
     def adapt(self, capabilities: Mapping[str, Sequence[str]], prompts: str) -> Self:
-        """Settings for a model that answers these kinds of query: a model without blanks gets `prompts`.
+        """Settings for a model that answers these kinds of query: one without blanks gets `prompts`, and one without prompts none.
 
         Raises:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
@@ -55,8 +55,10 @@ class SentenceSettings:
         if capabilities.get(GENERATION) == (TEXT,):
             max_new_tokens = token_limit(self.max_new_tokens, TEXT)
             return replace(self, prompts=self.prompts or prompts, max_new_tokens=max_new_tokens)
-        if self.prompts:
+        if self.prompts and (GENERATION in capabilities or BLANK not in capabilities):
             return self
+        if self.prompts:
+            return replace(self, prompts="", prompt_mask="", chat=False, max_new_tokens=0)
         if BLANK not in capabilities and GENERATION in capabilities:
             return replace(self, prompts=prompts)
         given = {

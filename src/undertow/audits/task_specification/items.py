@@ -22,6 +22,7 @@ TRACE_DATES = 30
 class Settings(SentenceSettings):
     """Options of the audit."""
 
+    words: str = option("", "Word list to fill every blank from, whatever its case: aaai; forms by case if not given.")
     challenge: str = option(
         "undertow-schemas",
         "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file.",
@@ -63,7 +64,8 @@ def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
     """The set of sentences that these settings name."""
-    return challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
+    given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
+    return given.with_words(challenge.word_list(settings.words)) if settings.words else given
 
 
 def _covariates(settings: Settings) -> list[challenge.Covariate]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
 from undertow.data.text_files import find_repeat
 from undertow.errors import UndertowError
-from undertow.types import ClozeQuery, Factor, Item
+from undertow.types import ClozeQuery, Factor, Item, Option
 
 FEMALE, MALE, NEUTRAL = "female", "male", "neutral"
 PRONOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -111,6 +111,24 @@ class SentenceSet:
     def groups(self) -> tuple[str, ...]:
         """Names of the word groups."""
         return tuple(self.words)
+
+    def with_words(self, words: Mapping[str, Sequence[str]]) -> SentenceSet:
+        """The set with every word of a list as a possible fill of each blank; verbs agree as with the first word of the group.
+
+        Raises:
+            UndertowError: the list has not the groups of this set.
+        """
+        unlike = words.keys() ^ self.words.keys()
+        if unlike:
+            raise UndertowError(
+                f"{self.name}: the word list and the sentences differ in group {min(unlike)!r}; use pronouns or aaai"
+            )
+        sentences = []
+        for sentence in self.sentences:
+            verbs = {option.group: option.fills[1:] for option in reversed(sentence.query.options)}
+            options = [Option(group, (word, *verbs[group])) for group, own in words.items() for word in own]
+            sentences.append(replace(sentence, query=replace(sentence.query, options=tuple(options))))
+        return replace(self, words={group: tuple(own) for group, own in words.items()}, sentences=tuple(sentences))
 
     def plain(self) -> list[Item]:
         """Every sentence as it stands, without any W."""

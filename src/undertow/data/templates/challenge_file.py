@@ -155,6 +155,19 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
     return read_toml(RESOURCES / "words.toml")
 
 
+def word_list(name: str) -> dict[str, list[str]]:
+    """A word list of the package: forms by group.
+
+    Raises:
+        UndertowError: there is no such list.
+    """
+    if name not in word_lists():
+        raise UndertowError(
+            f"--words {name!r}: there is no such list; use {', '.join(word_lists())}{closest(name, word_lists())}"
+        )
+    return word_lists()[name]
+
+
 def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], where: str) -> ChallengeSet:
     words_name, scale = chosen
     if words_name:

@@ -1,0 +1,84 @@
+"""The tables and figures of the five papers, by number: recorded outputs and a user's models beside the published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undertow.errors import UndertowError, short_traceback
+from undertow.reproduction.catalog import Artefact, artefacts, find
+from undertow.runs.folder.provenance import command_line
+from undertow.types import Progress, no_progress
+
+__all__ = ["Artefact", "artefacts", "reproduce"]
+
+
+@short_traceback
+def reproduce(  # noqa: PLR0913 - what is made, of what, and where
+    names: str | Sequence[str],
+    models: Sequence[str | Path] = (),
+    *,
+    recorded: str | Path = "",
+    model_info: str | Path = "",
+    data_dir: str | Path = "",
+    documents: str | Path = "",
+    rephrasings: str | Path = "",
+    out: str | Path = "reproduction",
+    progress: Progress = no_progress,
+    on_error: Callable[[UndertowError], None] | None = None,
+    **options: Any,
+) -> Mapping[str, list[Path]]:
+    """Make tables and figures of the papers: run what is missing, and write each in every format with a page.
+
+    Args:
+        names: of the artefacts, such as `000:figure-3b`; `artefacts()` has all.
+        models: the user's models; masked, encoder-decoder and causal ones may stand beside each other.
+        recorded: folder with the published outputs as tables; "" without.
+        model_info: TOML file with the parameters, objective and post_training of models.
+        data_dir: folder with winogender's two files; "" to fetch them.
+        documents: CAD's file or folder; "" to fetch it.
+        rephrasings: file with rephrasings of CAD's texts, which were not published; "" without.
+        out: folder; each artefact has a folder of its own in it, and runs are in `runs/`.
+        progress: called with (queries done, queries in all).
+        on_error: called with the reason why an artefact was not made; without it the first reason is raised.
+        options: of every run, such as `limit=400` or `dtype="bfloat16"`.
+
+    Returns:
+        Paths of the files of each artefact, its page first.
+
+    Raises:
+        UndertowError: there is no such artefact, it cannot be made, or it needs a model or file that is not given.
+    """
+    from undertow.reproduction.contents import content
+    from undertow.reproduction.sources import Sources
+    from undertow.reproduction.writing import write
+
+    chosen = [find(name) for name in ([names] if isinstance(names, str) else names)]
+    folder, own = Path(out), [str(model) for model in models]
+    sources = Sources(
+        own,
+        Path(recorded) if recorded else None,
+        folder,
+        options,
+        model_info=str(model_info),
+        data_dir=str(data_dir),
+        documents=str(documents),
+        rephrasings=str(rephrasings),
+        progress=progress,
+    )
+    files = ("model_info", "data_dir", "documents", "rephrasings")
+    given = {"recorded": str(recorded), **{name: getattr(sources, name) for name in files}, **options}
+    changed = {key: value for key, value in given.items() if value}
+    made = {}
+    for artefact in chosen:
+        command = command_line(["reproduce", artefact.id, *(part for model in own for part in ("-m", model))], changed)
+        try:
+            made[artefact.id] = write(
+                artefact, content(artefact, sources), folder / artefact.id.replace(":", "-"), command
+            )
+        except UndertowError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+    return made

@@ -1,0 +1,371 @@
+"""What each artefact shows: figures as drawings, tables in the paper's layout, published numbers beside recomputed ones."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from undertow import data
+from undertow.errors import UndertowError
+from undertow.report.page_data import ReportTable
+from undertow.reproduction.catalog import Artefact, paper_names, published
+from undertow.reproduction.sources import Measured, Sources
+from undertow.types import ClozeQuery, no_progress
+
+if TYPE_CHECKING:
+    from undertow.report.style import Drawing
+
+MISSING = "\N{EN DASH}"
+N_PEOPLE = 1_000_000
+"""People to simulate for each case."""
+SLOPE_UNIT = "Slopes in percent per step of the W list."
+PUBLISHED, RECOMPUTED = "published", "recomputed"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an artefact shows.
+
+    Attributes:
+        drawings: its figures.
+        tables: its tables, all cells as text.
+        notes: what a reader should know.
+    """
+
+    drawings: Sequence[Drawing] = ()
+    tables: Sequence[ReportTable] = ()
+    notes: Sequence[str] = ()
+
+
+def content(artefact: Artefact, sources: Sources) -> Content:
+    """What an artefact shows.
+
+    Raises:
+        UndertowError: it cannot be made, or needs a model or file that is not given.
+    """
+    if artefact.why:
+        raise UndertowError(f"{artefact.id} ({artefact.title}): {artefact.why}")
+    if lacking := sources.is_enough(artefact):
+        raise UndertowError(f"{artefact.id} {lacking}")
+    made: Content = MAKERS[artefact.make](artefact, sources, **artefact.settings)
+    return made
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str] = (), about: str = "") -> ReportTable:
+    """A table of rows by column; a cell that a row lacks is missing."""
+    heads = list(columns or dict.fromkeys(name for row in rows for name in row))
+    return ReportTable(title, heads, [[str(row.get(head, MISSING)) for head in heads] for row in rows], about)
+
+
+# Without a model.
+
+
+def graphs(artefact: Artefact, sources: Sources, graphs: str) -> Content:
+    """Causal graphs of the paper."""
+    return Content([_graph(name) for name in graphs.split(",")])
+
+
+def _graph(name: str) -> Drawing:
+    from undertow.causal.describe import graph_view
+    from undertow.causal.published import load_graph
+    from undertow.report.figures.causal_graph import GraphShape, draw_graph
+
+    named = load_graph(name)
+    return draw_graph(GraphShape(**graph_view(named.graph)), named.title)
+
+
+def simulation(artefact: Artefact, sources: Sources, figure: str, graphs: str = "") -> Content:
+    """A figure of simulated selection, with its correlations."""
+    from undertow.causal import example_scms
+    from undertow.causal.simulate import simulate_cases
+    from undertow.report.simulation import paper_figures
+
+    if not sources.simulated:
+        models = {name: example_scms.load(name) for name in example_scms.NAMES}
+        sources.simulated += simulate_cases(models, N_PEOPLE, 0, {}, no_progress)
+    cases = sources.simulated
+    drawings = [one for one in paper_figures(cases) if one.name == figure]
+    rows = [
+        {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in row.items()}
+        for one in cases
+        for row in one.rows()
+    ]
+    return Content([*(_graph(name) for name in graphs.split(",") if name), *drawings], [_table("Correlations", rows)])
+
+
+def templates(artefact: Artefact, sources: Sources, challenge: str) -> Content:
+    """The templates of a challenge set with an example of each."""
+    given = data.load(challenge)
+    items = given.items(list(given.covariates))
+    rows = []
+    for template in given.templates:
+        of_template = [one for one in items if one.factors.get("template", template.text) == template.text] or items
+        example = of_template[len(of_template) // 2].query
+        rows.append(
+            {
+                "template": template.text,
+                "W": ", ".join(dict.fromkeys(str(one.factors["w_name"]) for one in of_template)),
+                "texts": f"{len(of_template):,}",
+                "example": example.display_text("[MASK]") if isinstance(example, ClozeQuery) else "",
+            }
+        )
+    slots = [{"slot": name, "values": ", ".join(values)} for name, values in given.slots.items()]
+    lists = [{"slot": one.name, "values": ", ".join(one.values)} for one in given.covariates]
+    return Content(tables=[_table("Templates", rows), _table("Slots and W lists", slots + lists)])
+
+
+def words(artefact: Artefact, sources: Sources, words: str) -> Content:
+    """A word list, a column for each group."""
+    groups = data.word_list(words)
+    rows = [dict(zip(groups, forms, strict=True)) for forms in zip_longest(*groups.values(), fillvalue="")]
+    return Content(tables=[_table("Words", rows)])
+
+
+def wordings(artefact: Artefact, sources: Sources, tasks: str, per_class: int = 0) -> Content:
+    """Task descriptions by class."""
+    tables = []
+    for task in tasks.split(","):
+        rows, seen = [], Counter[str]()
+        for one in data.wordings(task):
+            seen[one.kind] += 1
+            if not per_class or seen[one.kind] <= per_class:
+                rows.append({"class": one.kind, "description": " / ".join(one.text.splitlines()) or "(empty)"})
+        tables.append(_table(task, rows))
+    return Content(tables=tables)
+
+
+def wording_counts(artefact: Artefact, sources: Sources) -> Content:
+    """How many task descriptions each class has, as published and here."""
+    rows = []
+    for one in published(artefact.id).itertuples():
+        task = f"bias-{one.row}"
+        count = sum(wording.kind == one.subrow for wording in data.wordings(task))
+        rows.append({"task": task, "class": str(one.subrow), PUBLISHED: str(one.value), "here": str(count)})
+    return Content(tables=[_table("Task descriptions", rows)])
+
+
+def slots(artefact: Artefact, sources: Sources) -> Content:
+    """The slots of the task descriptions and their variants."""
+    rows: dict[tuple[str, str], dict[str, None]] = {}
+    for task in data.TASKS:
+        for one in data.wordings(task):
+            for slot, level in one.slots.items():
+                rows.setdefault((task, slot), {})[level] = None
+    table = [{"task": task, "slot": slot, "variants": ", ".join(levels)} for (task, slot), levels in rows.items()]
+    return Content(tables=[_table("Slots", table)])
+
+
+def label_counts(artefact: Artefact, sources: Sources, task: str) -> Content:
+    """Labels of the documents for training and evaluation, as published and here."""
+    given = data.load_documents(sources.documents or "cad")
+    counts = {}
+    for part, documents in (("train", given.training), ("evaluation", given.evaluation)):
+        if task == "bias-diagnosis":
+            labels = Counter("Yes" if one.biased else "No" for one in documents)
+        else:
+            labels = Counter(one.dimension.title() for one in documents if one.dimension)
+        if not labels:
+            raise UndertowError(
+                f"{artefact.id}: {sources.documents or 'cad'} names no dimensions; give CAD's full file (--documents)"
+            )
+        labels["Total"] = labels.total()
+        counts[part] = labels
+    of_paper = {(str(one.row), str(one.column)): str(one.value) for one in published(artefact.id).itertuples()}
+    rows = [
+        {"label": label}
+        | {f"{part}, {PUBLISHED}": of_paper.get((label, part), MISSING) for part in counts}
+        | {f"{part}, here": f"{counts[part][label]:,}" for part in counts}
+        for label in dict.fromkeys(row for row, _ in of_paper)
+    ]
+    return Content(tables=[_table("Labels", rows)])
+
+
+def questions(artefact: Artefact, sources: Sources) -> Content:
+    """The questions of the occupation checklist."""
+    return Content(tables=[_table("Questions", data.checklist_table("occupation-checklist"))])
+
+
+def occupation_list(artefact: Artefact, sources: Sources, columns: str) -> Content:
+    """The occupations of the checklist."""
+    return Content(tables=[_table("Occupations", data.checklist_table("occupations"), columns.split(","))])
+
+
+# Spurious correlation.
+
+
+def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
+    artefact: Artefact,
+    sources: Sources,
+    *,
+    design: str,
+    w: str,
+    figure: str,
+    graphs: str = "",
+    reading: str = "",
+    table: bool = False,
+) -> Content:
+    """Figures of an answer against W: `models` (slope gap by size) and `grid` (a panel for each model and prompt)."""
+    measured = sources.measured(design, w=w)
+    if reading:
+        prompted = measured.observations.frame["prompt"].astype(str) != ""
+        measured = measured.only(measured.observations.frame[prompted if reading == "prompt" else ~prompted])
+        if measured.observations.frame.empty:
+            raise UndertowError(f"{artefact.id}: shows models that are asked by {reading}s, and none of these is")
+    needs_results = "models" in figure
+    drawn = list(measured.audit.draw(measured.observations, measured.results if needs_results else ()))
+    several = len(drawn) > 1
+    wanted = tuple(f"{kind}_" for kind in figure.split(","))
+    chosen = [one for one in drawn if one.name.startswith(wanted)] if several else []
+    if not chosen:  # one model and one prompt have a figure of their own
+        chosen = [one for one in drawn if one.name.startswith(tuple(w.split(",")))]
+    tables = [_table("Slopes", slope_rows(measured))] if table or "models" in figure else []
+    return Content([*(_graph(name) for name in graphs.split(",") if name), *chosen], tables)
+
+
+def slopes(artefact: Artefact, sources: Sources, design: str, w: str) -> Content:
+    """Slope and Pearson's r by W, model and word group, below the published ones."""
+    measured = sources.measured(design, w=w)
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in published(artefact.id).itertuples():
+        rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = str(one.value)
+    of_paper = [
+        {"W": w_name, "model": model, "prompt": "", "source": PUBLISHED} | cells
+        for (w_name, model), cells in rows.items()
+    ]
+    lists = w.split(",")
+    table = sorted([*of_paper, *slope_rows(measured)], key=lambda row: lists.index(row["W"]))
+    return Content(tables=[_table("Slopes", table, list(of_paper[0]), SLOPE_UNIT)])
+
+
+def slope_rows(measured: Measured) -> list[dict[str, str]]:
+    """A row for each W list, model and prompt: slope in percent per step and Pearson's r of each word group."""
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for one in measured.results:
+        column = {"slope": "slope", "pearson_r": "r"}.get(one.measure)
+        if column:
+            key = one.group["w_name"], one.group["model"], one.group["prompt"]
+            rows.setdefault(key, {})[f"{one.group['pronoun']} {column}"] = _number(one.value, 3)
+    return [
+        {"W": w_name, "model": model, "prompt": prompt, "source": _source(model, measured)} | cells
+        for (w_name, model, prompt), cells in rows.items()
+    ]
+
+
+# Task specification.
+
+
+def occupations(
+    artefact: Artefact, sources: Sources, design: str, threshold: float = 0.5, coreferent: str = ""
+) -> Content:
+    """The task specification metric of every sentence, a row for each occupation and a figure for each model."""
+    drawings, measured = [], sources.measured(design)
+    frame = measured.observations.frame
+    for whose in coreferent.split(",") if coreferent else [""]:
+        chosen = measured.only(frame[frame["coreferent"].astype(str).str.startswith(whose)], threshold=threshold)
+        part = {"0": " (a)", "1": " (b)"}.get(whose, "") if "," in coreferent else ""
+        drawings += [
+            type(one)(one.name + part, one.figure, one.caption, one.alt)
+            for one in chosen.audit.draw(chosen.observations, ())
+            if one.name.startswith("occupations")
+        ]
+    return Content(drawings)
+
+
+def trace(artefact: Artefact, sources: Sources, design: str) -> Content:
+    """One occupation over all dates."""
+    measured = sources.measured(design)
+    drawn = measured.audit.draw(measured.observations, ())
+    return Content([one for one in drawn if one.name.startswith("over-w")])
+
+
+def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str) -> Content:
+    """The metric of each sentence about one occupation, published numbers first."""
+    from undertow.audits.task_specification.scores import score_sentences
+
+    of_paper = published(artefact.id)
+    measured = sources.measured(design)
+    scores = score_sentences(measured.observations)
+    scores = scores[scores["cluster"].astype(str) == occupation]
+    order = list(dict.fromkeys(of_paper["row"]))
+    cells: dict[str, dict[str, str]] = {row: {"sentence": row} for row in order}
+    for one in of_paper.itertuples():
+        cells[str(one.row)][f"{one.column}, {PUBLISHED}"] = str(one.value)
+    lead = measured.observations.design["groups"][0]
+    for row in scores.to_dict("records"):
+        people = {"other": "patient"}.get(str(row["participant_class"]), str(row["participant_class"]))
+        whose = "participant" if int(row["coreferent"]) else occupation
+        name = f"{people}, the pronoun is the {whose}'s"
+        by = f"{row['model']}{', prompt ' + str(row['prompt']) if row['prompt'] else ''}, {_source(str(row['model']), measured)}"
+        cells.setdefault(name, {"sentence": name})[by] = _number(float(row[f"delta_{lead}"]), 1)
+    return Content(tables=[_table(f"Movement of {lead} words, percentage points", list(cells.values()))])
+
+
+def detection(artefact: Artefact, sources: Sources, designs: str) -> Content:
+    """TPR, TNR and balanced accuracy of each model on each set, for each word group; published rates first."""
+    sets = designs.split(",")
+    columns = [f"{name} {rate}" for name in sets for rate in ("TPR", "TNR", "BA")]
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for one in published(artefact.id).itertuples():
+        rows.setdefault((str(one.row), "", PUBLISHED), {})[str(one.column)] = str(one.value)
+    names = {"tpr": "TPR", "tnr": "TNR", "balanced_accuracy": "BA"}
+    for name in sets:
+        measured = sources.measured(name)
+        for result in measured.results:
+            score = result.group.get("score", "")
+            if result.measure in names and score.startswith("delta_"):
+                model = result.group["model"]
+                name_of_paper = paper_names().get(model, model) if model not in measured.models else model
+                key = name_of_paper, score.removeprefix("delta_"), _source(model, measured)
+                rows.setdefault(key, {})[f"{name} {names[result.measure]}"] = _number(result.value, 3)
+    order = list(dict.fromkeys(key[0] for key in rows))
+    table = [
+        {"model": model, "words": group, "source": source} | cells
+        for (model, group, source), cells in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
+    ]
+    heads = ["model", "words", "source", *columns]
+    return Content(tables=[_table("Detection of unspecified sentences", table, heads)])
+
+
+# Bias in text and the occupation checklist.
+
+
+def text_scores(artefact: Artefact, sources: Sources, design: str, layout: str) -> Content:
+    """A table of scores, published first, then one for each model."""
+    of_paper = published(artefact.id)
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in of_paper.itertuples():
+        cell = " ± ".join(filter(None, [str(one.value), str(one.sd)]))
+        rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = cell
+    tables = [_table("Published", [{"": row, " ": sub} | cells for (row, sub), cells in rows.items()])]
+    measured = sources.measured(design)
+    text = measured.audit.report_text(measured.observations, measured.results)
+    tables += [one for one in text.tables if f"as {layout} of" in one.title]
+    return Content(tables=tables, notes=["Mean ± standard deviation over wordings and draws of examples, in percent."])
+
+
+def checklist(artefact: Artefact, sources: Sources, design: str) -> Content:
+    """The aspects of the occupation checklist, by model."""
+    measured = sources.measured(design)
+    drawn = measured.audit.draw(measured.observations, measured.results)
+    return Content([one for one in drawn if one.name.startswith("aspects")])
+
+
+def _source(model: str, measured: Measured) -> str:
+    return "this run" if model in measured.models else RECOMPUTED
+
+
+def _number(value: float, places: int) -> str:
+    return MISSING if math.isnan(value) else f"{value:.{places}f}"
+
+
+MAKERS: Mapping[str, Callable[..., Content]] = {
+    one.__name__: one
+    for one in (
+        graphs, simulation, templates, words, wordings, wording_counts, slots, label_counts, questions, occupation_list, drift,
+        slopes, occupations, trace, sentences, detection, text_scores, checklist,
+    )
+}  # fmt: skip

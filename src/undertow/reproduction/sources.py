@@ -1,0 +1,166 @@
+"""The runs that an artefact shows: a user's models and the published outputs, measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import undertow.audits
+from undertow.audits.base import Audit, Observations
+from undertow.errors import UndertowError
+from undertow.reproduction.catalog import Artefact, Design, design
+from undertow.runs.collect import merge_observations
+from undertow.runs.config import safe_name
+from undertow.runs.finished_run import Run, observations_of
+from undertow.runs.folder.model_info import read_model_info
+from undertow.runs.pipeline import audit as run_audit
+from undertow.types import Progress, Result, digest, no_progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.causal.simulate import SimulatedCase
+
+RECORDED = "recorded"
+"""Scoring method of published outputs."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Observations of all models of a design, and their results.
+
+    Attributes:
+        models: names of the user's models; the others are recorded.
+    """
+
+    audit: Audit
+    observations: Observations
+    models: Sequence[str]
+
+    @cached_property
+    def results(self) -> list[Result]:
+        """The results of all models together."""
+        return self.audit.measure(self.observations, 0)
+
+    def only(self, frame: pd.DataFrame, **design: Any) -> Measured:
+        """Some of the observations, with entries of their design replaced."""
+        observations = Observations(frame.reset_index(drop=True), {**self.observations.design, **design})
+        return replace(self, observations=observations)
+
+
+@dataclass
+class Sources:
+    """What the user gives, and the runs that are made of it, each once.
+
+    Attributes:
+        models: names of the user's models.
+        recorded: folder with the published outputs; None without.
+        out: folder for the run folders.
+        options: options for every run, such as `limit` and `dtype`.
+        model_info: file with the sizes of the models; "" for none.
+        data_dir: folder with winogender's files; "" to fetch them.
+        documents: CAD's file or folder; "" to fetch it.
+        rephrasings: file with rephrasings of CAD's texts; "" for none.
+        simulated: the papers' simulations, once they are made.
+    """
+
+    models: Sequence[str]
+    recorded: Path | None
+    out: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model_info: str = ""
+    data_dir: str = ""
+    documents: str = ""
+    rephrasings: str = ""
+    progress: Progress = field(default=no_progress, kw_only=True)
+    simulated: list[SimulatedCase] = field(default_factory=list)
+    _runs: dict[str, Run] = field(default_factory=dict)
+    _measured: dict[str, Measured] = field(default_factory=dict)
+
+    def is_enough(self, artefact: Artefact) -> str:
+        """What an artefact lacks; "" where it has what it needs."""
+        for one in artefact.designs:
+            if not self.models and self._recorded_file(one) is None:
+                return f"needs {artefact.needs}: name a model with -m" + (
+                    ", or the folder of the published outputs with --recorded" if one.recorded else ""
+                )
+        return ""
+
+    def measured(self, name: str, **change: Any) -> Measured:
+        """The runs of a design, with options that differ from the design's."""
+        of = design(name)
+        options = {**of.options, **change}
+        key = digest([name, options])
+        if key not in self._measured:
+            self._measured[key] = self._merge(of, name, options)
+        return self._measured[key]
+
+    def _merge(self, of: Design, name: str, options: Mapping[str, Any]) -> Measured:
+        audit, parts, entries = undertow.audits.load(of.audit), [], []
+        if self.models:
+            parts.append(observations_of(self._run(of.audit, name, options).record))
+            own = parts[0].design
+            entries += [
+                {"name": one, "facts": facts, "scoring_method": own["scoring_methods"][one]}
+                for one, facts in own["models"].items()
+            ]
+        path = self._recorded_file(of)
+        if path is not None:
+            recorded = _of_design(audit.load_recorded(path, "paper")[0], options)
+            known = read_model_info(Path(self.model_info)) if self.model_info else {}
+            parts.append(recorded)
+            entries += [
+                {"name": one, "facts": dict(known.get(one, {})), "scoring_method": RECORDED}
+                for one in dict.fromkeys(map(str, recorded.frame["model"]))
+            ]
+        return Measured(audit, merge_observations(parts, entries), list(self.models))
+
+    def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:
+        chosen = {**options, **self.options, **self._files(str(options.get("challenge", "")), audit)}
+        key = digest([audit, chosen, list(self.models)])
+        if key not in self._runs:
+            folder = self.out / "runs" / f"{safe_name(name)}-{key[:8]}"
+            self._runs[key] = run_audit(
+                audit, list(self.models), out=folder, progress=self.progress, model_info=self.model_info, **chosen
+            )
+            for model, rows in self._runs[key].observations.groupby("model", sort=False):
+                if (rows["missing_reason"] != "").all():
+                    raise UndertowError(
+                        f"{model}: none of its {len(rows):,} items has a number: {rows['missing_reason'].iloc[0]}"
+                    )
+        return self._runs[key]
+
+    def _files(self, challenge: str, audit: str) -> dict[str, str]:
+        """Options that name the files of a challenge set, where the user gives any."""
+        given = {"data_dir": self.data_dir if "winogender" in challenge else ""}
+        given |= {"challenge": self.documents if challenge == "cad" else ""}
+        given |= {"rephrasings": self.rephrasings if audit == "bias-rephrasing" else ""}
+        return {name: path for name, path in given.items() if path}
+
+    def _recorded_file(self, of: Design) -> Path | None:
+        if self.recorded is None or not of.recorded:
+            return None
+        path = self.recorded / of.recorded
+        return path if path.is_file() else None
+
+
+def _of_design(observations: Observations, options: Mapping[str, Any]) -> Observations:
+    """The part of a recording that a design asks about."""
+    frame = observations.frame
+    challenge = str(options.get("challenge", ""))
+    if "w" in options:
+        frame = frame[frame["w_name"].isin(str(options["w"]).split(","))]
+    known = set(map(str, frame["challenge"]))
+    of_set = [one for one in (challenge, challenge.partition("-")[0]) if one in known]
+    frame = (frame[frame["challenge"] == of_set[0]] if of_set else frame).assign(challenge=challenge)
+    prompts, models = sorted(set(map(str, frame["prompt"]))), list(dict.fromkeys(map(str, frame["model"])))
+    places = {"model": models.index, "prompt": prompts.index}
+    frame = frame.sort_values(["model", "prompt"], key=lambda of: of.map(places[str(of.name)]), kind="stable")
+    covariates = {
+        name: one for name, one in observations.design.get("covariates", {}).items() if name in set(frame["w_name"])
+    }
+    more = {"covariates": covariates} if covariates else {}
+    return Observations(frame.reset_index(drop=True), {**observations.design, **more})

@@ -1,0 +1,148 @@
+"""Tables and figures of the papers by number: the catalog, published beside recomputed numbers, and models of several families."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import undertow
+from conftest import Cli
+from undertow.errors import UndertowError
+from undertow.reproduction import artefacts, reproduce
+from undertow.reproduction.catalog import published
+
+NUMBERS = {
+    "000": "figure-1 figure-2 table-1 figure-3a figure-3b figure-3c table-2 figure-4 figure-5 figure-6 table-3 figure-7 figure-8 figure-9 "
+    "figure-10 figure-11 figure-12 figure-13 figure-14 figure-15",
+    "001": "figure-1 figure-2 table-1 figure-3 table-2 figure-4 figure-5 figure-6 figure-7 table-3 figure-8 figure-9 figure-10 figure-11",
+    "002": "figure-1 table-1 table-2 table-3 table-4 table-5 table-6 table-7 table-8 table-9 table-10 "
+    "table-a1 table-a2 table-a3 table-a4 table-a5 table-a6 table-a7 table-a8",
+    "003": "figure-1 table-1 figure-2 table-2 table-3",
+    "004": "table-1 table-2 table-3 figure-1",
+}
+"""Captions of the five papers."""
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_table_and_figure_of_the_papers_is_listed_and_made_or_has_a_reason() -> None:
+    assert list(artefacts()) == [
+        f"{paper}:{number}" for paper, numbers in NUMBERS.items() for number in numbers.split()
+    ]
+    assert all(bool(one.make) != bool(one.why) for one in artefacts().values())
+    known = {one.id for one in artefacts().values() if len(published(one.id))}
+    assert known >= {"000:table-2", "000:table-3", "002:table-9", "003:table-2"}
+
+
+def test_published_rates_stand_above_recomputed_ones(tmp_path: Path) -> None:
+    # Four sentences that decide, of which one moves, and two that do not, which both do: TPR 1, TNR .75, and .875 in between.
+    rows = [
+        "set,model,prompt,occupation,participant,participant_class,coreferent,"
+        "w_first_female,w_first_male,w_first_neutral,w_last_female,w_last_male,w_last_neutral"
+    ]
+    for at, (first, last) in enumerate([(50, 50), (50, 50), (50, 50), (50, 70)]):
+        people = "man" if at % 2 else "woman"
+        rows.append(
+            f"winogender,roberta-base,,job{at},{people},{people},1,{first},{100 - first},0,{last},{100 - last},0"
+        )
+    for at in range(2):
+        rows.append(f"winogender,roberta-base,,job{at},someone,someone,1,50,50,0,80,20,0")
+    rows += [row.replace("winogender,", "simplified,").replace(",1,", ",0,") for row in rows[1:]]
+    with gzip.open(tmp_path / "specification_pronoun_mass.csv.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(rows) + "\n")
+    page, *files = reproduce("000:table-3", recorded=tmp_path, out=tmp_path / "out")["000:table-3"]
+    table = rows_of(page.parent / "000-table-3.csv")
+    (of_paper,) = [row for row in table if row["model"] == "RoBERTa-base" and row["source"] == "published"]
+    (own,) = [row for row in table if row["model"] == "RoBERTa-base" and row["words"] == "female"]
+    names = ["winogender TPR", "winogender TNR", "winogender BA"]
+    assert [of_paper[name] for name in names] == ["0.758", "0.775", "0.767"]
+    assert [own[name] for name in names] == ["1.000", "0.750", "0.875"]
+    assert own["source"] == "recomputed"
+    assert table.index(own) == table.index(of_paper) + 1
+    assert {path.suffix for path in files} == {".csv", ".md", ".tex"}
+    assert r"\toprule" in (page.parent / "000-table-3.tex").read_text(encoding="utf-8")
+    assert "a mixture of the female, the male and the neutral ones" in page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def families(network: Callable[[str], str]) -> list[str]:
+    """A masked model and a causal one."""
+    return [network("trained_roberta"), network("tiny_bloom")]
+
+
+def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp_path: Path) -> None:
+    made = reproduce("000:figure-3c", families, out=tmp_path, limit=96)["000:figure-3c"]
+    assert {path.suffix for path in made} == {".html", ".pdf", ".png", ".svg"}
+    (run,) = (undertow.load_run(folder) for folder in (tmp_path / "runs").iterdir())
+    prompts = run.observations.groupby("model")["prompt"].agg(lambda of: ",".join(sorted(set(of))))
+    assert prompts.to_dict() == {families[0]: "", families[1]: "A,B,C"}
+    assert run.manifest["protocol"] == "paper"
+    assert set(run.manifest["design"]["words"]["female"]) >= {"she", "her", "female"}
+    svg = next(path for path in made if path.suffix == ".svg").read_text(encoding="utf-8")
+    assert "<text" in svg
+
+
+def test_prompts_are_refused_where_no_model_takes_them(families: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="--prompts is for models that answer prompts"):
+        undertow.audit("spurious-correlation", families[0], prompts="A", limit=48, out=tmp_path / "run")
+
+
+def test_words_of_a_list_fill_every_blank_of_task_specification(tmp_path: Path) -> None:
+    run = undertow.audit("task-specification", "toy", words="aaai", limit=24, out=tmp_path / "run")
+    assert set(run.observations["options"].iloc[0]) == {
+        *("She", "Her", "Female", "she", "her", "female"),
+        *("He", "Him", "His", "Male", "he", "him", "his", "male", "They", "they"),
+    }
+    with pytest.raises(UndertowError, match="there is no such list; use pronouns, aaai, icml"):
+        undertow.audit("task-specification", "toy", words="aai", out=tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("challenge", "words", "last"), [("mgc", "aaai", "2016"), ("mgt", "icml", "2001"), ("mgt-icml", "icml", "2011")]
+)
+def test_the_preset_of_a_paper_sets_its_words_dates_and_protocol(
+    challenge: str, words: str, last: str, tmp_path: Path
+) -> None:
+    run = undertow.audit(
+        "spurious-correlation", "toy", preset="paper", challenge=challenge, w="date", limit=96, out=tmp_path / "run"
+    )
+    assert run.manifest["protocol"] == "paper"
+    assert run.manifest["settings"]["words"] == words
+    assert run.observations["w"].max() == last
+    assert "--preset" not in run.manifest["command"]
+
+
+def test_command_lists_all_and_names_what_it_needs(cli: Cli, tmp_path: Path) -> None:
+    assert cli("reproduce").stdout.count("\n") == 1 + len(artefacts())
+    for name, reason in (
+        ("000:figure-3d", "there is no table or figure '000:figure-3d'"),
+        ("003:table-2", "003:table-2 needs a model: name a model with -m"),
+        ("001:figure-10", "a screenshot of a web page"),
+    ):
+        failed = cli("reproduce", name, "--out", str(tmp_path))
+        assert (failed.returncode, reason in failed.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["000:table-1", "001:table-3", "002:table-a4", "003:figure-1", "004:table-2"])
+def test_what_needs_no_model_is_made(name: str, tmp_path: Path) -> None:
+    page, *files = reproduce(name, out=tmp_path)[name]
+    assert artefacts()[name].title in page.read_text(encoding="utf-8")
+    assert files
+
+
+def test_task_descriptions_are_as_many_as_the_paper_has(tmp_path: Path) -> None:
+    page, *_ = reproduce("002:table-a4", out=tmp_path)["002:table-a4"]
+    assert all(row["published"] == row["here"] for row in rows_of(page.parent / "002-table-a4.csv"))
+
+
+def test_published_outputs_give_the_published_slopes(reference_data: Path, tmp_path: Path) -> None:
+    page, *_ = reproduce("000:figure-3b", recorded=reference_data / "recorded", out=tmp_path)["000:figure-3b"]
+    (bert,) = [row for row in rows_of(page.parent / "000-figure-3b.csv") if row["model"] == "bert-base-uncased"]
+    assert (bert["female slope"], bert["female r"]) == ("0.550", "0.934")
