@@ -219,12 +219,12 @@ def _read_parquet(path: Path) -> Table:
 
     try:
         table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)
-        names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
-        texts = {name: _as_text(table[name]) for name in names}
     except TooLargeError as error:
         raise UndertowError(f"{path}: {error}; leave out columns that are not used") from error
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is not a Parquet file that can be read ({first_line(error)})") from error
+    names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
+    texts = {name: _as_text(table[name], f"{path}: column {name!r}") for name in names}
     cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
     read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
     for name in names:
@@ -233,16 +233,21 @@ def _read_parquet(path: Path) -> Table:
     return read
 
 
-def _as_text(column: pa.ChunkedArray) -> list[str]:
+def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
     """Cells as Python writes them; one that is missing is an empty one."""
     import pyarrow as pa
 
-    # Some tools do not say that binary cells are text.
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = column.cast(pa.large_string())
-    # Each value is written once, however often it stands there.
     texts: dict[object, str] = {None: ""}
-    return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
+    try:
+        # Some tools do not say that binary cells are text.
+        if pa.types.is_fixed_size_binary(column.type):
+            column = column.cast(pa.large_binary())
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
+            column = column.cast(pa.large_string())
+        # Each value is written once, however often it stands there.
+        return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
+    except (pa.ArrowException, LookupError, OverflowError, ValueError) as error:  # a date or a time zone that Python does not have
+        raise UndertowError(f"{place} holds what cannot be written as text ({first_line(error)}); leave it out") from error
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
