@@ -242,12 +242,23 @@ def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
         # Some tools do not say that binary cells are text.
         if pa.types.is_fixed_size_binary(column.type):
             column = column.cast(pa.large_binary())
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
+        if (
+            pa.types.is_binary(column.type)
+            or pa.types.is_large_binary(column.type)
+            or pa.types.is_binary_view(column.type)
+        ):
             column = column.cast(pa.large_string())
         # Each value is written once, however often it stands there.
         return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
-    except (pa.ArrowException, LookupError, OverflowError, ValueError) as error:  # a date or a time zone that Python does not have
-        raise UndertowError(f"{place} holds what cannot be written as text ({first_line(error)}); leave it out") from error
+    except (
+        pa.ArrowException,
+        LookupError,
+        OverflowError,
+        ValueError,
+    ) as error:  # a date or a time zone that Python does not have
+        raise UndertowError(
+            f"{place} holds what cannot be written as text ({first_line(error)}); leave it out"
+        ) from error
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
