@@ -93,6 +93,12 @@ class Table:
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
 
+    def check_filled(self, *names: str) -> None:
+        """Refuse an empty cell of these columns, where the table has them."""
+        for name in names:
+            said = f"{name} is empty; fill it in every row"
+            self.raise_first(self.column(name, "-").str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
+
     def check_repeats(self, frame: pd.DataFrame, keys: list[str], what: str) -> None:
         """Refuse a row that has the same keys as one before."""
 
@@ -277,9 +283,7 @@ def _factors(table: Table) -> pd.DataFrame:
         index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
-    for name in ("model", "w_name"):
-        said = f"{name} is empty; name it in every row"
-        table.raise_first(cells[name].str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
+    table.check_filled("model", "w_name")
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells), None)
     frame = pd.DataFrame(
         {
