@@ -149,6 +149,18 @@ def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("us", "Mars/X"), pa.timestamp("us"), pa.date64(), pa.duration("s"), pa.binary(2), pa.binary_view(), pa.list_(pa.int64())],
+    ids=str,
+)  # fmt: skip
+def test_a_column_that_is_no_text_is_refused_by_name(kind: Any, tmp_path: Path) -> None:
+    cell: Any = b"\xff\xfe" if "binary" in str(kind) else [1] if "list" in str(kind) else 86_400_000 * 10**10
+    pq.write_table(pa.table({"w": pa.array([cell] * 3, kind)}), tmp_path / "own.parquet")
+    with pytest.raises(UndertowError, match=r"own\.parquet: column 'w' holds"):
+        read_cells(tmp_path / "own.parquet")
+
+
 def test_a_row_of_lines_is_told_by_its_line(tmp_path: Path) -> None:
     rows = [[f"{row}.{column}" for column in range(3)] for row in range(9)]
     (tmp_path / "own.csv").write_text("\n\n".join(["a,b,c", *(",".join(row) for row in rows)]), encoding="utf-8")

@@ -395,6 +395,27 @@ def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_
     assert {one.n_missing for one in whole if one.group["dimension"] == "all"} == {n_missing}
 
 
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("yes_percent", "120"),
+        ("yes_percent", "80%"),
+        ("other_words", "-1"),
+        ("nats", "3"),
+        ("gold", " "),
+        ("model", ""),
+    ],
+)
+def test_a_recorded_number_out_of_its_range_and_an_empty_name_are_refused(
+    column: str, cell: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.csv"
+    row = {"document": "a", "gold": "Yes", "answer": "yes", column: cell}
+    path.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    with pytest.raises(undertow.UndertowError, match=f"line 2: .*{column}"):
+        undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
+
+
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("n", [5, 6])
 def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, tmp_path: Path) -> None:

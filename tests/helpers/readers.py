@@ -458,7 +458,8 @@ def of_parquet(content: bytes, pick: Picker) -> bytes:
         table = table.replace_schema_metadata({b"pandas": pick.of(said)})
     else:
         column = pa.repeat(pick.of(cells), n)
-        table = table.set_column(at, name, column.dictionary_encode() if pick.below(3) == 1 else column)
+        is_coded = pick.below(3) == 1 and not pa.types.is_nested(column.type)  # Arrow makes no dictionaries of lists
+        table = table.set_column(at, name, column.dictionary_encode() if is_coded else column)
     return parquet_bytes(table)
 
 

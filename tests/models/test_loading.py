@@ -236,6 +236,7 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
         ({"quantization_config": {}}, "quantization_config"),
         ({"quantization_config": "packed"}, "'packed'"),
         ({"transformers_weights": "../x.safetensors"}, "'../x.safetensors'"),
+        ({"transformers_weights": "x" * 3000}, "File name too long"),
         ({"configuration_files": ["config.4.0.0.json"]}, "names other configuration files"),
     ],
 )
@@ -249,10 +250,8 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
     from transformers import AutoTokenizer
 
     folder = changed("causal")
+    fill_embedding(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    n_known = open_model(folder).network.get_input_embeddings().weight.shape[0]
-    tokenizer.add_tokens([f"<fits {number}>" for number in range(n_known - len(tokenizer))])
-    tokenizer.save_pretrained(folder)
     open_model(folder)
     tokenizer.add_tokens(["<picture>"], special_tokens=True)  # no text is spelled with it
     tokenizer.save_pretrained(folder)
@@ -266,6 +265,36 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
     for path in folder.glob("tokenizer*"):
         path.unlink()
     assert "holds no tokenizer" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "change", "said"),
+    [
+        ("masked", "tokenizer_config.json", {"model_max_length": ""}, "cannot be loaded"),
+        ("masked", "tokenizer_config.json", {"mask_token": "<new mask>"}, "'<new mask>'"),
+        ("causal", "tokenizer_config.json", {"bos_token": "<new start>"}, "'<new start>'"),
+        ("causal", INDEX, {"weight_map": {"a": "x" * 3000}}, "File name too long"),
+    ],
+)
+def test_a_setting_that_fails_with_the_first_text_is_refused_on_loading(
+    family: str, file: str, change: dict[str, Any], said: str, changed: Changed
+) -> None:
+    folder = changed(family)
+    path = folder / file
+    fill_embedding(folder)
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    path.write_text(json.dumps(before | change), encoding="utf-8")
+    assert said in refused(folder)
+
+
+def fill_embedding(folder: Path) -> None:
+    """Give the tokenizer a token for each row of the embedding."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    n_rows = open_model(folder).network.get_input_embeddings().weight.shape[0]
+    tokenizer.add_tokens([f"<fits {number}>" for number in range(n_rows - len(tokenizer))])
+    tokenizer.save_pretrained(folder)
 
 
 # Adapters.
@@ -305,6 +334,8 @@ def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[st
         ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),
         ({"target_modules": ["c_attn"]}, "do not fit its base"),
+        ({"modules_to_save": ["lm_head"]}, "do not fit its base"),
+        ({"base_model_name_or_path": "x" * 3000}, "File name too long"),
     ],
 )
 def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said: str, adapter: Path) -> None:
@@ -324,6 +355,7 @@ def test_an_adapter_of_an_adapter_and_one_beside_weights_are_refused(adapter: Pa
 
 
 def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
+    import torch
     from safetensors.torch import load_file, save_file
 
     whole = load_file(adapter / "adapter_model.safetensors")
@@ -333,6 +365,8 @@ def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
     elsewhere = name.replace("layers.0", "layers.7")
     save_file(whole | {elsewhere: whole[name].clone()}, adapter / "adapter_model.safetensors")
     assert elsewhere in refused(adapter)
+    save_file({key: one.to(torch.int8) for key, one in whole.items()}, adapter / "adapter_model.safetensors")
+    assert "packed as I8" in refused(adapter)
     (adapter / "adapter_model.safetensors").unlink()
     assert "holds no adapter_model.safetensors" in refused(adapter)
 

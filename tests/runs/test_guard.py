@@ -166,6 +166,14 @@ def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guar
     assert f"neutral words ({100 * odds['n'] / sum(odds.values()):.0f}%)" in knowing(DECIDED, POSSESSIVE).advice
 
 
+def test_a_model_that_finds_all_words_alike_prefers_none(
+    table: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+    advice = undertow.guard("uniform", challenge=str(table))(UNDECIDED, NOMINATIVE).advice
+    assert "prefers no group of words" in advice
+
+
 def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
     undecided, decided = knowing(UNDECIDED, "one: she; other: he"), knowing(DECIDED, "one: her; other: his")
     assert (undecided.unspecified, decided.unspecified) == (True, False)

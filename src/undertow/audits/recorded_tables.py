@@ -93,6 +93,12 @@ class Table:
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
 
+    def check_filled(self, *names: str) -> None:
+        """Refuse an empty cell of these columns, where the table has them."""
+        for name in names:
+            said = f"{name} is empty; fill it in every row"
+            self.raise_first(self.column(name, "-").str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
+
     def check_repeats(self, frame: pd.DataFrame, keys: list[str], what: str) -> None:
         """Refuse a row that has the same keys as one before."""
 
@@ -219,12 +225,12 @@ def _read_parquet(path: Path) -> Table:
 
     try:
         table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)
-        names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
-        texts = {name: _as_text(table[name]) for name in names}
     except TooLargeError as error:
         raise UndertowError(f"{path}: {error}; leave out columns that are not used") from error
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is not a Parquet file that can be read ({first_line(error)})") from error
+    names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
+    texts = {name: _as_text(table[name], f"{path}: column {name!r}") for name in names}
     cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
     read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
     for name in names:
@@ -233,16 +239,32 @@ def _read_parquet(path: Path) -> Table:
     return read
 
 
-def _as_text(column: pa.ChunkedArray) -> list[str]:
+def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
     """Cells as Python writes them; one that is missing is an empty one."""
     import pyarrow as pa
 
-    # Some tools do not say that binary cells are text.
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = column.cast(pa.large_string())
-    # Each value is written once, however often it stands there.
     texts: dict[object, str] = {None: ""}
-    return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
+    try:
+        # Some tools do not say that binary cells are text.
+        if pa.types.is_fixed_size_binary(column.type):
+            column = column.cast(pa.large_binary())
+        if (
+            pa.types.is_binary(column.type)
+            or pa.types.is_large_binary(column.type)
+            or pa.types.is_binary_view(column.type)
+        ):
+            column = column.cast(pa.large_string())
+        # Each value is written once, however often it stands there.
+        return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
+    except (
+        pa.ArrowException,
+        LookupError,
+        OverflowError,
+        ValueError,
+    ) as error:  # a date or a time zone that Python does not have
+        raise UndertowError(
+            f"{place} holds what cannot be written as text ({first_line(error)}); leave it out"
+        ) from error
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
@@ -261,9 +283,7 @@ def _factors(table: Table) -> pd.DataFrame:
         index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
-    for name in ("model", "w_name"):
-        said = f"{name} is empty; name it in every row"
-        table.raise_first(cells[name].str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
+    table.check_filled("model", "w_name")
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells), None)
     frame = pd.DataFrame(
         {

@@ -47,6 +47,7 @@ ZSTANDARD = 93
 LOCAL_HEADER = struct.Struct("<26xHH")
 """Lengths of name and extra field, which stand between the header of an entry and its bytes."""
 NO_SCORE = "the log holds no score of it"
+SUCCESS = "success"
 _ROW = re.compile(r"\brow (\d+)")
 strict = with_config(ConfigDict(strict=True))
 
@@ -63,6 +64,7 @@ class Header(TypedDict):
     """The head of a log; of a log in one file, with its samples."""
 
     eval: EvalSpec
+    status: NotRequired[str]
     samples: NotRequired[list[Any] | None]
 
 
@@ -121,7 +123,7 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         )
     observations, recorded = logs.observations(logs.origin)
     design = {**observations.design, "protocol": recorded}
-    notes = logs.notes("Inspect", logs.origin.n_items)
+    notes = [*logs.notes("Inspect", logs.origin.n_items), *logs.unfinished]
     return AnswerLog(AUDIT, replace(observations, design=design), logs.origin.seed, notes, logs.digest.hexdigest())
 
 
@@ -132,27 +134,32 @@ class _Logs(LogReader):
     Attributes:
         rows: a row of a recorded table for each sample.
         row_places: of each row: file and sample.
+        unfinished: a note for each log of a task that did not end well.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     row_places: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
         content = read_file(file, MAX_BYTES, "a log of Inspect")
         self.add_file(file, content)
         header, samples = _unpacked(content, file)
-        model = header["eval"]["model"]
+        model, n_before = header["eval"]["model"], len(self.rows)
         for name, sample in samples:
             where = f"{file}, {name}"
             _refuse(where, wrong_field(_SAMPLE, sample))
             text = sample["metadata"].get(COLUMN)
             if text is None:  # a sample of another task
-                return
+                continue
             carried = read_question(text, GenerateQuery, FACTORS, where)
             self.add_sample(carried, model, file, where)
             self.rows.append({"model": model, **_row(sample, carried.item, where)})
             self.row_places.append(where)
+        status = header.get("status", SUCCESS)
+        if status != SUCCESS and len(self.rows) > n_before:
+            self.unfinished.append(f"{model}: Inspect did not finish the task; the log has the status {status!r}")
 
     def observations(self, origin: Origin) -> tuple[Observations, str]:
         """The rows, read as any recorded table is; and their protocol."""

@@ -29,6 +29,7 @@ from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
+from undertow.inference.sanity_check import TIE_TOLERANCE
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.report.sentence_templates import sentences
@@ -204,13 +205,16 @@ class Guard:
         other_percent = float(rows["other_words"].max())
         shares = {group: float(row[f"mean_{group}"]) for group in given.groups}
         preferred = max(shares, key=lambda group: shares[group])
+        is_tie = sum(share >= shares[preferred] * (1 - TIE_TOLERANCE) for share in shares.values()) > 1
         text, right = sentences("guard"), accuracy[basis]
         neutral = given.words.get("neutral", ())
         return replace(
             verdict,
             unspecified=unspecified,
             chance_percent=chance,
-            advice=text.advice(unspecified, preferred, shares[preferred], neutral, other_percent, right),
+            advice=text.advice(
+                unspecified, "" if is_tie else preferred, shares[preferred], neutral, other_percent, right
+            ),
             rests_on=text.rests_on(is_fitted, threshold, of.name, right, of.area[basis]),
             other_words_percent=other_percent,
         )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from undertow.audits.base import EXACT, PAPER, Observations
 from undertow.audits.bias_in_text.tasks import Task
-from undertow.audits.recorded_tables import Table, read_cells, unread_note
+from undertow.audits.recorded_tables import NO_VALUE, Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
 from undertow.errors import UndertowError
@@ -26,8 +26,8 @@ CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "d
 """Answers that are alike in these are to different documents."""
 COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
 MAX_COUNT = 10**9
-NUMBERS = ("other_words", "yes_percent", "nats")
-"""Columns of a run's observations that are numbers, empty where there is none."""
+NUMBERS = {"other_words": (0.0, 100.0), "yes_percent": (0.0, 100.0), "nats": (-math.inf, 1e-6)}
+"""Columns of a run's observations that are numbers, empty where there is none, and their ranges; a log-probability may be rounded."""
 NO_ANSWER = "the answer is empty"
 NO_LABEL = "the answer is none of the labels"
 """Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
@@ -49,6 +49,7 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
         raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
     table = read_cells(path)
     table.check_columns(REQUIRED)
+    table.check_filled("gold", "model")
     frame = table.cells.copy()
     ours = {*REQUIRED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
     unread = [name for name in map(str, frame) if name not in ours and not name.startswith("slot_")]
@@ -60,8 +61,8 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
         frame["n_shots"] = frame["shots"]
     for name in COUNTS:
         frame[name] = _whole_numbers(table, name, frame[name])
-    for name in set(NUMBERS) & set(frame):
-        frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
+    for name in NUMBERS.keys() & set(table.cells):
+        frame[name] = _numbers(table, name)
     # Without examples nothing was drawn, whatever a table says.
     how = frame["sampling"].str.strip().replace("", SAMPLINGS[0])
     frame["sampling"] = how.where(frame["shots"] > 0, NO_SHOTS)
@@ -101,6 +102,24 @@ def _whole_numbers(table: Table, name: str, column: pd.Series[Any]) -> pd.Series
         lambda row: f"column {name} holds {column.iloc[row]!r}; give a whole number from 0",
     )
     return numbers.astype(int)
+
+
+def _numbers(table: Table, name: str) -> pd.Series[float]:
+    (low, high), text = NUMBERS[name], table.cells[name].str.strip()
+    empty = text.isin(NO_VALUE)
+    numbers = pd.to_numeric(text.mask(empty), errors="coerce").astype(float)
+    table.raise_first(
+        ~empty & ~numbers.between(low, high),
+        lambda row: (
+            f"column {name} holds {text.iloc[row]!r}; "
+            + (
+                "give a log-probability, which is at most 0"
+                if name == "nats"
+                else "give a number from 0 to 100, in percent"
+            )
+        ),
+    )
+    return numbers
 
 
 def _notes(frame: pd.DataFrame) -> Iterator[str]:

@@ -87,6 +87,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
 
 def _factors(table: Table) -> pd.DataFrame:
     cells = table.cells
+    table.check_filled("model")
     given = [name for name in PEOPLE if name in cells.columns]
     if "sentence" in cells.columns:
         sentence = cells["sentence"]

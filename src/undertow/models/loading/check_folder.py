@@ -42,7 +42,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         for key, entry in read_tensor_table(path).items()
         if key != "__metadata__"
     }
-    packed = [key for key, entry in tensors.items() if key.endswith(".weight") and entry["dtype"] not in FLOATS]
+    packed = packed_weights(tensors)
     if packed and config.get("quantization_config") is None:
         raise UndertowError(
             f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({first_names(packed)}), and "
@@ -69,10 +69,20 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
 
 
+def packed_weights(tensors: Mapping[str, Any]) -> list[str]:
+    """Names of weights and biases that are no floating-point numbers; a mask of the attention is called a bias, and has more axes."""
+    return [
+        key
+        for key, entry in tensors.items()
+        if (key.endswith(".weight") or (key.endswith(".bias") and len(entry["shape"]) == 1))
+        and entry["dtype"] not in FLOATS
+    ]
+
+
 def _check_index(index: Path) -> None:
     """Refuse an index whose files are not there, or are not the only ones that hold a weight."""
     folder, names = index.parent, sorted(index_files(index))
-    absent = [name for name in names if not (folder / name).is_file()]
+    absent = [name for name in names if not is_plain_file(folder / name)]
     if absent:
         raise UndertowError(f"{index}: {first_names(absent)} is not in its folder; fetch the model again")
     if WEIGHTS not in names and (folder / WEIGHTS).is_file():

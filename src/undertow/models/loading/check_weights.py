@@ -188,12 +188,15 @@ def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
 def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -> None:
     """Refuse a tokenizer with tokens that the network has no weights for.
 
-    No text is spelled with special tokens: Gemma 3 has one beyond its embedding, and transformers adds some to those of a GGUF file.
+    No text is spelled with special tokens but those that begin and end it and the mask: Gemma 3 has another beyond its embedding,
+    and transformers adds some to those of a GGUF file.
     """
     n_embeddings = int(network.get_input_embeddings().weight.shape[0])
     added = tokenizer.added_tokens_decoder.values()
     unused = set(tokenizer.get_added_vocab()) if from_gguf else {str(token) for token in added if token.special}
     used = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
+    around = [*tokenizer("a b")["input_ids"], tokenizer.bos_token_id, tokenizer.mask_token_id]
+    used |= {str(tokenizer.convert_ids_to_tokens(number)): number for number in around if number is not None}
     if max(used.values()) >= n_embeddings:
         raise UndertowError(tokens_error(name, used, n_embeddings))
 

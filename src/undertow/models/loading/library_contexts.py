@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import warnings
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from undertow._files import first_line
 from undertow.errors import UndertowError
 
+MODELS_EXTRA = ("accelerate", "gguf", "peft", "torch", "transformers")
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """A URL: scheme, host and path, without user, query and fragment."""
@@ -27,8 +29,10 @@ def loading_errors(name: str) -> Iterator[None]:
             silence_libraries()
             yield
     except ImportError as error:
+        is_ours = all(map(importlib.util.find_spec, MODELS_EXTRA))
+        fix = "install it, or name a model that does without it" if is_ours else NEEDS_EXTRA
         raise UndertowError(
-            f"{name}: a required package is missing ({first_line_without_secrets(error)}); {NEEDS_EXTRA}"
+            f"{name}: a required package is missing ({first_line_without_secrets(error)}); {fix}"
         ) from error
     except UndertowError:
         raise

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from undertow._files import first_line
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import accelerated
-from undertow.models.loading.check_folder import first_names
+from undertow.models.loading.check_folder import first_names, packed_weights, read_tensor_table
 from undertow.models.loading.check_weights import (
     check_complete,
     check_finite,
@@ -26,7 +26,7 @@ from undertow.models.loading.check_weights import (
     wrapper_prefix,
 )
 from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible
-from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
+from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
 from undertow.types import ModelIdentity
 
 Model = TypeVar("Model")
@@ -139,22 +139,27 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
         UndertowError: a weight of the adapter is missing, or has no place in the network.
     """
     from peft import PeftModel, get_peft_model_state_dict
-    from safetensors import safe_open
 
+    tensors = read_tensor_table(folder / ADAPTER_WEIGHTS)
+    saved = tensors.keys() - {"__metadata__"}
+    packed = packed_weights({key: tensors[key] for key in sorted(saved)})
+    if packed:
+        raise UndertowError(
+            f"{name}: {counted(len(packed), 'weight')} of the adapter packed as {tensors[packed[0]]['dtype']} ({first_names(packed)}), "
+            "and nothing says how; save it again as it was trained"
+        )
     try:
         adapted = PeftModel.from_pretrained(network, str(folder), use_safetensors=True)
-    except (RuntimeError, ValueError) as error:
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UndertowError(
             f"{name}: its weights do not fit its base ({first_line(error)}); name the base that it was trained on in its "
             "adapter_config.json"
         ) from error
-    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
-        saved = set(file.keys())
     wanted = set(get_peft_model_state_dict(adapted))
-    for keys, what in ((wanted - saved, "are not in its file"), (saved - wanted, "have no place in its base")):
+    for keys, what in ((wanted - saved, "missing from its file"), (saved - wanted, "without a place in its base")):
         if keys:
             raise UndertowError(
-                f"{name}: {len(keys)} weights of the adapter {what} ({first_names(sorted(keys))}); "
+                f"{name}: {counted(len(keys), 'weight')} of the adapter {what} ({first_names(sorted(keys))}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
     return adapted.merge_and_unload()
@@ -177,7 +182,9 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
             raise UndertowError(
                 f"{name}: holds no tokenizer (tokenizer.json); put that of the model there with tokenizer.save_pretrained"
             )
-    return AutoTokenizer.from_pretrained(weights.location, **weights.options)
+    tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
+    tokenizer(["a b"])  # some settings that are wrong show with the first text
+    return tokenizer
 
 
 def fingerprint(network: Any, *, whole: bool = False) -> str:

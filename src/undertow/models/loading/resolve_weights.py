@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from undertow._files import is_plain_file, parse_json, read_file
+from undertow._files import is_folder, is_plain_file, parse_json, path_exists, read_file
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.models.loading.check_folder import MAX_CONFIG_BYTES, WEIGHTS, check_folder
@@ -82,7 +82,7 @@ def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> Weig
     """
     path = path_of(request.name)
     is_gguf = path.suffix.lower() == GGUF
-    local = request.name in PACKAGES or is_gguf or path.exists()
+    local = request.name in PACKAGES or is_gguf or path_exists(path)
     if local and request.revision:
         raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
     if request.name in PACKAGES:
@@ -91,8 +91,8 @@ def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> Weig
         return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
     if is_gguf:
         return resolve_gguf(path) if GGUF_ARCHITECTURE in architectures else None
-    if path.is_dir():
-        if not (path / ADAPTER_CONFIG).is_file():
+    if is_folder(path):
+        if not is_plain_file(path / ADAPTER_CONFIG):
             return _folder(path, architectures)
         others = sorted(one.name for one in path.glob("*.safetensors") if one.name != ADAPTER_WEIGHTS)
         if others:
@@ -101,7 +101,7 @@ def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> Weig
                 "ambiguous; move one of them to another folder"
             )
         return _adapter(request, path, architectures)
-    if path.exists():
+    if path_exists(path):
         raise UndertowError(f"{path}: is neither a model folder nor a .gguf file; name one of these, or a hub id")
     if request.name.startswith((".", "/", "~")) or request.name.count("/") > 1 or "\\" in request.name:
         raise UndertowError(f"{request.name}: there is no such folder or file; check the path")
@@ -196,8 +196,12 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     if not is_plain_file(file):
         raise UndertowError(f"{path}: holds no {ADAPTER_WEIGHTS}; save the adapter with save_pretrained")
     beside = path / base
-    name = str(beside) if not path_of(base).exists() and beside.exists() else base
-    if (path_of(name) / ADAPTER_CONFIG).is_file():
+    try:
+        name = str(beside) if not path_exists(path_of(base)) and path_exists(beside) else base
+        is_adapter = is_plain_file(path_of(name) / ADAPTER_CONFIG)
+    except UndertowError as error:
+        raise UndertowError(f"{path}: is a LoRA adapter whose base cannot be loaded: {error}") from error
+    if is_adapter:
         raise UndertowError(
             f"{path}: is a LoRA adapter of {base}, which is an adapter too; merge that into its base, and name the merged model"
         )
@@ -225,7 +229,7 @@ def _folder(path: Path, architectures: Sequence[str]) -> WeightFiles | None:
     if not any(file.suffix == ".safetensors" for file in files):
         raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
     weights = str(config.get("transformers_weights") or WEIGHTS)
-    if not any((path / name).is_file() for name in (weights, f"{weights}.index.json")):
+    if not any(is_plain_file(path / name) for name in (weights, f"{weights}.index.json")):
         raise UndertowError(
             f"{path}: holds no {weights}, which is the name that weights are read by; save the model with save_pretrained"
         )

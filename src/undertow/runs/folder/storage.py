@@ -398,7 +398,7 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
         raise UndertowError(
             f"{path}: is too large for the observations of a run ({error}); ask less in one run"
         ) from error
-    except (ArrowException, OSError, ValueError) as error:
+    except (ArrowException, LookupError, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     return frame
 
