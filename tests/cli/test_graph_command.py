@@ -89,7 +89,7 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
         (["unspecifed"], "unspecified"),
         (["unspecified", "--d-separated", "W"], "--d-separated 'W'"),
         (["unspecified", "--d-separated", "W,Q"], "'Q'"),
-        (["unspecified", "--out", "graph.pdf"], ".png or .svg"),
+        (["unspecified", "--out", "graph.txt"], ".svg or .png"),
         (["unspecified", "--out", "taken.png"], "taken.png"),
     ],
 )

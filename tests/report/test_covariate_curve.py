@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from helpers.curve_lines import line, observed
 from helpers.figure_checks import words
 from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
-from undertow.report.style import Drawing, png_bytes, svg_text
+from undertow.report.style import Drawing, image_bytes, svg_text
 
 DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
 
@@ -58,5 +58,5 @@ def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) ->
     assert "0.00 per step, r undefined" in words(figure)
     assert ("nothing scored" in words(figure)) == all(math.isnan(value) for value in values)
     drawing = Drawing("d", figure, "c", describe_spectrum(table, ["she", "he"], lines))
-    assert png_bytes(drawing)
+    assert image_bytes(drawing.figure, "png")
     assert svg_text(drawing)

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from undertow.report.style import Drawing, file_stem, lettering, png_bytes, save_drawing, svg_text
+from undertow.report.style import Drawing, file_stem, image_bytes, lettering, save_drawing, svg_text
 
 NO_SUCH_SIGN = "\u0378"
 """Assigned to nothing, so no font has it."""
@@ -35,10 +35,10 @@ def test_equal_drawings_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_the_user_s_own_settings_do_not_show_and_are_kept() -> None:
-    expected = png_bytes(drawn("same")), svg_text(drawn("same"))
+    expected = image_bytes(drawn("same").figure, "png"), svg_text(drawn("same"))
     own = {"font.size": 20, "lines.linewidth": 9, "savefig.facecolor": "red", "svg.fonttype": "none"}
     with mpl.rc_context(own):
-        assert (png_bytes(drawn("same")), svg_text(drawn("same"))) == expected
+        assert (image_bytes(drawn("same").figure, "png"), svg_text(drawn("same"))) == expected
         assert {name: mpl.rcParams[name] for name in own} == own
 
 

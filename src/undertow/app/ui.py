@@ -336,7 +336,7 @@ class _QueryTab:
 
     def _show_reply(self, reply: ModelReply) -> Updates:
         from undertow.app.probability_curve import drawings
-        from undertow.report.style import png_bytes
+        from undertow.report.style import image_bytes
 
         updates = {
             **self._panel.show_outcome(reply.sentence),
@@ -345,7 +345,7 @@ class _QueryTab:
             self.download: self._page.download(f"undertow-{self._audit}.csv", reply.table),
         }
         for figure, drawing in zip(self.figures, drawings(reply.curves, reply.labels), strict=True):
-            path = self._page.keep("figure.png", png_bytes(drawing))
+            path = self._page.keep("figure.png", image_bytes(drawing.figure, "png"))
             updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
         if reply.scores is not None:
             updates[self.scores] = _show_table(reply.scores.round(3), column_widths=["36%", "20%", "22%", "22%"])

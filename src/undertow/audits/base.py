@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Audit(ABC):
         limit_help: what `--limit` counts; "" for the general text.
         causal_claim: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
             causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
+        references: keys of the papers behind it in `report/templates/references.bib`.
+        table_layouts: tables that a paper prints, the default one first; () for a table of each measure alone.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
     """
 
@@ -91,6 +94,8 @@ class Audit(ABC):
     adaptive: ClassVar[bool] = False
     limit_help: ClassVar[str] = ""
     causal_claim: ClassVar[str] = ""
+    references: ClassVar[tuple[str, ...]] = ()
+    table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
     reply_factors: ClassVar[tuple[str, ...]] = ()
 
     # What is asked.

@@ -24,11 +24,27 @@ from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
 from undertow.cli.power import power
 from undertow.cli.run import run_app
-from undertow.cli.score import report, scaling, score
+from undertow.cli.score import cite, figure, report, scaling, score, table
 from undertow.errors import UndertowError
 
 COMMANDS = (
-    *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
+    *(
+        "run",
+        "score",
+        "report",
+        "table",
+        "figure",
+        "cite",
+        "compare",
+        "gate",
+        "guard",
+        "doctor",
+        "pull",
+        "list",
+        "cache",
+        "app",
+        "annotate",
+    ),
     *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
@@ -72,6 +88,9 @@ app = typer.Typer(
 app.add_typer(run_app, name="run")
 app.command()(score)
 app.command()(report)
+app.command()(table)
+app.command()(figure)
+app.command()(cite)
 app.command()(compare)
 app.command()(gate)
 app.command("guard")(guard_command)

@@ -32,7 +32,7 @@ def graph(
         list[str] | None,
         typer.Option(help="Only test whether two nodes are d-separated, given others: 'W,G|S'; may be repeated."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this file, .png or .svg.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this .pdf, .svg or .png file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Analyse a causal graph. Reports open paths, recoverability, possible W, and what specifies the task."""
@@ -78,7 +78,7 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
     from undertow.report.style import signs_as_boxes, write_figure
 
     drawing = draw_graph(GraphShape(**graph_view(graph)), title)
-    write_figure(drawing, out)
+    write_figure(drawing.figure, out)
     if lacking := signs_as_boxes(drawing) if out.suffix.lower() == ".png" else "":
         warn(
             f"undertow: {out} shows boxes for {', '.join(lacking)}, which no font of this machine has; install one that has them, or "

@@ -171,10 +171,10 @@ def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") ->
         fix: what else to do with a file that exists.
 
     Raises:
-        UndertowError: it is no .png or .svg file, its folder does not exist, or it exists already.
+        UndertowError: it is no .pdf, .svg or .png file, its folder does not exist, or it exists already.
     """
-    if out.suffix.lower() not in (".png", ".svg"):
-        raise UndertowError(f"{out}: the figure must be a .png or .svg file; name one with --out")
+    if out.suffix.lower() not in (".pdf", ".svg", ".png"):
+        raise UndertowError(f"{out}: the figure must be a .pdf, .svg or .png file; name one with --out")
     if not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out.is_dir() or (out.exists() and not replace):

@@ -78,7 +78,7 @@ def power(  # noqa: PLR0913 - an option each
     group: Annotated[
         str, typer.Option(help="Of --like: a word group, or a gap such as female-male; the first group if not given.")
     ] = "",
-    out: Annotated[Path | None, typer.Option("--out", help="Draw the curves, too: a .png or .svg file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Draw the curves, too: a .pdf, .svg or .png file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
     as_json: Json = False,
     as_csv: Csv = False,
@@ -101,7 +101,7 @@ def power(  # noqa: PLR0913 - an option each
     if out is not None:
         from undertow.report.style import write_figure
 
-        write_figure(plan.drawing(), out)
+        write_figure(plan.drawing().figure, out)
     if as_json:
         print_json(plan.as_dict())
     elif as_csv:

@@ -72,6 +72,9 @@ _STYLE: dict[str, Any] = {
 _ONE_AT_A_TIME = threading.RLock()
 """matplotlib's settings are global, so two threads must not draw under them at once."""
 _width_in: ContextVar[float] = ContextVar("width_in", default=WIDTH_IN)
+_has_title: ContextVar[bool] = ContextVar("has_title", default=True)
+FIGURE_FORMATS = ("pdf", "svg", "png")
+MIN_WIDTH_IN, MAX_WIDTH_IN = 3.0, 24.0
 
 _RESERVED_ON_WINDOWS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
@@ -94,13 +97,27 @@ class Drawing:
 
 
 @contextmanager
-def figure_width(inches: float) -> Iterator[None]:
-    """Draw figures of this width instead of 8 inches; 3.3 is a journal's column."""
-    token = _width_in.set(inches)
+def figure_width(inches: float, *, title: bool = True) -> Iterator[None]:
+    """Draw figures of this width instead of 8 inches (3.3 is a journal's column), with or without a title.
+
+    Raises:
+        UndertowError: the width leaves no room for words, or is none of a page.
+    """
+    if not MIN_WIDTH_IN <= inches <= MAX_WIDTH_IN:
+        raise UndertowError(
+            f"a figure of width {inches:g} cannot be drawn; use {MIN_WIDTH_IN:g} to {MAX_WIDTH_IN:g} inches"
+        )
+    width, has_title = _width_in.set(inches), _has_title.set(title)
     try:
         yield
     finally:
-        _width_in.reset(token)
+        _width_in.reset(width)
+        _has_title.reset(has_title)
+
+
+def has_title() -> bool:
+    """Whether figures are drawn with a title now."""
+    return _has_title.get()
 
 
 def current_width() -> float:
@@ -131,35 +148,47 @@ def save_drawing(drawing: Drawing, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     stem = file_stem(drawing.name)
     (folder / f"{stem}.svg").write_text(svg_text(drawing), encoding="utf-8", newline="\n")
-    (folder / f"{stem}.png").write_bytes(png_bytes(drawing))
+    (folder / f"{stem}.png").write_bytes(image_bytes(drawing.figure, "png"))
 
 
-def write_figure(drawing: Drawing, out: Path) -> None:
-    """Write a drawing into one file, as its suffix says, .png or .svg.
+def write_figure(figure: Figure, out: Path) -> None:
+    """Write a figure into one file, as its suffix says: .pdf, .svg or .png.
 
     Raises:
-        UndertowError: the file cannot be written.
+        UndertowError: the file cannot be written, or has another suffix.
     """
+    image = image_bytes(figure, out.suffix.lower().removeprefix("."))
     try:
-        out.write_bytes(png_bytes(drawing) if out.suffix.lower() == ".png" else svg_text(drawing).encode())
+        out.write_bytes(image)
     except OSError as error:
         raise UndertowError(f"{out}: cannot be written ({error.strerror or error}); name another file") from error
 
 
 def svg_text(drawing: Drawing) -> str:
     """The drawing as an SVG document."""
-    out = io.BytesIO()
-    with lettering(_written(drawing.figure)):
-        mpl.rcParams["svg.fonttype"] = "none" if signs_as_boxes(drawing) else "path"
-        drawing.figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return out.getvalue().decode()
+    return image_bytes(drawing.figure, "svg").decode()
 
 
-def png_bytes(drawing: Drawing) -> bytes:
-    """The drawing as a PNG image at 160 dots per inch."""
+def image_bytes(figure: Figure, format: str) -> bytes:  # noqa: A002 - as matplotlib calls it
+    """The figure as a file of this format: `pdf` with its text as text, `svg`, or `png` at 160 dots per inch.
+
+    Raises:
+        UndertowError: there is no such format.
+    """
+    if format not in FIGURE_FORMATS:
+        raise UndertowError(f"a figure cannot be written as {format!r}; use {', '.join(FIGURE_FORMATS)}")
+    nothing = {
+        "svg": ("Date", "Creator", "Format", "Type"),
+        "png": ("Software",),
+        "pdf": ("CreationDate", "Producer", "Creator"),
+    }
     out = io.BytesIO()
-    with lettering(_written(drawing.figure)):
-        drawing.figure.savefig(out, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    with lettering(_written(figure)):
+        mpl.rcParams["svg.fonttype"] = "none" if _fonts_for(_written(figure))[1] else "path"
+        mpl.rcParams["pdf.fonttype"] = 42  # TrueType, so that text can be selected, and journals take it
+        figure.savefig(
+            out, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=dict.fromkeys(nothing[format])
+        )
     return out.getvalue()
 
 

@@ -19,6 +19,7 @@ from undertow.audits.spurious_correlation import drift_findings, figures, report
 from undertow.audits.spurious_correlation import items as correlation_items
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class SpuriousCorrelation(Audit):
     Settings = correlation_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
+    references = ("mcmilin2024underspecification", "mcmilin2022selection")
+    table_layouts = (TableLayout("drift", ["slope", "slope_gap"], ["pearson_r"]),)
     reply_factors = ("prompt", "w_name", "w")
     limit_help = (
         "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "

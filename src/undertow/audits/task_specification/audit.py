@@ -21,6 +21,7 @@ from undertow.audits.task_specification import items as specification_items
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class TaskSpecification(Audit):
     Settings = specification_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
+    references = ("mcmilin2024underspecification",)
+    table_layouts = (TableLayout("detection", ["auroc"], ["balanced_accuracy", "tpr", "tnr"]),)
     reply_factors = ("prompt", "well_specified")
     limit_help = (
         "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "

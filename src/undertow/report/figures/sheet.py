@@ -22,7 +22,17 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from scipy.optimize import isotonic_regression
 
 from undertow.report.formatting import NO_NAME, plain, shortened, shortest
-from undertow.report.style import GREY, PALE, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, current_width, style_of
+from undertow.report.style import (
+    GREY,
+    PALE,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    current_width,
+    has_title,
+    image_bytes,
+    style_of,
+)
 from undertow.types import Floats
 
 EDGE_IN = 0.14
@@ -59,13 +69,18 @@ class Sheet(Figure):
         self.inner_in = self.width_in - 2 * EDGE_IN
         super().__init__(figsize=(self.width_in, 4.0), layout=ConstrainedLayoutEngine(h_pad=0.05, w_pad=0.03))
         self._above_in = EDGE_IN
-        for text, size, weight in ((title, TITLE_SIZE, "bold"), (lead, TEXT_SIZE, "normal")):
+        heads = ((title if has_title() else "", TITLE_SIZE, "bold"), (lead, TEXT_SIZE, "normal"))
+        for text, size, weight in heads:
             lines = wrapped(plain(text), self.inner_in, size, weight)
             self._write(lines, 1, -self._above_in, size=size, weight=weight, va="top")
             self._above_in += line_in(size) * len(lines) * any(lines) + 0.02
         lines = [line for text in foot for line in wrapped(plain(text), self.inner_in)]
         self._write(lines, 0, EDGE_IN, size=SMALL_SIZE, color=GREY, va="bottom")
         self._below_in = EDGE_IN + (line_in(SMALL_SIZE) * len(lines) + 0.06 if lines else -0.06)
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows."""
+        return image_bytes(self, "png")
 
     def _write(self, lines: Sequence[str], y: float, shift_in: float, **look: Any) -> None:
         self.text(0, y, "\n".join(lines), transform=self._pin(shift_in), linespacing=1.25, **look)

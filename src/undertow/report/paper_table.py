@@ -1,0 +1,225 @@
+"""Tables of a run as a paper prints them: numbers in a data frame, and the same in text, LaTeX (booktabs), Markdown or CSV."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from undertow.errors import UndertowError, closest
+from undertow.metrics.metric import OVER_PROMPTS, get_metric
+from undertow.report.formatting import (
+    MINUS,
+    MISSING,
+    correlation,
+    decimals_of,
+    in_brackets,
+    number,
+    probability,
+    significant,
+)
+from undertow.report.page_data import ReportTable
+from undertow.report.sentence_templates import sentences
+from undertow.types import ALPHA, ALPHA_TEXT, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LATEX, MARKDOWN, CSV = "latex", "markdown", "csv"
+FORMATS = (LATEX, MARKDOWN, CSV)
+_ESCAPES = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    MINUS: "$-$",
+    "±": r"$\pm$",
+    "<": "$<$",
+    ">": "$>$",
+    MISSING: "--",
+}
+_PLAIN_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+_NUMERIC = re.compile(rf"[{MINUS}+<.\d\s,%\[\]±{MISSING}-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """The results that a table of an audit shows.
+
+    Attributes:
+        name: what `undertow table RUN --table NAME` calls it.
+        rows: measures whose results have a row each: value, interval, p, q and n. Where they are also measured over all prompts, those
+            results have the rows.
+        columns: further measures of the same groups, with a column each for their values.
+        where: levels that the groups of the rows must have, if they have the key.
+    """
+
+    name: str
+    rows: Sequence[str]
+    columns: Sequence[str] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """A table with its numbers.
+
+    Attributes:
+        name: what `undertow table RUN --table NAME` calls it.
+        frame: numbers as numbers, a column each.
+        text: the same for readers, in the precision that the intervals allow; its `about` is the caption.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    text: ReportTable
+
+    @property
+    def caption(self) -> str:
+        """What stands beside a table whose significant values are in bold."""
+        return f"{self.text.about} Bold: q < {ALPHA_TEXT}." if any(self.text.bold) else self.text.about
+
+    def to_latex(self) -> str:
+        """A `table` environment for the package booktabs, values with q below .05 in bold."""
+        numeric = self._numeric
+        rows = [" & ".join(row) for row in self._rows(r"\textbf{", "}", escape_latex)]
+        heads = [f"${head}$" if head in ("p", "q", "r") else escape_latex(head) for head in self.text.columns]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{escape_latex(self.caption)}}}",
+                rf"\label{{tab:{self.name.replace('_', '-')}}}",
+                rf"\begin{{tabular}}{{{''.join('r' if one else 'l' for one in numeric)}}}",
+                r"\toprule",
+                rf"{' & '.join(heads)} \\",
+                r"\midrule",
+                *(rf"{row} \\" for row in rows),
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+
+    def to_markdown(self) -> str:
+        """A table of GitHub's Markdown, with its caption below."""
+        rows = [[cell.replace("|", r"\|") for cell in row] for row in [self.text.columns, *self._rows("**", "**")]]
+        heads, *lines = [f"| {' | '.join(row)} |" for row in rows]
+        rule = f"|{'|'.join('---:' if one else '---' for one in self._numeric)}|"
+        return "\n".join([heads, rule, *lines, "", self.caption])
+
+    @property
+    def _numeric(self) -> list[bool]:
+        """Whether each column holds numbers."""
+        return [all(map(_NUMERIC.fullmatch, column)) for column in zip(*self.text.rows, strict=True)]
+
+    def _rows(self, begin: str, end: str, escape: Callable[[str], str] = str) -> list[list[str]]:
+        """The cells, with the first number of a significant row between these marks."""
+        rows = [[escape(cell) for cell in row] for row in self.text.rows]
+        if True in self._numeric and self.text.bold:
+            at = self._numeric.index(True)
+            for row, bold in zip(rows, self.text.bold, strict=True):
+                row[at] = f"{begin}{row[at]}{end}" if bold else row[at]
+        return rows
+
+
+def escape_latex(text: str) -> str:
+    """The text with the signs that LaTeX reads as commands escaped."""
+    return "".join(_ESCAPES.get(sign, sign) for sign in text)
+
+
+def paper_tables(
+    results: Sequence[Result], layouts: Sequence[TableLayout], others: Sequence[ReportTable], about: str
+) -> dict[str, PaperTable]:
+    """The tables of a run by name, the one that a paper prints first.
+
+    Args:
+        results: of the run.
+        layouts: of the audit's own tables.
+        others: tables that the audit has in a paper's layout; they become `paper-1`, `paper-2`, ...
+        about: the run, in a sentence, for captions.
+    """
+    wanted = [*layouts, *(TableLayout(measure, [measure]) for measure in dict.fromkeys(one.measure for one in results))]
+    own = {layout.name: _of_results(layout, results, about) for layout in wanted}
+    found = {name: one for name, one in own.items() if one is not None}
+    given = {f"paper-{at}": _of_report(f"paper-{at}", table, about) for at, table in enumerate(others, 1)}
+    return {**found, **given} if layouts else {**given, **found}
+
+
+def choose(tables: Mapping[str, PaperTable], name: str) -> PaperTable:
+    """The table of this name; the first one for "".
+
+    Raises:
+        UndertowError: there is no such table, or none at all.
+    """
+    if not tables:
+        raise UndertowError("the run has no results, so it has no table")
+    if name and name not in tables:
+        raise UndertowError(f"there is no table {name!r}{closest(name, tables)}; there is {', '.join(tables)}")
+    return tables[name or next(iter(tables))]
+
+
+def _of_results(layout: TableLayout, results: Sequence[Result], about: str) -> PaperTable | None:
+    """A table of results; None where the run has none of them."""
+    import pandas as pd
+
+    over_prompts = [f"{row}{OVER_PROMPTS}" for row in layout.rows]
+    measures = over_prompts if any(one.measure in over_prompts for one in results) else layout.rows
+    where = layout.where.items()
+    rows = [one for one in results if one.measure in measures and all(one.group.get(k, v) == v for k, v in where)]
+    if not rows:
+        return None
+    suffix = OVER_PROMPTS if measures is over_prompts else ""
+    columns = [f"{column}{suffix}" for column in layout.columns]
+    beside = {(one.measure, frozenset(one.group.items())): one.value for one in results if one.measure in columns}
+    levels = {key: [one.group.get(key, "") for one in rows] for key in dict.fromkeys(k for r in rows for k in r.group)}
+    same = {key: own[0] for key, own in levels.items() if key != "model" and len({*own}) == 1}
+    frame = pd.DataFrame({key: own for key, own in levels.items() if key not in same})
+    frame["measure"] = [one.measure for one in rows]
+    for number_of in ("value", "low", "high"):
+        frame[number_of] = [getattr(one, number_of) for one in rows]
+    for column in columns:
+        frame[column] = [beside.get((column, frozenset(one.group.items())), math.nan) for one in rows]
+    for number_of in ("p", "q", "n", "n_missing"):
+        frame[number_of] = [getattr(one, number_of) for one in rows]
+    frame["unit"] = [one.unit for one in rows]
+    frame["significant"] = frame["q"] < ALPHA
+    heads = sentences("columns").heads
+    cells: dict[str, list[str]] = {
+        heads.get(key) or key.replace("_", " "): [level or "none" for level in frame[key]]
+        for key in levels
+        if key not in same
+    }
+    main, decimals = get_metric(rows[0].measure), decimals_of(rows)
+    cells[main.title] = [number(one.value, at) for one, at in zip(rows, decimals, strict=True)]
+    cells["95% interval"] = [in_brackets(one.low, one.high, at) for one, at in zip(rows, decimals, strict=True)]
+    for column in columns:
+        is_r = column.startswith("pearson_r")
+        title = "r" if is_r else get_metric(column).title
+        cells[title] = [correlation(one) if is_r else significant(one) for one in frame[column]]
+    cells |= {"p": [probability(one.p) for one in rows], "q": [probability(one.q) for one in rows]}
+    cells["n"] = [f"{one.n:,}" for one in rows]
+    cells = {head: column for head, column in cells.items() if {*column} != {MISSING}}
+    units = list(dict.fromkeys(one.unit for one in rows if one.unit))
+    caption = sentences("papers").caption(main.title, units, same, about, n_tests=int(frame["q"].notna().sum()))
+    text = ReportTable(
+        main.title, list(cells), list(zip(*cells.values(), strict=True)), caption, bold=list(frame["significant"])
+    )
+    return PaperTable(layout.name, frame, text)
+
+
+def _of_report(name: str, table: ReportTable, about: str) -> PaperTable:
+    """A table that the audit has in a paper's layout; columns of numbers become numbers."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table.named_rows(), columns=list(table.columns))
+    for column in frame:
+        given = [cell.replace(MINUS, "-") for cell in frame[column] if cell not in ("", MISSING)]
+        if given and all(_PLAIN_NUMBER.fullmatch(cell) for cell in given):
+            frame[column] = [
+                float(cell) if (cell := one.replace(MINUS, "-")) in given else math.nan for one in frame[column]
+            ]
+    caption = " ".join(filter(None, [f"{table.title.rstrip('.')}.", table.about, about]))
+    return PaperTable(name, frame, ReportTable(table.title, table.columns, table.rows, caption, bold=table.bold))
