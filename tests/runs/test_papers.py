@@ -6,11 +6,13 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import undertow
 from conftest import Cli
+from undertow.models.base import split_label
 from undertow.report.citation import bibliography
 from undertow.report.page_data import ReportTable
 from undertow.report.paper_table import escape_latex, paper_tables
@@ -135,3 +137,41 @@ def test_commands_print_tables_figures_and_citations(cli: Cli, drift: Path, tmp_
     assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert "exists already" in cli("figure", str(drift), "--name", listed[-1], "--out", "one.pdf").stderr
     assert r"\cite{undertow,mcmilin" in cli("cite", str(drift), "--latex").stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "label", "name"),
+    [
+        ("tuned=toy:slope=2", "tuned", "toy:slope=2"),
+        ("toy:slope=2", "", "toy:slope=2"),
+        ("runs/lr=0.1", "", "runs/lr=0.1"),
+        ("smollm2", "", "smollm2"),
+        ("=toy", "", "=toy"),
+        ("my model=../a/b", "my model", "../a/b"),
+    ],
+)
+def test_label_is_what_stands_before_the_first_equals_sign(given: str, label: str, name: str) -> None:
+    assert split_label(given) == (label, name)
+
+
+def test_label_names_the_model_everywhere_and_changes_no_number(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"w": "date", "limit": 90}
+    plain = undertow.audit("spurious-correlation", model="toy:slope=-2", out=tmp_path / "plain", **options)
+    run = undertow.audit(
+        "spurious-correlation", model=["base=toy", "tuned=toy:slope=-2"], out=tmp_path / "run", **options
+    )
+    assert [part["name"] for part in run.manifest["models"]] == ["base", "tuned"]
+    assert run.manifest["models"][1]["counts"]["computed"] == 0
+    assert {*run.observations["model"]} == {"base", "tuned"} == {*run.table()["model"]}
+    assert "toy:slope=-2" not in " ".join(one.text for one in run.findings)
+    assert run.manifest["command"].endswith("-m base=toy -m tuned=toy:slope=-2 --w date --limit 90")
+    slopes = {one.group["pronoun"]: one.value for one in plain.record.results if one.measure == "slope"}
+    again = {
+        g["pronoun"]: one.value
+        for one in run.record.results
+        if (g := one.group)["model"] == "tuned" and one.measure == "slope"
+    }
+    assert again == slopes
+    for wrong, message in ((["a=toy", "a=toy:slope=-2"], "called 'a'"), (["a=*/checkpoint-*"], "no folder matches")):
+        with pytest.raises(undertow.UndertowError, match=message):
+            undertow.audit("spurious-correlation", model=wrong, **options)

@@ -198,9 +198,10 @@ def doctor(  # noqa: PLR0913 - an option each
         # What takes seconds to load is loaded after the bar is there.
         from undertow import models
         from undertow.inference import doctor
-        from undertow.models.base import DTYPES, ModelRequest
+        from undertow.models.base import DTYPES, ModelRequest, split_label
 
-        request = ModelRequest(model, revision, dtype, device, models.parse_settings(setting or []))
+        label, name = split_label(model)
+        request = ModelRequest(name, revision, dtype, device, models.parse_settings(setting or []), label=label)
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         print_json(dataclasses.asdict(checkup))

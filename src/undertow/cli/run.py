@@ -41,7 +41,8 @@ class CommonOptions:
         typer.Option(
             "-m",
             "--model",
-            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
+            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models. "
+            "label=NAME gives it a name in reports.",
         ),
     ]
     revision: Revision = ""

@@ -103,7 +103,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     result = _query_sentences(opened, items, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
     checkup = Checkup(
-        model=request.name,
+        model=request.report_name,
         identity={
             name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
         },

@@ -96,7 +96,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
         if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _notify_once(warning)
-            return handle
+            return replace(handle, identity=replace(handle.identity, name=request.label)) if request.label else handle
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
     )

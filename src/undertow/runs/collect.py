@@ -161,13 +161,13 @@ class AuditResponses:
 
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
-        name, scoring_method = subject.request.name, self.scores.scoring_method
+        name, scoring_method = subject.request.report_name, self.scores.scoring_method
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.
             "identity": asdict(subject.handle.identity) | {"scoring_method": scoring_method},
             "settings": asdict(subject.settings),
-            "facts": {**self.facts, **checkpoint(name), **model_info.get(name, {})},
+            "facts": {**self.facts, **checkpoint(subject.request.name), **model_info.get(name, {})},
             "scoring_method": scoring_method,
             "counts": self.counts,
             "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
@@ -221,7 +221,7 @@ class ModelRun:
 
 def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> ModelRun:
     """The observations of a model; `design["controls"]` has the answers to its controls."""
-    model = subject.request.name
+    model = subject.request.report_name
     observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
     if subject.design["protocol"] == TEXT:
         observations = replace(observations, frame=_with_replies(observations.frame, responses.scores))

@@ -30,7 +30,7 @@ from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.backend.dtype import costs_precision
-from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.models.base import FLOAT32, ModelHandle, ModelRequest, split_label
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import without_nan
 from undertow.types import Item, Progress, as_json, no_progress
@@ -276,7 +276,8 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_count=date_count,
         endpoint_window=endpoint_window,
     )
-    return Guard(models.resolve(ModelRequest(model, revision, dtype, device)), settings, progress)
+    label, name = split_label(model)
+    return Guard(models.resolve(ModelRequest(name, revision, dtype, device, label=label)), settings, progress)
 
 
 def check_sentence(text: str, options: Options = "") -> None:

@@ -114,8 +114,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Args:
         name: of the audit, for example `spurious-correlation`.
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
-            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches. Or a network of transformers
-            that is loaded already (causal, masked, encoder-decoder, ...), which is left as it was: its weights, gradients,
+            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches; `label=NAME` says what
+            reports call one. Or a network of transformers that is loaded already (causal, masked, encoder-decoder, ...), which is left as it was: its weights, gradients,
             training mode, attention and torch's random state.
         tokenizer: of a network in memory.
         model_name: what reports call a network in memory; by default what it was loaded from.
