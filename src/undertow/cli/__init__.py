@@ -16,7 +16,7 @@ from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
 from undertow.cli.compare import compare
-from undertow.cli.console import StoppedError, one_line
+from undertow.cli.console import Group, StoppedError, one_line
 from undertow.cli.export import export_app
 from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
@@ -76,7 +76,7 @@ def _escaped_errors() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
+app = Group(
     name="undertow",
     cls=_Commands,
     help="Audit language models for bias that enters through underspecified tasks and dataset selection.",

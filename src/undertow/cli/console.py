@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import math
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.runs.folder.storage import csv_of, without_nan
 from undertow.types import NOT_SEEN, as_json
 
@@ -69,32 +73,121 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
         raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
+LINE_EVERY_S = 30.0
+"""Seconds between lines on progress where there is no terminal."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Verbosity:
+    """What the options -q and -v of the command say."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+VERBOSITY = _Verbosity()
+
+
+class _Phase(logging.Handler):
+    """The phase of the work that the logger `undertow` named last, and how far it is."""
+
+    def __init__(self, text: str, *, is_printed: bool) -> None:
+        super().__init__(logging.INFO)
+        self.text, self.done, self.total, self.began, self.is_printed = text, 0, 0, time.monotonic(), is_printed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Begin the next phase."""
+        self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
+        if self.is_printed:
+            warn(f"undertow: {self.text}")
+
+    @property
+    def count(self) -> str:
+        """How much is done, in words."""
+        return f"{self.done:,} of {self.total:,}" if self.total else ""
+
+    def print_line(self) -> None:
+        """Print the phase, its count and its time on standard error."""
+        counted = f": {self.count}" if self.total else ""
+        warn(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
+
+
 @contextmanager
-def progress_bar(
-    as_json: bool, doing: str = "asking", starting: str = "loading the model"
-) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with rate and remaining time if standard error is a terminal."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
+def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show the phase of the work, its count, rate and remaining time: a bar on a terminal, elsewhere a line every 30 s.
+
+    Args:
+        as_json: whether the command prints JSON, which needs no bar.
+        doing: the first phase.
+        steps: whether each phase is a line of its own, as with -v.
+    """
+    phase = _Phase(doing, is_printed=(steps or VERBOSITY.verbose) and not VERBOSITY.quiet)
+    level = LOGGER.level
+    LOGGER.addHandler(phase)
+    LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        if VERBOSITY.quiet:
+            yield lambda done, total: None
+        elif as_json or phase.is_printed or not sys.stderr.isatty():
+            with _every(LINE_EVERY_S, phase.print_line):
+                yield lambda done, total: _set_count(phase, done, total)
+        else:
+            with _bar(phase) as progress:
+                yield progress
+    finally:
+        LOGGER.removeHandler(phase)
+        LOGGER.setLevel(level)
+
+
+def _set_count(phase: _Phase, done: int, total: int) -> None:
+    phase.done, phase.total = done, total
+
+
+@contextmanager
+def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Call a function every so many seconds, from a thread."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def _bar(phase: _Phase) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn(doing),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=None, rate=starting)
+        task = bar.add_task(phase.text, total=None, count="", rate="")
+
+        def show() -> None:
+            if bar.tasks[0].description != one_line(phase.text):
+                bar.reset(task, total=None, description=one_line(phase.text), count="", rate="")
 
         def progress(done: int, total: int) -> None:
+            _set_count(phase, done, total)
+            show()
             speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else starting)
+            bar.update(task, completed=done, total=total, count=phase.count, rate=f"{speed:.0f}/s" if speed else "")
 
-        yield progress
+        with _every(0.5, show):
+            yield progress
 
 
 def print_json(value: Any) -> None:
@@ -263,10 +356,96 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
     return command
 
 
+class Command(TyperCommand):
+    """A command with the options that all commands have; each option may also be set as UNDERTOW_OPTION in the environment."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own options, then -q, -v and --log-file."""
+        *own, help_option = super().get_params(ctx)
+        for option in own:
+            if isinstance(option, TyperOption) and option.envvar is None:
+                longest = max(option.opts, key=len)
+                option.envvar = f"UNDERTOW_{longest.lstrip('-').replace('-', '_').upper()}"
+        return [*own, *_shared_options(), help_option]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; an error goes into the log file, too."""
+        try:
+            return super().invoke(ctx)
+        except UndertowError as error:
+            LOGGER.error("%s", error)
+            raise
+
+
+class Group(typer.Typer):
+    """A group whose commands have the options that all commands have."""
+
+    def command(self, *given: Any, **named: Any) -> Any:
+        """As of Typer."""
+        return super().command(*given, **{"cls": Command, **named})
+
+
+@cache
+def _shared_options() -> list[Any]:
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command()(_shared)
+    return list(typer.main.get_command(single).params)
+
+
+def _set_quiet(value: bool) -> None:
+    VERBOSITY.quiet = value
+
+
+def _set_verbose(value: bool) -> None:
+    VERBOSITY.verbose = value
+
+
+def _log_to(context: typer.Context, path: Path | None) -> None:
+    if path is None or context.resilient_parsing:
+        return
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UndertowError(
+            f"{path}: the log cannot be written ({error.strerror or error}); name another file"
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+
+    def close() -> None:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
+        handler.close()
+
+    context.call_on_close(close)
+    LOGGER.info("%s", context.command_path)
+
+
+def _shared(
+    *,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Show no progress.", callback=_set_quiet, expose_value=False)
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="Print each phase on its own line.", callback=_set_verbose, expose_value=False
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", help="Append phases and errors to this file.", callback=_log_to, expose_value=False),
+    ] = None,
+) -> None:
+    """Options of every command."""
+
+
 def subcommand(name: str, summary: str, command: Callable[..., None], cls: type[TyperCommand] | None = None) -> Any:
     """A command of a group, with the first letter of its summary as a capital."""
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name=name, cls=cls, help=f"{summary[:1].upper()}{summary[1:]}")(command)
+    single.command(name=name, cls=cls or Command, help=f"{summary[:1].upper()}{summary[1:]}")(command)
     return typer.main.get_command(single)
 
 

@@ -41,7 +41,7 @@ def gate(
     with (
         _refusing(junit),
         stoppable("nothing was judged"),
-        progress_bar(as_json, "comparing with the baseline", "") as progress,
+        progress_bar(as_json, "compare with the baseline") as progress,
     ):
         gate = check(runs, rules, baseline, progress)
     if junit is not None:

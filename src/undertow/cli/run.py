@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from undertow.cli.console import (
+    Command,
     Device,
     Dtype,
     Graph,
@@ -77,7 +78,7 @@ class CommonOptions:
     as_json: Json = False
 
 
-class AuditCommand(TyperCommand):
+class AuditCommand(Command):
     """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -14,7 +14,7 @@ from typing import Any
 
 from undertow._files import first_line
 from undertow._folders import notify
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
@@ -96,10 +96,17 @@ def resolve(request: ModelRequest) -> ModelHandle:
         if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _notify_once(warning)
-            return replace(handle, identity=replace(handle.identity, name=request.label)) if request.label else handle
+            named = replace(handle.identity, name=request.label or handle.identity.name)
+            return replace(handle, identity=named, open=partial(_open, named.name, handle.open))
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
     )
+
+
+def _open(name: str, load: Callable[[], Any]) -> Any:
+    """Load a model, and say so."""
+    LOGGER.info("load %s", name)
+    return load()
 
 
 def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:

@@ -24,7 +24,7 @@ from undertow.audits.audit_options import (
     TaskSpecificationOptions,
 )
 from undertow.audits.base import Audit, Observations
-from undertow.errors import short_traceback
+from undertow.errors import LOGGER, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, engine_of
 from undertow.inference.ray_engine import Cluster
@@ -115,8 +115,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         name: of the audit, for example `spurious-correlation`.
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
             them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches; `label=NAME` says what
-            reports call one. Or a network of transformers that is loaded already (causal, masked, encoder-decoder, ...), which is left as it was: its weights, gradients,
-            training mode, attention and torch's random state.
+            reports call one. Or a network of transformers that is loaded already (causal, masked, encoder-decoder, ...), which is
+            left as it was: its weights, gradients, training mode, attention and torch's random state.
         tokenizer: of a network in memory.
         model_name: what reports call a network in memory; by default what it was loaded from.
         revision: of a hub id.
@@ -303,6 +303,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     Raises:
         UndertowError: the folder is taken, or cannot be written.
     """
+    LOGGER.info("statistics of %s items", f"{len(observations.frame):,}")
     results = list(audit.measure(observations, int(manifest["seed"])))
     if "reply_outcome" in observations.frame:
         results += reply_results(observations.frame, audit.reply_factors)
@@ -321,6 +322,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
     def write(folder: Path) -> None:
         from undertow.runs.run_report import render_run, write_tables
 
+        LOGGER.info("figures and report")
         write_tables(folder, audit.tables(observations))
         drawings = list(audit.draw(observations, record.results))
         text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)

@@ -15,7 +15,7 @@ import numpy as np
 
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.resolve_weights import is_gguf
@@ -88,6 +88,7 @@ def rescore_sample(
         reason = memory_shortage(parameters, request.device, gguf=is_gguf(request.name))
         if reason:
             return Float32Check({**facts, "unknown": reason})
+    LOGGER.info("score a sample of %s in float32", request.report_name)
     audit, _, _ = config.resolve()
     chosen = drawn_clusters(items, config.float32_sample, config.seed)
     answered = list(zip(items, responses.scores.answers, strict=True))
