@@ -293,16 +293,14 @@ def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPa
         return examine(ModelRequest("toy"), **options)
 
     monkeypatch.setattr(doctor, "examine", seeing)
-    cli("doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG")
+    cli("doctor", "-m", "openai:x", "--concurrency", "3", "--mode", "NLG")
     assert seen == [ModelRequest("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "toy", "--set", "nosuch=1"], ["nosuch=1", "base_url"]),
-        (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
-        (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
+        (["-m", "toy", "--concurrency", "3"], ["--concurrency", "openai", "toy"]),
         (["-m", "./nosuch"], ["nosuch"]),
     ],
 )

@@ -16,7 +16,7 @@ from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
 from undertow.cli.compare import compare
-from undertow.cli.console import Group, StoppedError, one_line
+from undertow.cli.console import Group, ModelCommand, StoppedError, one_line
 from undertow.cli.export import export_app
 from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
@@ -79,7 +79,8 @@ def _escaped_errors() -> Iterator[None]:
 app = Group(
     name="undertow",
     cls=_Commands,
-    help="Audit language models for bias that enters through underspecified tasks and dataset selection.",
+    help="Audit language models for bias that enters through underspecified tasks and dataset selection. The environment sets any "
+    "option, too: UNDERTOW_DEVICE is --device.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -93,12 +94,12 @@ app.command()(figure)
 app.command()(cite)
 app.command()(compare)
 app.command()(gate)
-app.command("guard")(guard_command)
-app.command()(doctor)
+app.command("guard", cls=ModelCommand)(guard_command)
+app.command(cls=ModelCommand)(doctor)
 app.command()(pull)
 app.add_typer(list_app, name="list")
 app.add_typer(cache_app, name="cache")
-app.command("app")(serve_page)
+app.command("app", cls=ModelCommand)(serve_page)
 app.command()(annotate)
 app.command("challenge")(show_challenge)
 app.command()(graph)

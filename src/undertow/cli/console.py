@@ -15,12 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from contextvars import ContextVar
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
+from typer.models import CommandFunctionType
 
 from undertow.errors import LOGGER, UndertowError
 from undertow.runs.folder.storage import csv_of, without_nan
@@ -365,8 +367,14 @@ class Command(TyperCommand):
         for option in own:
             if isinstance(option, TyperOption) and option.envvar is None:
                 longest = max(option.opts, key=len)
+                option.show_envvar = False
                 option.envvar = f"UNDERTOW_{longest.lstrip('-').replace('-', '_').upper()}"
-        return [*own, *_shared_options(), help_option]
+        return [*own, *self.further_options(), help_option]
+
+    @staticmethod
+    def further_options() -> list[Any]:
+        """Options beside its own."""
+        return _shared_options()
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; an error goes into the log file, too."""
@@ -377,19 +385,73 @@ class Command(TyperCommand):
             raise
 
 
+_family_settings: ContextVar[dict[str, Any]] = ContextVar("family_settings")
+
+
+class ModelCommand(Command):
+    """A command on a model: it has the options of all model families, too, which are looked up when it is called."""
+
+    @staticmethod
+    def further_options() -> list[Any]:
+        """Options of families, then those of every command."""
+        return [*_params_of(with_options(lambda **_: None, family_options())), *_shared_options()]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; Typer hands on only options that the function names, so those of families go another way."""
+        from undertow import models
+
+        names = {one.name for one in self.params}
+        given = {name: ctx.params.pop(name) for name in list(ctx.params) if name not in names}
+        token = _family_settings.set(
+            {name: one for name, one in given.items() if one != models.settings()[name].default}
+        )
+        try:
+            return super().invoke(ctx)
+        finally:
+            _family_settings.reset(token)
+
+
+def family_options(own: Iterable[str] = ()) -> list[inspect.Parameter]:
+    """The options of all model families, but for those whose name is the command's own."""
+    from undertow import models
+
+    return [
+        parameter(name, Annotated[type(option.default), typer.Option(help=option.metadata["help"])], option.default)
+        for name, option in models.settings().items()
+        if name not in {*own}
+    ]
+
+
+def on_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a `ModelCommand`: its argument `settings` gets the options of families that are not at their defaults."""
+    own, hints = inspect.signature(command).parameters, get_type_hints(command, include_extras=True)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(**given, settings=_family_settings.get())
+
+    return with_options(run, [one.replace(annotation=hints[name]) for name, one in own.items() if name != "settings"])
+
+
 class Group(typer.Typer):
     """A group whose commands have the options that all commands have."""
 
-    def command(self, *given: Any, **named: Any) -> Any:
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """As of Typer."""
-        return super().command(*given, **{"cls": Command, **named})
+        return super().command(name, cls=cls or Command, **options)
+
+
+def _params_of(command: Callable[..., None]) -> list[Any]:
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command()(command)
+    return list(typer.main.get_command(single).params)
 
 
 @cache
 def _shared_options() -> list[Any]:
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command()(_shared)
-    return list(typer.main.get_command(single).params)
+    return _params_of(_shared)
 
 
 def _set_quiet(value: bool) -> None:

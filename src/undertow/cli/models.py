@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from undertow.cli.console import (
     Out,
     Revision,
     echo,
+    on_model,
     print_json,
     print_rows,
     print_run,
@@ -181,28 +183,25 @@ def cache_prune(
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 
+@on_model
 def doctor(  # noqa: PLR0913 - an option each
     *,
     model: Model,
     revision: Revision = "",
     dtype: Dtype = "float32",
     device: Device = "auto",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
-    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
     as_json: Json = False,
+    settings: Mapping[str, Any],
 ) -> None:
     """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
     with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
-        from undertow import models
         from undertow.inference import doctor
         from undertow.models.base import DTYPES, ModelRequest, split_label
 
         label, name = split_label(model)
-        request = ModelRequest(name, revision, dtype, device, models.parse_settings(setting or []), label=label)
+        request = ModelRequest(name, revision, dtype, device, settings, label=label)
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         print_json(dataclasses.asdict(checkup))

@@ -21,7 +21,7 @@ from undertow.cli.console import (
     Overwrite,
     Protocol,
     Revision,
-    parameter,
+    family_options,
     parameters_of,
     print_json,
     print_run,
@@ -130,11 +130,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     for key, is_refused in (("graph", not audit.causal_claim), ("protocol", len(audit.protocols) < 2)):
         if is_refused:
             common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
-    further = [
-        parameter(key, Annotated[type(option.default), typer.Option(help=option.metadata["help"])], option.default)
-        for key, option in of_models.items()
-    ]
-    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *further])
+    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *family_options(own)])
 
 
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:

@@ -95,6 +95,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
         UndertowError: the model cannot be found or loaded.
     """
     handle = models.resolve(request)
+    models.refuse_unused(request.settings, [handle])
     started = time.perf_counter()
     model = handle.open()
     load_s = time.perf_counter() - started

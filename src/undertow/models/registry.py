@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -14,7 +14,7 @@ from typing import Any
 
 from undertow._files import first_line
 from undertow._folders import notify
-from undertow.errors import LOGGER, UndertowError
+from undertow.errors import LOGGER, UndertowError, closest
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
@@ -50,24 +50,37 @@ def _settings_of(name: str) -> Sequence[Field[Any]]:
     return fields(own) if own is not None else ()
 
 
-def parse_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Parse family settings of the form `name=value`; each value gets the type of its default.
+def checked_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of model families, given by name.
 
     Raises:
-        UndertowError: no family has such a setting, or the value is of another type.
+        UndertowError: no family has such an option, or the value is of another type.
     """
     known = settings()
-    values: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name not in known:
-            raise UndertowError(f"setting {text!r}: write it as name=value; there are {', '.join(known) or 'none'}")
-        kind: Any = type(known[name].default)
-        try:
-            values[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
-        except ValueError as error:
-            raise UndertowError(f"setting {name} must be of type {kind.__name__}, not {value!r}") from error
-    return values
+    for name, value in given.items():
+        if name not in known:
+            raise UndertowError(
+                f"no model family has the option {name!r}{closest(name, known)}; there is {', '.join(known)}"
+            )
+        if type(value) is not type(known[name].default):
+            raise UndertowError(f"option {name} must be of type {type(known[name].default).__name__}, not {value!r}")
+    return dict(given)
+
+
+def refuse_unused(given: Iterable[str], handles: Sequence[ModelHandle]) -> None:
+    """Refuse an option that the family of none of these models has.
+
+    Raises:
+        UndertowError: names the option, its families and the models.
+    """
+    families, names = {one.identity.family for one in handles}, ", ".join(one.identity.name for one in handles)
+    for name in given:
+        supported = families_with_setting(name)
+        if not families & {*supported}:
+            raise UndertowError(
+                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {names} is; "
+                "leave it out, or check the names"
+            )
 
 
 def resolve(request: ModelRequest) -> ModelHandle:

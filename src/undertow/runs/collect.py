@@ -106,14 +106,7 @@ def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
-    families = {subject.handle.identity.family for subject in subjects}
-    for name in config.model_options:
-        supported = models.families_with_setting(name)
-        if not families & set(supported):
-            raise UndertowError(
-                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
-                "leave it out, or check the names"
-            )
+    models.refuse_unused(config.model_options, [subject.handle for subject in subjects])
     return subjects, keys[0] if len(keys) == 1 else digest(keys)
 
 

@@ -240,6 +240,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     dtype: str = FLOAT32,
     device: str = "auto",
     progress: Progress = no_progress,
+    **options: Any,
 ) -> Guard:
     """A guard for one model: a function from a sentence with a blank to a `Verdict`.
 
@@ -260,6 +261,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
         device: `auto`, `cpu`, `cuda`, ...
         progress: called with (queries done, queries in all).
+        options: those of model families, for example `base_url` of `openai:MODEL`.
 
     Raises:
         UndertowError: anything that the caller can fix.
@@ -277,7 +279,10 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         endpoint_window=endpoint_window,
     )
     label, name = split_label(model)
-    return Guard(models.resolve(ModelRequest(name, revision, dtype, device, label=label)), settings, progress)
+    request = ModelRequest(name, revision, dtype, device, models.checked_settings(options), label=label)
+    handle = models.resolve(request)
+    models.refuse_unused(request.settings, [handle])
+    return Guard(handle, settings, progress)
 
 
 def check_sentence(text: str, options: Options = "") -> None:
