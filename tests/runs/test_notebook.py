@@ -10,7 +10,7 @@ import pytest
 
 import undertow
 from helpers.hostile_text import PAYLOADS
-from undertow.runs.notebook import MAX_FINDINGS, MAX_RESULTS, run_html
+from undertow.report.notebook import MAX_FINDINGS, MAX_RESULTS, run_html
 from undertow.types import Finding, Result
 
 

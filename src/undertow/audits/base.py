@@ -162,6 +162,15 @@ class Audit(ABC):
         """Draw the figures."""
         yield from ()
 
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        """The sentences behind the findings, a row for each model and sentence, the one that moves a finding most first.
+
+        The column `effect` has its part in percentage points; empty for an audit that has none by sentence.
+        """
+        import pandas as pd
+
+        return pd.DataFrame()
+
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""
         return {}

@@ -24,7 +24,7 @@ from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
 from undertow.cli.power import power
 from undertow.cli.run import run_app
-from undertow.cli.score import cite, figure, report, scaling, score, table
+from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
 COMMANDS = (
@@ -32,6 +32,7 @@ COMMANDS = (
         "run",
         "score",
         "report",
+        "show",
         "table",
         "figure",
         "cite",
@@ -89,6 +90,7 @@ app = Group(
 app.add_typer(run_app, name="run")
 app.command()(score)
 app.command()(report)
+app.command()(show)
 app.command()(table)
 app.command()(figure)
 app.command()(cite)

@@ -553,7 +553,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
 
 
 def _plain_finding(finding: Finding, assumptions: FindingAssumptions | None) -> dict[str, Any]:
-    plain: dict[str, Any] = {"text": finding.text, "significant": finding.significant, "strength": finding.strength}
+    plain = finding.as_json()
     rests = finding.causal_claim and finding.significant
     return plain if assumptions is None else {**plain, "causal_claim": assumptions.kind if rests else ""}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +62,7 @@ def demo(
     print_run(run, as_json=as_json)
 
 
-list_app = Group(help="List audits, challenge sets and models.", no_args_is_help=True)
+list_app = Group(help="List audits, challenge sets, models and runs.", no_args_is_help=True)
 
 
 @list_app.command("audits")
@@ -104,6 +105,18 @@ def list_challenges(*, as_json: Json = False) -> None:
     ):
         rows += [{"challenge": name, "title": title, "W": w, "source": ""} for name, title in titles.items()]
     print_rows(rows, as_json=as_json)
+
+
+@list_app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="A folder that holds run folders.")] = Path("runs"),
+    *,
+    as_json: Json = False,
+) -> None:
+    """List run folders, the newest first."""
+    from undertow.runs import finished_run
+
+    print_rows(finished_run.list_runs(folder), as_json=as_json)
 
 
 @list_app.command("models")

@@ -1,4 +1,4 @@
-"""Commands on recorded answers and finished runs: `score`, `report`, `table`, `figure`, `cite` and `scaling`."""
+"""Commands on recorded answers and finished runs: `score`, `report`, `show`, `table`, `figure`, `cite` and `scaling`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def table(
     ] = "text",
     names: Annotated[bool, typer.Option("--list", help="List the names of the tables.")] = False,
 ) -> None:
-    """Print a table of a run as a paper prints it: a row for each model and group, with interval, p and q."""
+    """Print a table of a run for a paper. A row for each model and group, with interval, p and q."""
     from undertow.report.paper_table import CSV, FORMATS, LATEX, choose
     from undertow.runs.finished_run import load_run
     from undertow.runs.folder.storage import csv_of
@@ -131,7 +131,7 @@ def figure(  # noqa: PLR0913 - an option each
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     names: Annotated[bool, typer.Option("--list", help="List the names of the figures.")] = False,
 ) -> None:
-    """Draw a figure of a run for a paper: a vector file of this width whose text is text."""
+    """Draw a figure of a run for a paper. A vector file of this width, whose text is text."""
     from undertow.report.style import file_stem, write_figure
     from undertow.runs.finished_run import load_run
 
@@ -152,12 +152,49 @@ def cite(
     *,
     latex: Annotated[bool, typer.Option("--latex", help=r"Escape the text for LaTeX, with \cite{...}.")] = False,
 ) -> None:
-    """Print a paragraph on methods with all numbers of a run, and BibTeX of Undertow and the papers behind the audit."""
+    """Print methods and BibTeX of a run. The paragraph has all its numbers; BibTeX is of Undertow and the papers behind the audit."""
     from undertow.runs.finished_run import load_run
 
     citation = load_run(run).cite()
     typer.echo(citation.latex if latex else citation.methods)
     typer.echo(f"\n{citation.bibtex}")
+
+
+def show(
+    run: RunFolder,
+    *,
+    worst: Annotated[int, typer.Option(help="Number of sentences to print; 0 for none.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Print the verdict of a run. Then the sentences that move its findings most, with the model's answers."""
+    from undertow.runs.finished_run import load_run
+    from undertow.runs.folder.storage import without_nan
+
+    loaded = load_run(run)
+    findings, sentences = loaded.findings, loaded.sentences()
+    [name for name in sentences if name not in ("cluster", "sentence")]
+    rows = sentences.head(worst).to_dict("records")
+    if as_json:
+        print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})
+        return
+    numbers = {name for name in sentences if sentences[name].dtype.kind == "f"}
+    print_text(
+        "show",
+        run=loaded,
+        findings=findings,
+        n_sentences=len(sentences),
+        rows=[
+            {name.replace("_", " "): _points(cell) if name in numbers else cell for name, cell in row.items()}
+            for row in rows
+        ],
+    )
+
+
+def _points(value: float) -> str:
+    """A mass or a movement, to a tenth or, below that, to two digits."""
+    from undertow.report.formatting import amount
+
+    return amount(value)
 
 
 def scaling(

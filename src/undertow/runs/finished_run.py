@@ -15,7 +15,7 @@ from undertow.report.page_data import ReportTable
 from undertow.report.paper_table import PaperTable, choose, paper_tables
 from undertow.report.sentence_templates import sentences
 from undertow.runs.causal_assumptions import assumptions_of
-from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
+from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_manifest, read_record
 from undertow.types import Finding
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: findings first, then the numbers, every text as text."""
-        from undertow.runs.notebook import run_html
+        from undertow.report.notebook import run_html
 
         head = f"{self.manifest['audit']}: {self.manifest['model']}"
         return run_html(head, self.findings, self.record.results, self.report)
@@ -104,6 +104,10 @@ class Run:
             UndertowError: there is no such table.
         """
         return choose(self.paper_tables, name).frame
+
+    def sentences(self) -> pd.DataFrame:
+        """The sentences behind the findings, the one that moves a finding most first; empty where the audit has none by sentence."""
+        return audit_of(self.record).sentences(observations_of(self.record))
 
     def cite(self) -> Citation:
         """A paragraph on methods with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""
@@ -216,6 +220,36 @@ def load_run(folder: str | Path) -> Run:
         UndertowError: it is no run folder, or is corrupt.
     """
     return Run(Path(folder), read_record(Path(folder)))
+
+
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """The run folders in a folder, the newest first: audit, model, items, when it was made, whether it can be read.
+
+    Raises:
+        UndertowError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UndertowError(f"{folder}: there is no such folder; name the one that holds run folders")
+    rows = []
+    for place in sorted(folder.iterdir()):
+        if not (place / MANIFEST).is_file():
+            continue
+        row: dict[str, Any] = {
+            "run": str(place),
+            "audit": "",
+            "model": "",
+            "items": None,
+            "created": "",
+            "state": "complete",
+        }
+        try:
+            manifest = read_manifest(place)
+            row |= {name: str(manifest.get(name, "")) for name in ("audit", "model", "created")}
+            row["items"] = manifest.get("counts", {}).get("items")
+        except UndertowError as error:
+            row["state"] = f"corrupt: {error}"
+        rows.append(row)
+    return sorted(rows, key=lambda row: str(row["created"]), reverse=True)
 
 
 def audit_of(record: Record) -> Audit:

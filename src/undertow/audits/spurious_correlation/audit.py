@@ -15,6 +15,7 @@ from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observa
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, in_prompts
+from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
 from undertow.audits.spurious_correlation import items as correlation_items
 from undertow.errors import UndertowError
@@ -142,6 +143,9 @@ class SpuriousCorrelation(Audit):
         """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
         words = word_findings.words_table(observations)
         return {} if words is None else {"words": words}
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return sentence_slopes(observations.frame, observations.design)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)

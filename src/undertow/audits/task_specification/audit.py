@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of
+from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
 from undertow.audits.task_specification import items as specification_items
@@ -129,6 +130,9 @@ class TaskSpecification(Audit):
         if "well_specified" not in sentences:
             return {"sentences": sentences}
         return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return sentence_slopes(observations.frame, observations.design, by=("sentence", "well_specified", "expected"))
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)
