@@ -527,7 +527,8 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON: the sentence, and the numbers of each result behind it."""
         results = [
-            {**asdict(one), "group": dict(one.group), "extras": dict(one.extras), "significant": one.q < ALPHA}
+            {name: getattr(one, name) for name in Result.__slots__}
+            | {"group": dict(one.group), "extras": dict(one.extras), "significant": one.q < ALPHA}
             for one in self.results
         ]
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,9 +24,9 @@ def drift(finished_run: Callable[..., Path]) -> Path:
     return finished_run("spurious-correlation", ["toy:slope=-1", "toy:slope=-3"], w="date")
 
 
-def test_findings_in_json_have_the_numbers_of_the_results(cli: Cli) -> None:
+def test_findings_in_json_have_the_numbers_of_the_results(cli: Cli, tmp_path: Path) -> None:
     said = json.loads(cli(*RUN, "--json", "--out", "run").stdout)
-    run = undertow.load_run(Path(said["folder"]) if Path(said["folder"]).is_absolute() else Path.cwd() / said["folder"])
+    run = undertow.load_run(tmp_path / "run")
     assert len(said["findings"]) == len(run.findings)
     for plain, finding in zip(said["findings"], run.findings, strict=True):
         for one, result in zip(plain["results"], finding.results, strict=True):
@@ -98,6 +99,8 @@ def test_without_a_terminal_a_line_comes_every_so_often(
     with console.progress_bar(as_json=True) as progress:
         LOGGER.info("score %s", "m")
         progress(3, 9)
-        while not ends:
-            pass
+        for _ in range(1000):
+            if ends:
+                break
+            time.sleep(0.01)
     assert "undertow: score m: 3 of 9, 0 s so far" in capsys.readouterr().err

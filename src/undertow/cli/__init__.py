@@ -23,13 +23,14 @@ from undertow.cli.guard import guard_command
 from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
 from undertow.cli.power import power
-from undertow.cli.run import run_app
+from undertow.cli.run import run_app, suite
 from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
 COMMANDS = (
     *(
         "run",
+        "suite",
         "score",
         "report",
         "show",
@@ -88,6 +89,7 @@ app = Group(
     rich_markup_mode=None,
 )
 app.add_typer(run_app, name="run")
+app.command()(suite)
 app.command()(score)
 app.command()(report)
 app.command()(show)

@@ -383,6 +383,8 @@ class Command(TyperCommand):
         except UndertowError as error:
             LOGGER.error("%s", error)
             raise
+        finally:
+            VERBOSITY.quiet = VERBOSITY.verbose = False
 
 
 _family_settings: ContextVar[dict[str, Any]] = ContextVar("family_settings")

@@ -57,7 +57,7 @@ def gate(  # noqa: PLR0913 - an option each
     elif format == "markdown":
         typer.echo(gate.to_markdown())
     else:
-        _print(gate)
+        print_gate(gate)
     if junit is not None and not as_json and format == "text":
         echo(f"JUnit: {junit}")
     if gate.status:
@@ -87,7 +87,7 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
         raise typer.Exit(CANNOT_JUDGE) from error
 
 
-def _print(gate: GateReport) -> None:
+def print_gate(gate: GateReport) -> None:
     """A line on what a run cannot find, some for each rule (it may be of hundreds of results), and how many passed."""
     from undertow.runs.gates.evaluate import PASSED
     from undertow.runs.gates.gate_formatting import printable

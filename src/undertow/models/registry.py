@@ -8,12 +8,13 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
 from undertow._files import first_line
 from undertow._folders import notify
+from undertow._plugins import plugins
 from undertow.errors import LOGGER, UndertowError, closest
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
@@ -179,12 +180,22 @@ def _own() -> list[str]:
 
 def _names() -> list[str]:
     """Built-in families first, so a plug-in cannot replace one."""
-    return list(dict.fromkeys([*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))]))
+    return [*_own(), *_added()]
 
 
 def _module(name: str) -> ModuleType:
     if name in _own():
         return importlib.import_module(EXTERNAL_FAMILIES.get(name, f"undertow.models.families.{name}"))
-    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
-    module: ModuleType = entry.load()
+    return _added()[name]
+
+
+def _added() -> dict[str, ModuleType]:
+    """The families of installed packages; one that cannot be used is named on standard error and left out."""
+    return dict(plugins(ENTRY_POINTS, _checked, tuple(_own())))
+
+
+def _checked(entry: EntryPoint, module: object) -> ModuleType:
+    lacking = [name for name in ("SUMMARY", "resolve") if not hasattr(module, name)]
+    if lacking or not isinstance(module, ModuleType):
+        raise UndertowError(f"{entry.value} has no {' and no '.join(lacking) or 'module'}")
     return module
