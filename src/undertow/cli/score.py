@@ -177,24 +177,23 @@ def show(
     if as_json:
         print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})
         return
-    numbers = {name for name in sentences if sentences[name].dtype.kind == "f"}
     print_text(
         "show",
         run=loaded,
         findings=findings,
         n_sentences=len(sentences),
         rows=[
-            {name.replace("_", " "): _points(cell) if name in numbers else cell for name, cell in row.items()}
+            {str(name).replace("_", " "): _cell(row[name]) for name in sentences if name not in ("cluster", "sentence")}
             for row in rows
         ],
     )
 
 
-def _points(value: float) -> str:
-    """A mass or a movement, to a tenth or, below that, to two digits."""
+def _cell(value: object) -> object:
+    """A mass or a movement to a tenth or, below that, to two digits."""
     from undertow.report.formatting import amount
 
-    return amount(value)
+    return amount(value) if isinstance(value, float) else value
 
 
 def scaling(

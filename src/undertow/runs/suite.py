@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from undertow._files import decode_text, first_line, parse_toml, read_file
 from undertow._schemas import Schema, check
@@ -50,7 +50,6 @@ class _File(Schema):
 class _Entry(Schema):
     """An audit of the suite."""
 
-    model_config = ConfigDict(extra="allow")
     name: str
     folder: str = ""
     models: list[str] = Field(default_factory=list)
@@ -143,7 +142,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
     configs: dict[str, RunConfig] = {}
     for number, row in enumerate(file.audit, 1):
         where = f"{path}, audit {number}"
-        entry = check(_Entry, row, where)
+        entry = check(_Entry, {key: value for key, value in row.items() if key in _Entry.model_fields}, where)
         name, models = entry.folder or entry.name, entry.models or file.models
         if not models:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
@@ -151,7 +150,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
             raise UndertowError(
                 f"{where}: needs a folder of its own; write folder = {name + '-2'!r}, a name without slashes"
             )
-        options = {**file.options, **(entry.model_extra or {})}
+        options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
         configs[name] = RunConfig.from_keywords(entry.name, models, options)
     return configs
 
