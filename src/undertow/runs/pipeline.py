@@ -34,6 +34,7 @@ from undertow.metrics.metric import compute_added
 from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.backend.preserve import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
+from undertow.report.notebook import notebook_progress
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
@@ -135,7 +136,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
-        progress: called with (queries done, queries in all), for each model in turn.
+        progress: called with (queries done, queries in all), for each model in turn; a notebook shows a bar if not given.
         options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families. `challenge` may also be a
             dict with what a challenge file holds, or a pandas table with a row per sentence.
 
@@ -144,6 +145,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     """
     keywords = {name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name")}
     config = RunConfig.from_keywords(name, model, keywords | options)
+    if progress is no_progress:
+        progress = notebook_progress() or progress
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
