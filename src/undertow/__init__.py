@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from undertow.runs.guard import Guard, Verdict, guard
     from undertow.runs.pipeline import audit
     from undertow.runs.score import render_report, score
+    from undertow.runs.suite import Suite, suite
 
     __version__: str
 
@@ -37,6 +38,7 @@ _LAZY_IMPORTS = {
         "undertow.runs.guard": "Guard Verdict guard",
         "undertow.runs.pipeline": "audit",
         "undertow.runs.score": "render_report score",
+        "undertow.runs.suite": "Suite suite",
     }.items()
     for name in names.split()
 }
@@ -55,6 +57,7 @@ __all__ = [
     "Result",
     "Run",
     "Scores",
+    "Suite",
     "UndertowError",
     "Verdict",
     "__version__",
@@ -67,6 +70,7 @@ __all__ = [
     "pull",
     "render_report",
     "score",
+    "suite",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -11,6 +12,10 @@ MAX_MESSAGE_CHARS = 600
 """Length of an error message."""
 MAX_MISSPELT = 100
 """Longer words are not compared, since comparing takes quadratic time."""
+
+LOGGER = logging.getLogger("undertow")
+"""Names each phase of the work (INFO) when it begins; silent unless somebody listens."""
+LOGGER.addHandler(logging.NullHandler())
 
 
 class UndertowError(Exception):

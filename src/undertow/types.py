@@ -524,6 +524,22 @@ class Finding:
     n_tests: int = field(default=0, compare=False)
     decision_rule: str = field(default="", compare=False)
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for JSON: the sentence, and the numbers of each result behind it."""
+        results = [
+            {name: getattr(one, name) for name in Result.__slots__}
+            | {"group": dict(one.group), "extras": dict(one.extras), "significant": one.q < ALPHA}
+            for one in self.results
+        ]
+        return {
+            "text": self.text,
+            "significant": self.significant,
+            "strength": self.strength,
+            "n_tests": self.n_tests,
+            "decision_rule": self.decision_rule,
+            "results": results,
+        }
+
     def __post_init__(self) -> None:
         # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
         object.__setattr__(self, "text", on_one_line(self.text.strip()))

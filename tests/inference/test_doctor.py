@@ -263,7 +263,8 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:
     done = cli("doctor", "-m", "toy:slope=-5")
-    assert (done.returncode, done.stderr) == (0, "")
+    steps = "load toy:slope=-5", "answer 20 sentences that decide between she and he", "score toy:slope=-5"
+    assert (done.returncode, done.stderr.splitlines()) == (0, [f"undertow: {step}" for step in steps])
     for words in ("toy:slope=-5: toy", "10 of 20", "no better than chance", "--compare"):
         assert words in done.stdout
 
@@ -293,16 +294,14 @@ def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPa
         return examine(ModelRequest("toy"), **options)
 
     monkeypatch.setattr(doctor, "examine", seeing)
-    cli("doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG")
+    cli("doctor", "-m", "openai:x", "--concurrency", "3", "--mode", "NLG")
     assert seen == [ModelRequest("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "toy", "--set", "nosuch=1"], ["nosuch=1", "base_url"]),
-        (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
-        (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
+        (["-m", "toy", "--concurrency", "3"], ["--concurrency", "openai", "toy"]),
         (["-m", "./nosuch"], ["nosuch"]),
     ],
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import undertow
+from conftest import ROOT
 from helpers.hostile_text import PAYLOADS
-from undertow.runs.notebook import MAX_FINDINGS, MAX_RESULTS, run_html
+from undertow.report.notebook import MAX_FINDINGS, MAX_RESULTS, notebook_progress, run_html
 from undertow.types import Finding, Result
 
 
@@ -43,3 +48,30 @@ def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., 
     assert "spurious-correlation: toy" in html
     assert html.count("<li>") == min(len(run.findings), MAX_FINDINGS)
     assert html.count("<tr>") == 1 + min(len(run.record.results), MAX_RESULTS)
+
+
+def test_tour_runs_from_its_first_cell_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "examples" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), "tour", "exec"), names)
+    assert names["run"].findings[0].significant
+    assert (tmp_path / "tour" / "drift.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_bar_is_shown_in_a_notebook_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert notebook_progress() is None
+    shell = type("ZMQInteractiveShell", (), {})()
+    updates: list[str] = []
+    cell = SimpleNamespace(update=updates.append)
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: cell)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    progress = notebook_progress()
+    assert progress is not None
+    progress(1, 4)
+    progress(2, 4)
+    progress(4, 4)
+    assert [text.split("> ")[1] for text in updates] == ["1 of 4", "4 of 4"]

@@ -76,6 +76,9 @@ def presets(audit: str) -> list[Preset]:
     ]
 
 
+_AS_IT_IS = ModelRequest("")
+
+
 @dataclass(frozen=True, slots=True)
 class AllowedModels:
     """The models that visitors can choose.
@@ -83,13 +86,17 @@ class AllowedModels:
     Attributes:
         names: arguments of `undertow.models.resolve`, by the label that a visitor sees.
         any_model: whether a visitor can name another one, by its hub id.
+        request: how each of them is loaded; its name is "".
     """
 
     names: Mapping[str, str]
     any_model: bool = False
+    request: ModelRequest = _AS_IT_IS
 
     @classmethod
-    def from_names(cls, names: Sequence[str], *, any_model: bool = False) -> AllowedModels:
+    def from_names(
+        cls, names: Sequence[str], *, any_model: bool = False, request: ModelRequest = _AS_IT_IS
+    ) -> AllowedModels:
         """The models of these names, folders and files; of a path, visitors see the last part.
 
         Raises:
@@ -104,7 +111,7 @@ class AllowedModels:
                 )
         if not by_label:
             raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
-        return cls(by_label, any_model)
+        return cls(by_label, any_model, request)
 
     def resolve(self, label: str, other: str) -> str:
         """The name of the model that a visitor chose, or typed.
@@ -231,7 +238,8 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
 class LoadedModel:
     """Holds one model, so that two are never in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: ModelRequest = _AS_IT_IS) -> None:
+        self._request = request
         self._opened: tuple[str, ModelHandle] | None = None
 
     def load(self, name: str) -> ModelHandle:
@@ -243,6 +251,6 @@ class LoadedModel:
         if self._opened is None or self._opened[0] != name:
             self._opened = None
             gc.collect()
-            handle = models.resolve(ModelRequest(name))
+            handle = models.resolve(replace(self._request, name=name))
             self._opened = name, replace(handle, open=cache(handle.open))
         return self._opened[1]

@@ -67,7 +67,7 @@ class Page:
 
     def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:
         self.allowed_models, self.run_browser, self._files = allowed_models, run_browser, files
-        self._loaded_model = LoadedModel()
+        self._loaded_model = LoadedModel(allowed_models.request)
         self._lock = threading.Lock()
         self._working, self._stop, self._closing = "", threading.Event(), False
 

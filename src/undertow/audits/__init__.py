@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
+from undertow._plugins import plugins
 from undertow.audits.base import Audit
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -24,26 +25,34 @@ AUDITS = {
 
 def names() -> list[str]:
     """Names of the audits of this package and of installed packages (by entry point)."""
-    return sorted({*AUDITS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+    return sorted({*AUDITS, *_added()})
 
 
 def load(name: str) -> Audit:
     """Load an audit by name."""
     if name in AUDITS:
-        return _create(f"{__name__}.{AUDITS[name]}")
-    if name not in names():
+        return _create(EntryPoint(name=name, value=f"{__name__}.{AUDITS[name]}", group=ENTRY_POINTS))
+    added = _added()
+    if name not in added:
         raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
-    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
-    return _create(entry.value)
+    return added[name]
+
+
+def _added() -> dict[str, Audit]:
+    """The audits of installed packages; one that cannot be used is named on standard error and left out."""
+    return dict(plugins(ENTRY_POINTS, lambda entry, _: _create(entry), tuple(AUDITS)))
 
 
 @cache
-def _create(value: str) -> Audit:
-    """The audit of a class, named as entry points name it."""
-    audit = EntryPoint(name="", value=value, group=ENTRY_POINTS).load()
+def _create(entry: EntryPoint) -> Audit:
+    """The audit of a class that an entry point names."""
+    audit, value = entry.load(), entry.value
     if not (isinstance(audit, type) and issubclass(audit, Audit)):
         raise UndertowError(f"{value}: an audit must be a subclass of undertow.audits.base.Audit")
-    missing = ", ".join(sorted(audit.__abstractmethods__))
+    missing = [name for name in ("name", "summary", "Settings") if not hasattr(audit, name)]
+    missing += sorted(audit.__abstractmethods__)
     if missing:
-        raise UndertowError(f"{value}: the audit has no {missing}; define them, as undertow.audits.base.Audit says")
+        raise UndertowError(
+            f"{value}: the audit has no {', '.join(missing)}; define them, as undertow.audits.base.Audit says"
+        )
     return audit()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Audit(ABC):
         limit_help: what `--limit` counts; "" for the general text.
         causal_claim: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
             causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
+        references: keys of the papers behind it in `report/templates/references.bib`.
+        table_layouts: tables that a paper prints, the default one first; () for a table of each measure alone.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
     """
 
@@ -113,6 +116,8 @@ class Audit(ABC):
     adaptive: ClassVar[bool] = False
     limit_help: ClassVar[str] = ""
     causal_claim: ClassVar[str] = ""
+    references: ClassVar[tuple[str, ...]] = ()
+    table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
     reply_factors: ClassVar[tuple[str, ...]] = ()
 
     # What is asked.
@@ -178,6 +183,15 @@ class Audit(ABC):
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Draw the figures."""
         yield from ()
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        """The sentences behind the findings, a row for each model and sentence, the one that moves a finding most first.
+
+        The column `effect` has its part in percentage points; empty for an audit that has none by sentence.
+        """
+        import pandas as pd
+
+        return pd.DataFrame()
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""

@@ -16,19 +16,37 @@ from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
 from undertow.cli.compare import compare, reproduce
-from undertow.cli.console import StoppedError, one_line
+from undertow.cli.console import Group, ModelCommand, StoppedError, one_line
 from undertow.cli.export import export_app
 from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
 from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
 from undertow.cli.power import power
-from undertow.cli.run import run_app
-from undertow.cli.score import report, scaling, score
+from undertow.cli.run import run_app, suite
+from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
 COMMANDS = (
-    *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
+    *(
+        "run",
+        "suite",
+        "score",
+        "report",
+        "show",
+        "table",
+        "figure",
+        "cite",
+        "compare",
+        "gate",
+        "guard",
+        "doctor",
+        "pull",
+        "list",
+        "cache",
+        "app",
+        "annotate",
+    ),
     *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "reproduce", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
@@ -60,26 +78,32 @@ def _escaped_errors() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
+app = Group(
     name="undertow",
     cls=_Commands,
-    help="Audit language models for bias that enters through underspecified tasks and dataset selection.",
+    help="Audit language models for bias that enters through underspecified tasks and dataset selection. The environment sets any "
+    "option, too: UNDERTOW_DEVICE is --device.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.add_typer(run_app, name="run")
+app.command()(suite)
 app.command()(score)
 app.command()(report)
+app.command()(show)
+app.command()(table)
+app.command()(figure)
+app.command()(cite)
 app.command()(compare)
 app.command()(gate)
-app.command("guard")(guard_command)
-app.command()(doctor)
+app.command("guard", cls=ModelCommand)(guard_command)
+app.command(cls=ModelCommand)(doctor)
 app.command()(pull)
 app.add_typer(list_app, name="list")
 app.add_typer(cache_app, name="cache")
-app.command("app")(serve_page)
+app.command("app", cls=ModelCommand)(serve_page)
 app.command()(annotate)
 app.command("challenge")(show_challenge)
 app.command()(graph)

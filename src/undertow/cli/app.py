@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, echo, one_line, print_rows, warn
+from undertow.cli.console import Device, Dtype, Json, Revision, echo, on_model, one_line, print_rows, warn
 from undertow.errors import UndertowError
 
 DEFAULT_RUNS = Path("runs")
 
 
+@on_model
 def app(  # noqa: PLR0913 - an option each
     *,
     models: Annotated[
@@ -41,18 +44,23 @@ def app(  # noqa: PLR0913 - an option each
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to serve at; 0 for a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    revision: Revision = "",
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    settings: Mapping[str, Any],
 ) -> None:
     """Serve a web page to audit a sentence and to browse and compare runs."""
     from undertow.app import server as served
     from undertow.app.forms import AllowedModels
-    from undertow.models import resolve
+    from undertow.models import refuse_unused, resolve
     from undertow.models.base import ModelRequest
 
     served.check_gradio()
-    for name in _names(models):
-        resolve(ModelRequest(name))  # one that nobody finds is said now, not to each visitor
+    request = ModelRequest("", revision, dtype, device, settings)
+    # A model that nobody finds is said now, not to each visitor.
+    refuse_unused(settings, [resolve(replace(request, name=name)) for name in _names(models)])
     allowed_models = AllowedModels.from_names(
-        _names(models) or list(served.default_models()), any_model=allow_any_model
+        _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
     )
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS

@@ -128,7 +128,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     if out is not None:
         check_folder(out, overwrite=overwrite)
     with stoppable("no simulation was written"):
-        with progress_bar(as_json, "drawing people", "") as bar:
+        with progress_bar(as_json, "draw people") as bar:
             cases = simulate_cases(models, int(draws), seed, changed, bar)
         written = write_simulation(cases, out, changed, papers=not file) if out is not None else []
     result = cases[0].result

@@ -56,7 +56,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
     options = comparing.CompareOptions(seed, Margins.from_options(margin or ()), within)
     folder = out if out is not None else named.folder(options)
     comparing.check_folder(folder, named.key(options))
-    with stoppable("nothing was written"), progress_bar(as_json, "comparing", "measuring") as progress:
+    with stoppable("nothing was written"), progress_bar(as_json, "compare") as progress:
         compared = named.compare(options, progress)
         page = compared.write(folder)
     if as_json:

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import math
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
+from typer.models import CommandFunctionType
 
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.runs.folder.storage import csv_of, without_nan
 from undertow.types import NOT_SEEN, as_json
 
@@ -69,32 +75,121 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
         raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
+LINE_EVERY_S = 30.0
+"""Seconds between lines on progress where there is no terminal."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Verbosity:
+    """What the options -q and -v of the command say."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+VERBOSITY = _Verbosity()
+
+
+class _Phase(logging.Handler):
+    """The phase of the work that the logger `undertow` named last, and how far it is."""
+
+    def __init__(self, text: str, *, is_printed: bool) -> None:
+        super().__init__(logging.INFO)
+        self.text, self.done, self.total, self.began, self.is_printed = text, 0, 0, time.monotonic(), is_printed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Begin the next phase."""
+        self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
+        if self.is_printed:
+            warn(f"undertow: {self.text}")
+
+    @property
+    def count(self) -> str:
+        """How much is done, in words."""
+        return f"{self.done:,} of {self.total:,}" if self.total else ""
+
+    def print_line(self) -> None:
+        """Print the phase, its count and its time on standard error."""
+        counted = f": {self.count}" if self.total else ""
+        warn(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
+
+
 @contextmanager
-def progress_bar(
-    as_json: bool, doing: str = "asking", starting: str = "loading the model"
-) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with rate and remaining time if standard error is a terminal."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
+def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show the phase of the work, its count, rate and remaining time: a bar on a terminal, elsewhere a line every 30 s.
+
+    Args:
+        as_json: whether the command prints JSON, which needs no bar.
+        doing: the first phase.
+        steps: whether each phase is a line of its own, as with -v.
+    """
+    phase = _Phase(doing, is_printed=(steps or VERBOSITY.verbose) and not VERBOSITY.quiet)
+    level = LOGGER.level
+    LOGGER.addHandler(phase)
+    LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        if VERBOSITY.quiet:
+            yield lambda done, total: None
+        elif as_json or phase.is_printed or not sys.stderr.isatty():
+            with _every(LINE_EVERY_S, phase.print_line):
+                yield lambda done, total: _set_count(phase, done, total)
+        else:
+            with _bar(phase) as progress:
+                yield progress
+    finally:
+        LOGGER.removeHandler(phase)
+        LOGGER.setLevel(level)
+
+
+def _set_count(phase: _Phase, done: int, total: int) -> None:
+    phase.done, phase.total = done, total
+
+
+@contextmanager
+def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Call a function every so many seconds, from a thread."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def _bar(phase: _Phase) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn(doing),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=None, rate=starting)
+        task = bar.add_task(phase.text, total=None, count="", rate="")
+
+        def show() -> None:
+            if bar.tasks[0].description != one_line(phase.text):
+                bar.reset(task, total=None, description=one_line(phase.text), count="", rate="")
 
         def progress(done: int, total: int) -> None:
+            _set_count(phase, done, total)
+            show()
             speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else starting)
+            bar.update(task, completed=done, total=total, count=phase.count, rate=f"{speed:.0f}/s" if speed else "")
 
-        yield progress
+        with _every(0.5, show):
+            yield progress
 
 
 def print_json(value: Any) -> None:
@@ -263,10 +358,158 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
     return command
 
 
+class Command(TyperCommand):
+    """A command with the options that all commands have; each option may also be set as UNDERTOW_OPTION in the environment."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own options, then -q, -v and --log-file."""
+        *own, help_option = super().get_params(ctx)
+        for option in own:
+            if isinstance(option, TyperOption) and option.envvar is None:
+                longest = max(option.opts, key=len)
+                option.show_envvar = False
+                option.envvar = f"UNDERTOW_{longest.lstrip('-').replace('-', '_').upper()}"
+        return [*own, *self.further_options(), help_option]
+
+    @staticmethod
+    def further_options() -> list[Any]:
+        """Options beside its own."""
+        return _shared_options()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; an error goes into the log file, too."""
+        try:
+            return super().invoke(ctx)
+        except UndertowError as error:
+            LOGGER.error("%s", error)
+            raise
+        finally:
+            VERBOSITY.quiet = VERBOSITY.verbose = False
+
+
+_family_settings: ContextVar[dict[str, Any]] = ContextVar("family_settings")
+
+
+class ModelCommand(Command):
+    """A command on a model: it has the options of all model families, too, which are looked up when it is called."""
+
+    @staticmethod
+    def further_options() -> list[Any]:
+        """Options of families, then those of every command."""
+        return [*_params_of(with_options(lambda **_: None, family_options())), *_shared_options()]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; Typer hands on only options that the function names, so those of families go another way."""
+        from undertow import models
+
+        names = {one.name for one in self.params}
+        given = {name: ctx.params.pop(name) for name in list(ctx.params) if name not in names}
+        token = _family_settings.set(
+            {name: one for name, one in given.items() if one != models.settings()[name].default}
+        )
+        try:
+            return super().invoke(ctx)
+        finally:
+            _family_settings.reset(token)
+
+
+def family_options(own: Iterable[str] = ()) -> list[inspect.Parameter]:
+    """The options of all model families, but for those whose name is the command's own."""
+    from undertow import models
+
+    return [
+        parameter(name, Annotated[type(option.default), typer.Option(help=option.metadata["help"])], option.default)
+        for name, option in models.settings().items()
+        if name not in {*own}
+    ]
+
+
+def on_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a `ModelCommand`: its argument `settings` gets the options of families that are not at their defaults."""
+    own, hints = inspect.signature(command).parameters, get_type_hints(command, include_extras=True)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(**given, settings=_family_settings.get())
+
+    return with_options(run, [one.replace(annotation=hints[name]) for name, one in own.items() if name != "settings"])
+
+
+class Group(typer.Typer):
+    """A group whose commands have the options that all commands have."""
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """As of Typer."""
+        return super().command(name, cls=cls or Command, **options)
+
+
+def _params_of(command: Callable[..., None]) -> list[Any]:
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command()(command)
+    return list(typer.main.get_command(single).params)
+
+
+@cache
+def _shared_options() -> list[Any]:
+    return _params_of(_shared)
+
+
+def _set_quiet(value: bool) -> None:
+    VERBOSITY.quiet = value
+
+
+def _set_verbose(value: bool) -> None:
+    VERBOSITY.verbose = value
+
+
+def _log_to(context: typer.Context, path: Path | None) -> None:
+    if path is None or context.resilient_parsing:
+        return
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UndertowError(
+            f"{path}: the log cannot be written ({error.strerror or error}); name another file"
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+
+    def close() -> None:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
+        handler.close()
+
+    context.call_on_close(close)
+    LOGGER.info("%s", context.command_path)
+
+
+def _shared(
+    *,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Show no progress.", callback=_set_quiet, expose_value=False)
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="Print each phase on its own line.", callback=_set_verbose, expose_value=False
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", help="Append phases and errors to this file.", callback=_log_to, expose_value=False),
+    ] = None,
+) -> None:
+    """Options of every command."""
+
+
 def subcommand(name: str, summary: str, command: Callable[..., None], cls: type[TyperCommand] | None = None) -> Any:
     """A command of a group, with the first letter of its summary as a capital."""
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name=name, cls=cls, help=f"{summary[:1].upper()}{summary[1:]}")(command)
+    single.command(name=name, cls=cls or Command, help=f"{summary[:1].upper()}{summary[1:]}")(command)
     return typer.main.get_command(single)
 
 
@@ -312,7 +555,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
 
 
 def _plain_finding(finding: Finding, assumptions: FindingAssumptions | None) -> dict[str, Any]:
-    plain: dict[str, Any] = {"text": finding.text, "significant": finding.significant, "strength": finding.strength}
+    plain = finding.as_json()
     rests = finding.causal_claim and finding.significant
     return plain if assumptions is None else {**plain, "causal_claim": assumptions.kind if rests else ""}
 

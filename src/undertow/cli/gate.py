@@ -21,7 +21,7 @@ CANNOT_JUDGE = 2
 LINES_PER_RULE = 5
 
 
-def gate(
+def gate(  # noqa: PLR0913 - an option each
     runs: Annotated[list[Path], typer.Argument(help="Run folders, each judged by itself.")],
     *,
     rules: Annotated[Path, typer.Option("--rules", help="TOML file with the rules.")],
@@ -32,16 +32,21 @@ def gate(
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write a JUnit XML file, too; one that is there is replaced.")
     ] = None,
+    format: Annotated[  # noqa: A002 - the name of the option
+        str, typer.Option("--format", help="text, or markdown: a table for a pull request.")
+    ] = "text",
     as_json: Json = False,
 ) -> None:
     """Check runs against rules, for a build. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
     from undertow.runs.gates.evaluate import gate as check
     from undertow.runs.gates.junit import write_junit
 
+    if format not in ("text", "markdown"):
+        raise UndertowError(f"--format {format!r} is unknown; use text or markdown")
     with (
         _refusing(junit),
         stoppable("nothing was judged"),
-        progress_bar(as_json, "comparing with the baseline", "") as progress,
+        progress_bar(as_json, "compare with the baseline") as progress,
     ):
         gate = check(runs, rules, baseline, progress)
     if junit is not None:
@@ -49,10 +54,12 @@ def gate(
             write_junit(gate, junit)
     if as_json:
         print_json(gate.as_json())
+    elif format == "markdown":
+        typer.echo(gate.to_markdown())
     else:
-        _print(gate)
-        if junit is not None:
-            echo(f"JUnit: {junit}")
+        print_gate(gate)
+    if junit is not None and not as_json and format == "text":
+        echo(f"JUnit: {junit}")
     if gate.status:
         raise typer.Exit(gate.status)
 
@@ -80,8 +87,8 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
         raise typer.Exit(CANNOT_JUDGE) from error
 
 
-def _print(gate: GateReport) -> None:
-    """A line on what a run cannot find, some for each rule that did not pass (it may be of hundreds of results), and how many did."""
+def print_gate(gate: GateReport) -> None:
+    """A line on what a run cannot find, some for each rule (it may be of hundreds of results), and how many passed."""
     from undertow.runs.gates.evaluate import PASSED
     from undertow.runs.gates.gate_formatting import printable
 
@@ -93,9 +100,9 @@ def _print(gate: GateReport) -> None:
         n_lines: Counter[tuple[str, str]] = Counter()
         for one in run.judged:
             kind = (one.rule.name, one.outcome)
-            n_lines[kind] += one.outcome != PASSED
-            if one.outcome != PASSED and n_lines[kind] <= LINES_PER_RULE:
-                why = f" ({printable(one.rule.why)})" if one.rule.why else ""
+            n_lines[kind] += 1
+            if n_lines[kind] <= LINES_PER_RULE:
+                why = f" ({printable(one.rule.why)})" if one.rule.why and one.outcome != PASSED else ""
                 echo(f"{one.outcome}: {named}{one.sentence}{why}")
         for (rule, outcome), n in n_lines.items():
             if n > LINES_PER_RULE:

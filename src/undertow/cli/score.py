@@ -1,9 +1,10 @@
-"""`undertow score`, `undertow report` and `undertow scaling`: commands on recorded answers and runs."""
+"""Commands on recorded answers and finished runs: `score`, `report`, `show`, `table`, `figure`, `cite` and `scaling`."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +17,19 @@ from undertow.cli.console import (
     Out,
     Overwrite,
     Protocol,
+    check_figure,
     echo,
     one_line,
     print_json,
+    print_rows,
     print_run,
     print_table,
     print_text,
+    warn,
 )
 from undertow.errors import UndertowError
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 
 
 def score(  # noqa: PLR0913 - an option each
@@ -66,7 +72,7 @@ def score(  # noqa: PLR0913 - an option each
     )
 
 
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph: Graph = "") -> None:
+def report(run: RunFolder, *, graph: Graph = "") -> None:
     """Rewrite the figures and the page of a run folder."""
     from undertow.runs import score as rescoring
 
@@ -79,6 +85,115 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
         if causal_assumptions is not None:
             print_text("graph", assumptions=causal_assumptions)
     echo(one_line(page))
+
+
+def table(
+    run: RunFolder,
+    *,
+    table: Annotated[str, typer.Option("--table", help="Name of the table; the audit's main one if not given.")] = "",
+    format: Annotated[  # noqa: A002 - the name of the option
+        str, typer.Option("--format", help="text, latex (booktabs), markdown or csv (all digits).")
+    ] = "text",
+    names: Annotated[bool, typer.Option("--list", help="List the names of the tables.")] = False,
+) -> None:
+    """Print a table of a run for a paper. A row for each model and group, with interval, p and q."""
+    from undertow.report.paper_table import CSV, FORMATS, LATEX, choose
+    from undertow.runs.finished_run import load_run
+    from undertow.runs.folder.storage import csv_of
+
+    if format not in ("text", *FORMATS):
+        raise UndertowError(f"--format {format!r} is unknown; use text, {', '.join(FORMATS)}")
+    tables = load_run(run).paper_tables
+    if names:
+        print_rows([{"table": name, "title": one.text.title} for name, one in tables.items()], as_json=False)
+        return
+    chosen = choose(tables, table)
+    if format == CSV:
+        sys.stdout.write(csv_of(chosen.frame))
+    elif format == "text":
+        print_table(chosen.text.named_rows())
+        echo(chosen.text.about)
+    else:
+        typer.echo(chosen.to_latex() if format == LATEX else chosen.to_markdown())
+    if not table and len(tables) > 1:
+        warn(f"The run has {len(tables)} tables; undertow table {run} --list names them.")
+
+
+def figure(  # noqa: PLR0913 - an option each
+    run: RunFolder,
+    *,
+    name: Annotated[str, typer.Option(help="Name of the figure; the first of the report if not given.")] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write: .pdf, .svg or .png; NAME.pdf if not given.")
+    ] = None,
+    width: Annotated[float, typer.Option(help="Width in inches; a column of a journal has about 3.3.")] = 3.3,
+    title: Annotated[bool, typer.Option("--title", help="Keep the title, which a paper has in its caption.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List the names of the figures.")] = False,
+) -> None:
+    """Draw a figure of a run for a paper. A vector file of this width, whose text is text."""
+    from undertow.report.style import file_stem, write_figure
+    from undertow.runs.finished_run import load_run
+
+    loaded = load_run(run)
+    if names:
+        for one in loaded.figure_names:
+            echo(one)
+        return
+    drawn = loaded.figure(name or 0, width=width, title=title)
+    out = out or Path(f"{file_stem(name or loaded.figure_names[0])}.pdf")
+    check_figure(out, replace=overwrite, fix="add --overwrite")
+    write_figure(drawn, out)
+    echo(f"{out}: {drawn.get_figwidth():.2f} x {drawn.get_figheight():.2f} inches")
+
+
+def cite(
+    run: RunFolder,
+    *,
+    latex: Annotated[bool, typer.Option("--latex", help=r"Escape the text for LaTeX, with \cite{...}.")] = False,
+) -> None:
+    """Print methods and BibTeX of a run. The paragraph has all its numbers; BibTeX is of Undertow and the papers behind the audit."""
+    from undertow.runs.finished_run import load_run
+
+    citation = load_run(run).cite()
+    typer.echo(citation.latex if latex else citation.methods)
+    typer.echo(f"\n{citation.bibtex}")
+
+
+def show(
+    run: RunFolder,
+    *,
+    worst: Annotated[int, typer.Option(help="Number of sentences to print; 0 for none.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Print the verdict of a run. Then the sentences that move its findings most, with the model's answers."""
+    from undertow.runs.finished_run import load_run
+    from undertow.runs.folder.storage import without_nan
+
+    loaded = load_run(run)
+    findings, sentences = loaded.findings, loaded.sentences()
+    [name for name in sentences if name not in ("cluster", "sentence")]
+    rows = sentences.head(worst).to_dict("records")
+    if as_json:
+        print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})
+        return
+    print_text(
+        "show",
+        run=loaded,
+        findings=findings,
+        n_sentences=len(sentences),
+        rows=[
+            {str(name).replace("_", " "): _cell(row[name]) for name in sentences if name not in ("cluster", "sentence")}
+            for row in rows
+        ],
+    )
+
+
+def _cell(value: object) -> object:
+    """A mass or a movement to a tenth or, below that, to two digits."""
+    from undertow.report.formatting import amount
+
+    return amount(value) if isinstance(value, float) else value
 
 
 def scaling(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from undertow import models
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
@@ -95,15 +95,17 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
         UndertowError: the model cannot be found or loaded.
     """
     handle = models.resolve(request)
+    models.refuse_unused(request.settings, [handle])
     started = time.perf_counter()
     model = handle.open()
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
     items = decided_items(handle)
+    LOGGER.info("answer %d sentences that decide between she and he", len(items))
     result = _query_sentences(opened, items, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
     checkup = Checkup(
-        model=request.name,
+        model=request.report_name,
         identity={
             name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
         },
@@ -143,6 +145,7 @@ def _dtype_gap(
     if why or result is None:
         return math.nan, math.nan, why
     try:
+        LOGGER.info("load it again, to compare precisions")
         other = models.resolve(replace(request, dtype=BFLOAT16 if opened.identity.dtype == FLOAT32 else FLOAT32))
         answers = [result.scores.answers, _query_sentences(other, items).scores.answers]
     except UndertowError as error:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar, cast
 
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
 from undertow.inference.free_replies import check_text, read_answer, reply_queries
 from undertow.inference.planner import plan, read_pack
@@ -270,6 +270,8 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
         for arrived in engine(handle, distinct, answers, protocol):
             if isinstance(arrived, ModelLoaded):
                 check_weights(handle.identity.name, facts, arrived.facts)
+                LOGGER.info("score %s", handle.identity.name)
+                progress(len(answers), len(distinct))
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
             # Notes of earlier answers still apply to them.

@@ -14,11 +14,13 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from undertow.errors import UndertowError
+from undertow._folders import notify
+from undertow._plugins import plugins
+from undertow.errors import UndertowError, on_one_line
 from undertow.types import ALPHA_TEXT
 
 if TYPE_CHECKING:
@@ -95,19 +97,16 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
 
 
 def added_metrics() -> list[Metric]:
-    """Metrics of installed packages.
+    """Metrics of installed packages; one that cannot be used is named on standard error and left out."""
+    return [one for _, one in plugins(ENTRY_POINTS, _checked)]
 
-    Raises:
-        UndertowError: an entry point names something else than a metric with a function.
-    """
-    loaded = [(entry, entry.load()) for entry in entry_points(group=ENTRY_POINTS)]
-    for entry, one in loaded:
-        if not isinstance(one, Metric) or one.compute is None:
-            raise UndertowError(
-                f"the entry point {entry.name} of {ENTRY_POINTS} names {entry.value}, which is no metric; "
-                "put the decorator undertow.metrics.metric.metric before the function"
-            )
-    return [one for _, one in loaded]
+
+def _checked(entry: EntryPoint, one: object) -> Metric:
+    if not isinstance(one, Metric) or one.compute is None:
+        raise UndertowError(
+            f"{entry.value} is no metric; put the decorator undertow.metrics.metric.metric before the function"
+        )
+    return one
 
 
 def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
@@ -121,10 +120,22 @@ def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) ->
     results = []
     for one in added_metrics():
         if audit in one.audits and one.compute is not None:
-            for result in one.compute(frame, design):
+            for result in _computed(one, frame, design):
                 null = one.null_value if math.isnan(result.null_value) else result.null_value
                 results.append(replace(result, measure=one.name, unit=result.unit or one.unit, null_value=null))
     return results
+
+
+def _computed(one: Metric, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
+    """The results of a metric of another package; none, and a line on standard error, where it fails."""
+    assert one.compute is not None
+    try:
+        return list(one.compute(frame, design))
+    except Exception as error:  # noqa: BLE001 - code of another package, which may raise anything
+        notify(
+            f"the metric {one.name} of another package is left out: it failed ({type(error).__name__}: {on_one_line(str(error))})"
+        )
+        return []
 
 
 def get_metric(name: str) -> Metric:

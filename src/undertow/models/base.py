@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
@@ -55,6 +56,7 @@ class ModelRequest:
         device: `auto`, or torch's name (`cpu`, `cuda`, `cuda:1`, `mps`).
         settings: settings of the family, by name; see its `Settings`.
         network, tokenizer: of transformers, loaded already; then `name` is what reports call them, and there are no files.
+        label: what reports call the model; "" for its name.
     """
 
     name: str
@@ -64,6 +66,23 @@ class ModelRequest:
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     network: Any = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
+    label: str = ""
+
+    @property
+    def report_name(self) -> str:
+        """What findings, tables and figures call the model."""
+        return self.label or self.name
+
+
+def split_label(text: str) -> tuple[str, str]:
+    """Label and name of a model given as `label=NAME`; the label is "" where there is none.
+
+    A label has neither slash nor colon, so that `toy:slope=-1` and `runs/lr=0.1` are names; so is the name of a folder that exists.
+    """
+    label, equals, name = text.partition("=")
+    if not equals or not label.strip() or not name or set(label) & set("/\\:") or Path(text).exists():
+        return "", text
+    return label.strip(), name
 
 
 class UnsupportedQueryError(UndertowError):

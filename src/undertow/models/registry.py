@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
 from undertow._files import first_line
 from undertow._folders import notify
-from undertow.errors import UndertowError
+from undertow._plugins import plugins
+from undertow.errors import LOGGER, UndertowError, closest
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
@@ -50,24 +51,37 @@ def _settings_of(name: str) -> Sequence[Field[Any]]:
     return fields(own) if own is not None else ()
 
 
-def parse_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Parse family settings of the form `name=value`; each value gets the type of its default.
+def checked_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of model families, given by name.
 
     Raises:
-        UndertowError: no family has such a setting, or the value is of another type.
+        UndertowError: no family has such an option, or the value is of another type.
     """
     known = settings()
-    values: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name not in known:
-            raise UndertowError(f"setting {text!r}: write it as name=value; there are {', '.join(known) or 'none'}")
-        kind: Any = type(known[name].default)
-        try:
-            values[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
-        except ValueError as error:
-            raise UndertowError(f"setting {name} must be of type {kind.__name__}, not {value!r}") from error
-    return values
+    for name, value in given.items():
+        if name not in known:
+            raise UndertowError(
+                f"no model family has the option {name!r}{closest(name, known)}; there is {', '.join(known)}"
+            )
+        if type(value) is not type(known[name].default):
+            raise UndertowError(f"option {name} must be of type {type(known[name].default).__name__}, not {value!r}")
+    return dict(given)
+
+
+def refuse_unused(given: Iterable[str], handles: Sequence[ModelHandle]) -> None:
+    """Refuse an option that the family of none of these models has.
+
+    Raises:
+        UndertowError: names the option, its families and the models.
+    """
+    families, names = {one.identity.family for one in handles}, ", ".join(one.identity.name for one in handles)
+    for name in given:
+        supported = families_with_setting(name)
+        if not families & {*supported}:
+            raise UndertowError(
+                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {names} is; "
+                "leave it out, or check the names"
+            )
 
 
 def resolve(request: ModelRequest) -> ModelHandle:
@@ -96,10 +110,17 @@ def resolve(request: ModelRequest) -> ModelHandle:
         if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _notify_once(warning)
-            return handle
+            named = replace(handle.identity, name=request.label or handle.identity.name)
+            return replace(handle, identity=named, open=partial(_open, named.name, handle.open))
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
     )
+
+
+def _open(name: str, load: Callable[[], Any]) -> Any:
+    """Load a model, and say so."""
+    LOGGER.info("load %s", name)
+    return load()
 
 
 def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
@@ -159,12 +180,22 @@ def _own() -> list[str]:
 
 def _names() -> list[str]:
     """Built-in families first, so a plug-in cannot replace one."""
-    return list(dict.fromkeys([*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))]))
+    return [*_own(), *_added()]
 
 
 def _module(name: str) -> ModuleType:
     if name in _own():
         return importlib.import_module(EXTERNAL_FAMILIES.get(name, f"undertow.models.families.{name}"))
-    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
-    module: ModuleType = entry.load()
+    return _added()[name]
+
+
+def _added() -> dict[str, ModuleType]:
+    """The families of installed packages; one that cannot be used is named on standard error and left out."""
+    return dict(plugins(ENTRY_POINTS, _checked, tuple(_own())))
+
+
+def _checked(entry: EntryPoint, module: object) -> ModuleType:
+    lacking = [name for name in ("SUMMARY", "resolve") if not hasattr(module, name)]
+    if lacking or not isinstance(module, ModuleType):
+        raise UndertowError(f"{entry.value} has no {' and no '.join(lacking) or 'module'}")
     return module

@@ -143,9 +143,9 @@ def paper_tables(
     """
     wanted = [*layouts, *(TableLayout(measure, [measure]) for measure in dict.fromkeys(one.measure for one in results))]
     own = {layout.name: _of_results(layout, results, about) for layout in wanted}
-    found = {name: one for name, one in own.items() if one is not None}
+    own_tables = {name: one for name, one in own.items() if one is not None}
     given = {f"paper-{at}": _of_report(f"paper-{at}", table, about) for at, table in enumerate(others, 1)}
-    return {**found, **given} if layouts else {**given, **found}
+    return {**own_tables, **given} if layouts else {**given, **own_tables}
 
 
 def choose(tables: Mapping[str, PaperTable], name: str) -> PaperTable:

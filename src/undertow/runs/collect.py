@@ -108,14 +108,7 @@ def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
-    families = {subject.handle.identity.family for subject in subjects}
-    for name in config.model_options:
-        supported = models.families_with_setting(name)
-        if not families & set(supported):
-            raise UndertowError(
-                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
-                "leave it out, or check the names"
-            )
+    models.refuse_unused(config.model_options, [subject.handle for subject in subjects])
     if config.options.get("prompts") and not any(getattr(subject.settings, "prompts", "") for subject in subjects):
         raise UndertowError(f"--prompts is for models that answer prompts, and {', '.join(names)} cannot; leave it out")
     return subjects, keys[0] if len(keys) == 1 else digest(keys)
@@ -165,13 +158,13 @@ class AuditResponses:
 
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
-        name, scoring_method = subject.request.name, self.scores.scoring_method
+        name, scoring_method = subject.request.report_name, self.scores.scoring_method
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.
             "identity": asdict(subject.handle.identity) | {"scoring_method": scoring_method},
             "settings": asdict(subject.settings),
-            "facts": {**self.facts, **checkpoint(name), **model_info.get(name, {})},
+            "facts": {**self.facts, **checkpoint(subject.request.name), **model_info.get(name, {})},
             "scoring_method": scoring_method,
             "counts": self.counts,
             "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
@@ -225,7 +218,7 @@ class ModelRun:
 
 def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> ModelRun:
     """The observations of a model; `design["controls"]` has the answers to its controls."""
-    model = subject.request.name
+    model = subject.request.report_name
     observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
     if subject.design["protocol"] == TEXT:
         observations = replace(observations, frame=_with_replies(observations.frame, responses.scores))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from undertow.data.in_memory import Table, save_challenge
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.inference.engines import LOCAL, EngineChoice
-from undertow.models.base import FLOAT32, ModelRequest, Network
+from undertow.models.base import FLOAT32, ModelRequest, Network, split_label
 from undertow.runs.folder.model_info import expand_patterns
 from undertow.runs.folder.provenance import command_line, python_call
 from undertow.types import digest
@@ -27,7 +28,7 @@ class RunConfig:
     Attributes:
         audit: name of the audit.
         options: the audit's own options, by name.
-        models: names that the user gave; a pattern stands for several.
+        models: names that the user gave; a pattern stands for several, and `label=NAME` says what reports call one.
         model_options: options of model families, by name.
         revision, dtype, device: as in `undertow.models.base.ModelRequest`.
         protocol: "" for the audit's default.
@@ -142,10 +143,20 @@ class RunConfig:
         if self.network is not None:
             (name,), device = self.models, str(self.network.device)
             return [ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)]
-        names = expand_patterns(self.models)
+        given = [split_label(text) for text in self.models]
+        labels = {name: label for label, name in given if label}
+        names = expand_patterns([name for _, name in given])
+        if patterns := labels.keys() - {*names}:
+            (pattern, *_) = patterns
+            raise UndertowError(
+                f"{labels[pattern]}={pattern}: a label names one model, and this is a pattern; leave it out"
+            )
+        if twice := [one for one, n in Counter(labels.get(name, name) for name in names).items() if n > 1]:
+            raise UndertowError(f"two models are called {twice[0]!r}; give each a label of its own")
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
-        return [ModelRequest(name, self.revision, self.dtype, self.device, self.model_options) for name in names]
+        request = ModelRequest("", self.revision, self.dtype, self.device, self.model_options)
+        return [replace(request, name=name, label=labels.get(name, "")) for name in names]
 
     def changed(self) -> dict[str, Any]:
         """Options that are not at their defaults, under the names that command line and Python share."""
@@ -175,7 +186,7 @@ class RunConfig:
     def folder(self, requests: Sequence[ModelRequest], run_key: str) -> Path:
         """The run folder where none is given."""
         more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-        return Path("runs") / f"{self.audit}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
+        return Path("runs") / f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
 
 
 COMMON = {

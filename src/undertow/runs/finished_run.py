@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from undertow import audits
 from undertow.audits.base import Audit, Observations
-from undertow.errors import UndertowError, short_traceback
+from undertow.errors import UndertowError, closest, short_traceback
+from undertow.report.citation import Citation, cite
 from undertow.report.page_data import ReportTable
+from undertow.report.paper_table import PaperTable, choose, paper_tables
+from undertow.report.sentence_templates import sentences
 from undertow.runs.causal_assumptions import assumptions_of
-from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
+from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_manifest, read_record
 from undertow.types import Finding
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.report.style import Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +82,134 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: findings first, then the numbers, every text as text."""
-        from undertow.runs.notebook import run_html
+        from undertow.report.notebook import run_html
 
         head = f"{self.manifest['audit']}: {self.manifest['model']}"
         return run_html(head, self.findings, self.record.results, self.report)
 
-    def figure(self, index: int = 0) -> Figure:
-        """One of the figures, drawn again; figures are numbered in the order of the report.
+    @property
+    def paper_tables(self) -> dict[str, PaperTable]:
+        """Tables as a paper prints them, by name; the first is the one to begin with."""
+        audit, manifest = audit_of(self.record), self.manifest
+        clusters = self.observations["cluster"].nunique() if "cluster" in self.observations else 0
+        title = str(manifest["design"].get("title", "recorded answers"))
+        counts = {"items": len(self.observations), "missing": self._n_missing}
+        about = sentences("papers").about(str(manifest["audit"]), title, counts, clusters)
+        return paper_tables(self.record.results, audit.table_layouts, self.tables, about)
+
+    def table(self, name: str = "") -> pd.DataFrame:
+        """A table of a paper as numbers, a row for each model and group: estimate, interval, p, q; see `paper_tables`.
 
         Raises:
-            IndexError: there are fewer figures.
+            UndertowError: there is no such table.
         """
-        drawings = list(audit_of(self.record).draw(observations_of(self.record), self.record.results))
-        return drawings[index].figure
+        return choose(self.paper_tables, name).frame
+
+    def sentences(self) -> pd.DataFrame:
+        """The sentences behind the findings, the one that moves a finding most first; empty where the audit has none by sentence."""
+        return audit_of(self.record).sentences(observations_of(self.record))
+
+    def cite(self) -> Citation:
+        """A paragraph on methods with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""
+        manifest, findings, rows = self.manifest, self.findings, self.observations
+        parts = manifest.get("models") or [{"name": manifest["model"], "identity": manifest.get("model_identity", {})}]
+        design, version = manifest["design"], str(manifest["versions"].get("undertow", ""))
+        w_lists = [
+            {
+                "name": name,
+                "n": own["w"].nunique(),
+                "first": own["w"].iloc[0],
+                "last": own["w"].iloc[-1],
+                "order": design.get("covariates", {}).get(name, {}).get("order", ""),
+            }
+            for name, own in _by_w(rows)
+        ]
+        facts = {
+            "audit": manifest["audit"],
+            "version": version,
+            "models": [{**_NO_IDENTITY, **part["identity"], "name": part["name"]} for part in parts],
+            "title": design.get("title", "recorded answers"),
+            "source": design.get("source", ""),
+            "n_items": len(rows),
+            "n_missing": self._n_missing,
+            "n_clusters": _n_levels(rows, "cluster"),
+            "n_prompts": _n_levels(rows, "prompt"),
+            "n_wordings": _n_levels(rows, "wording"),
+            "w_lists": w_lists,
+            "words": design.get("words", {}),
+            "n_tests": max((one.n_tests for one in findings), default=0),
+            "n_findings": len(findings),
+            "n_significant": sum(one.significant for one in findings),
+            "protocol": manifest["protocol"],
+            "seed": manifest["seed"],
+            "limit": manifest.get("limit", 0),
+            "challenge_sha256": str(manifest.get("challenge_sha256", "")),
+            "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
+            "command": manifest.get("command", ""),
+        }
+        return cite(facts, audit_of(self.record).references, version)
+
+    @property
+    def _n_missing(self) -> int:
+        rows = self.observations
+        return int((rows["missing_reason"] != "").sum()) if "missing_reason" in rows else 0
+
+    @property
+    def figure_names(self) -> list[str]:
+        """Names of the figures, in the order of the report."""
+        return [drawing.name for drawing in self._drawings()]
+
+    @overload
+    def figure(self, which: int | str = 0, *, width: float = ..., title: bool = ...) -> Figure: ...
+    @overload
+    def figure(self, which: int | str = 0, *, width: float = ..., title: bool = ..., format: str) -> bytes: ...
+    def figure(
+        self,
+        which: int | str = 0,
+        *,
+        width: float = 8.0,
+        title: bool = True,
+        format: str = "",  # noqa: A002 - as matplotlib calls it
+    ) -> Figure | bytes:
+        """One of the figures, drawn again; a notebook shows it.
+
+        Args:
+            which: its place in the report, or its name (`figure_names`).
+            width: in inches; 3.3 is a column of a journal.
+            title: False to leave out the title, which a paper has in its caption.
+            format: `pdf`, `svg` or `png` for the bytes of such a file; "" for a figure of matplotlib.
+
+        Raises:
+            UndertowError: there is no such figure, width or format.
+        """
+        from undertow.report.style import figure_width, image_bytes
+
+        with figure_width(width, title=title):
+            drawings = self._drawings()
+        names = [drawing.name for drawing in drawings]
+        if which not in (names if isinstance(which, str) else range(len(names))):
+            hint = closest(which, names) if isinstance(which, str) else ""
+            raise UndertowError(f"{self.folder}: has no figure {which!r}{hint}; it has {', '.join(names) or 'none'}")
+        figure = drawings[names.index(which) if isinstance(which, str) else which].figure
+        return image_bytes(figure, format) if format else figure
+
+    def _drawings(self) -> list[Drawing]:
+        return list(audit_of(self.record).draw(observations_of(self.record), self.record.results))
+
+
+_NO_IDENTITY = dict.fromkeys(("family", "source", "revision", "dtype", "scoring_method"), "")
+
+
+def _n_levels(rows: pd.DataFrame, column: str) -> int:
+    return int(rows[column].nunique()) if column in rows else 0
+
+
+def _by_w(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each W list, in its order."""
+    if not {"w_name", "w", "w_index"} <= {*rows.columns}:
+        return []
+    own = rows[rows["w"].astype(str) != ""].sort_values("w_index", kind="stable")
+    return [(str(name), part) for name, part in own.groupby("w_name", sort=False) if str(name)]
 
 
 @short_traceback
@@ -101,6 +220,36 @@ def load_run(folder: str | Path) -> Run:
         UndertowError: it is no run folder, or is corrupt.
     """
     return Run(Path(folder), read_record(Path(folder)))
+
+
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """The run folders in a folder, the newest first: audit, model, items, when it was made, whether it can be read.
+
+    Raises:
+        UndertowError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UndertowError(f"{folder}: there is no such folder; name the one that holds run folders")
+    rows = []
+    for place in sorted(folder.iterdir()):
+        if not (place / MANIFEST).is_file():
+            continue
+        row: dict[str, Any] = {
+            "run": str(place),
+            "audit": "",
+            "model": "",
+            "items": None,
+            "created": "",
+            "state": "complete",
+        }
+        try:
+            manifest = read_manifest(place)
+            row |= {name: str(manifest.get(name, "")) for name in ("audit", "model", "created")}
+            row["items"] = manifest.get("counts", {}).get("items")
+        except UndertowError as error:
+            row["state"] = f"corrupt: {error}"
+        rows.append(row)
+    return sorted(rows, key=lambda row: str(row["created"]), reverse=True)
 
 
 def audit_of(record: Record) -> Audit:

@@ -31,7 +31,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.inference.sanity_check import TIE_TOLERANCE
 from undertow.models.backend.dtype import costs_precision
-from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.models.base import FLOAT32, ModelHandle, ModelRequest, split_label
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import without_nan
 from undertow.types import Item, Progress, as_json, no_progress
@@ -244,6 +244,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     dtype: str = FLOAT32,
     device: str = "auto",
     progress: Progress = no_progress,
+    **options: Any,
 ) -> Guard:
     """A guard for one model: a function from a sentence with a blank to a `Verdict`.
 
@@ -264,6 +265,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
         device: `auto`, `cpu`, `cuda`, ...
         progress: called with (queries done, queries in all).
+        options: those of model families, for example `base_url` of `openai:MODEL`.
 
     Raises:
         UndertowError: anything that the caller can fix.
@@ -280,7 +282,11 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_count=date_count,
         endpoint_window=endpoint_window,
     )
-    return Guard(models.resolve(ModelRequest(model, revision, dtype, device)), settings, progress)
+    label, name = split_label(model)
+    request = ModelRequest(name, revision, dtype, device, models.checked_settings(options), label=label)
+    handle = models.resolve(request)
+    models.refuse_unused(request.settings, [handle])
+    return Guard(handle, settings, progress)
 
 
 def check_sentence(text: str, options: Options = "") -> None:

@@ -24,7 +24,7 @@ from undertow.audits.audit_options import (
     TaskSpecificationOptions,
 )
 from undertow.audits.base import Audit, Observations
-from undertow.errors import short_traceback
+from undertow.errors import LOGGER, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, engine_of
 from undertow.inference.ray_engine import Cluster
@@ -34,6 +34,7 @@ from undertow.metrics.metric import compute_added
 from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.backend.preserve import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
+from undertow.report.notebook import notebook_progress
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
@@ -115,9 +116,9 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Args:
         name: of the audit, for example `spurious-correlation`.
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
-            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches. Or a network of transformers
-            that is loaded already (causal, masked, encoder-decoder, ...), which is left as it was: its weights, gradients,
-            training mode, attention and torch's random state.
+            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches; `label=NAME` says what
+            reports call one. Or a network of transformers that is loaded already (causal, masked, encoder-decoder, ...), which is
+            left as it was: its weights, gradients, training mode, attention and torch's random state.
         tokenizer: of a network in memory.
         model_name: what reports call a network in memory; by default what it was loaded from.
         revision: of a hub id.
@@ -137,7 +138,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
-        progress: called with (queries done, queries in all), for each model in turn.
+        progress: called with (queries done, queries in all), for each model in turn; a notebook shows a bar if not given.
         options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families. `challenge` may also be a
             dict with what a challenge file holds, or a pandas table with a row per sentence.
 
@@ -148,6 +149,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name", "preset")
     }
     config = RunConfig.from_keywords(name, model, keywords | options)
+    if progress is no_progress:
+        progress = notebook_progress() or progress
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
@@ -307,6 +310,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     Raises:
         UndertowError: the folder is taken, or cannot be written.
     """
+    LOGGER.info("statistics of %s items", f"{len(observations.frame):,}")
     results = list(audit.measure(observations, int(manifest["seed"])))
     if "reply_outcome" in observations.frame:
         results += reply_results(observations.frame, audit.reply_factors)
@@ -325,6 +329,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
     def write(folder: Path) -> None:
         from undertow.runs.run_report import render_run, write_tables
 
+        LOGGER.info("figures and report")
         write_tables(folder, audit.tables(observations))
         drawings = list(audit.draw(observations, record.results))
         text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)

@@ -28,12 +28,16 @@ from undertow.audits.bias_in_text.tables import SettingResults
 from undertow.audits.bias_in_text.tasks import Diagnosis, Extraction, Identification, Rephrasing, Task
 from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.report.page_data import ReportTable, ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.report.style import Drawing
+
+
+ALL_TEXTS = {"dimension": "all"}
 
 
 class BiasAudit(Audit):
@@ -51,6 +55,7 @@ class BiasAudit(Audit):
     null_prefix: ClassVar[str] = "the best baseline has"
     notes: ClassVar[tuple[str, ...]] = ()
     protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
+    references = ("bauer2022limits",)
     reply_factors = ("description_class", "dimension")
     limit_help = (
         "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
@@ -136,6 +141,7 @@ class BiasDiagnosis(BiasAudit):
     """Whether a model tells a biased text from another, better than a guess."""
 
     name = "bias-diagnosis"
+    table_layouts = (TableLayout("scores", ["accuracy"], ["f1", "f1_macro"], ALL_TEXTS),)
     summary = "does the model say whether a text is biased, better than a guess?"
     Settings = TextSettings
     task = Diagnosis()
@@ -159,6 +165,7 @@ class BiasIdentification(BiasAudit):
     """Whether a model names the dimension on which a text is biased."""
 
     name = "bias-identification"
+    table_layouts = (TableLayout("scores", ["exact_match"], ["f1_macro"], ALL_TEXTS),)
     summary = "does the model name the dimension on which a text is biased?"
     Settings = IdentificationSettings
     protocols = (EXACT, PAPER, TEXT)
@@ -181,6 +188,7 @@ class BiasExtraction(BiasAudit):
     """Whether a model finds the biased piece of a text."""
 
     name = "bias-extraction"
+    table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
     summary = "does the model find the biased piece of a text?"
     Settings = ExtractionSettings
     task = Extraction()
@@ -205,6 +213,7 @@ class BiasRephrasing(BiasAudit):
     """Whether a model rewrites a biased piece of text without its bias, beyond copying it."""
 
     name = "bias-rephrasing"
+    table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
     summary = "does the model rewrite a biased piece of text without its bias?"
     Settings = RephrasingSettings
     task = Rephrasing()

@@ -20,6 +20,7 @@ from undertow.audits.occupation_checklist.items import GREEDY, Plan
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class OccupationChecklist(Audit):
     summary = "does what a model grants a woman and a man decide whom it prefers for a job?"
     Settings = checklist_items.Settings
     adaptive = True
+    references = ("zhang2024checklist",)
+    table_layouts = (
+        TableLayout("choices", ["choice_gap"], ["consistency", "bias", "position_bias"], {"occupation": "all"}),
+    )
     reply_factors = ("question_type", "subject", "occupation")
     limit_help = (
         "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "

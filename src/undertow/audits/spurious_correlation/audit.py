@@ -15,10 +15,12 @@ from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observa
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, in_prompts
+from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
 from undertow.audits.spurious_correlation import items as correlation_items
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class SpuriousCorrelation(Audit):
     Settings = correlation_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
+    references = ("mcmilin2024underspecification", "mcmilin2022selection")
+    table_layouts = (TableLayout("drift", ["slope", "slope_gap"], ["pearson_r"]),)
     reply_factors = ("prompt", "w_name", "w")
     limit_help = (
         "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
@@ -139,6 +143,9 @@ class SpuriousCorrelation(Audit):
         """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
         words = word_findings.words_table(observations)
         return {} if words is None else {"words": words}
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return sentence_slopes(observations.frame, observations.design)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of
+from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
 from undertow.audits.task_specification import items as specification_items
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.report.page_data import ReportText
+from undertow.report.paper_table import TableLayout
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class TaskSpecification(Audit):
     Settings = specification_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
+    references = ("mcmilin2024underspecification",)
+    table_layouts = (TableLayout("detection", ["auroc"], ["balanced_accuracy", "tpr", "tnr"]),)
     reply_factors = ("prompt", "well_specified")
     limit_help = (
         "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
@@ -126,6 +130,9 @@ class TaskSpecification(Audit):
         if "well_specified" not in sentences:
             return {"sentences": sentences}
         return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return sentence_slopes(observations.frame, observations.design, by=("sentence", "well_specified", "expected"))
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)

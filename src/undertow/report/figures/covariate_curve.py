@@ -26,7 +26,8 @@ from undertow.types import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-_PLOT_IN = 3.5
+_PLOT_IN, _COLUMN_PLOT_IN = 3.5, 2.2
+"""Heights of the plot: of a page, and of a column of a journal."""
 _TICK_IN = 1.8
 """How long a tick label may be, at the most."""
 _MIN_LEVEL_LABELS = 6
@@ -130,7 +131,7 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
             sheet.key_of_groups([f"{plain(group)} ({_tendency(means, group)})" for group in means.percent])
             key_in = 0.0
         _name_values(axes, means, sheet.inner_in - key_in - 0.5)
-        return sheet.finish([axes], max(_PLOT_IN, 0.42 * len(groups) * beside))
+        return sheet.finish([axes], max(_PLOT_IN, 0.42 * len(groups)) if beside else _COLUMN_PLOT_IN)
 
 
 def describe_spectrum(

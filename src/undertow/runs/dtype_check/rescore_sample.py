@@ -15,7 +15,7 @@ import numpy as np
 
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
-from undertow.errors import UndertowError
+from undertow.errors import LOGGER, UndertowError
 from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.resolve_weights import is_gguf
@@ -82,12 +82,13 @@ def rescore_sample(
     identity, request, items = subject.handle.identity, subject.request, responses.items
     if not costs_precision(identity):
         return None
-    facts: dict[str, Any] = {"model": request.name, "dtype": identity.dtype, "of_items": len(items)}
+    facts: dict[str, Any] = {"model": request.report_name, "dtype": identity.dtype, "of_items": len(items)}
     if is_local:
         parameters = float(responses.facts.get("parameters", 0))
         reason = memory_shortage(parameters, request.device, gguf=is_gguf(request.name))
         if reason:
             return Float32Check({**facts, "unknown": reason})
+    LOGGER.info("score a sample of %s in float32", request.report_name)
     audit, _, _ = config.resolve()
     chosen = drawn_clusters(items, config.float32_sample, config.seed)
     answered = list(zip(items, responses.scores.answers, strict=True))
@@ -102,7 +103,7 @@ def rescore_sample(
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
     scores = Scores(tuple(answer for _, answer in after), scoring_method)
-    full = audit.observe(subject.design, [item for item, _ in after], scores, request.name)
+    full = audit.observe(subject.design, [item for item, _ in after], scores, request.report_name)
     frame = ran.observations.frame
     sample = replace(ran.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
     n_clusters = len({item.cluster for item in items})
@@ -120,7 +121,7 @@ def rescore_sample(
         "rescoring_s": seconds,
     }
     rows = _errors((audit, config.seed), sample, full, group_of, len(chosen) / n_clusters)
-    return Float32Check(facts, [{"model": request.name, **row} for row in rows])
+    return Float32Check(facts, [{"model": request.report_name, **row} for row in rows])
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:

@@ -225,7 +225,7 @@ class Kind:
 def _existing_key(folder: Path) -> str:
     """The key of the run in a folder; "" if none can be read."""
     try:
-        return str(_read_manifest(folder)["run_key"])
+        return str(read_manifest(folder)["run_key"])
     except UndertowError:
         return ""
 
@@ -347,7 +347,7 @@ def read_record(folder: Path) -> Record:
     Raises:
         UndertowError: the folder is not a run folder, is corrupt, or was written by a newer version.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
     observations, results = _read_observations(folder, manifest), _read_results(folder)
     if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
@@ -453,7 +453,8 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
         raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run folder; raises as `read_record`."""
     path = folder / MANIFEST
     if not is_folder(folder):
         raise UndertowError(f"{folder}: there is no such run folder; check the path")

@@ -41,8 +41,8 @@ DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
 """A number of `extras` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
-MAX_NAMED = 8
-"""Names that a sentence lists before it stops."""
+MAX_NAMED, MAX_ROWS = 8, 100
+"""Names that a sentence lists, and rows of a Markdown table, before they stop."""
 CLASS, ALL = "description_class", "all"
 SENTENCES: Mapping[str, str] = {
     VALUE: "{name} is {number}{unit}",
@@ -154,6 +154,28 @@ class GateReport:
         """Exit status: 0 if all rules hold, 1 if one does not, 2 if one could not be judged and none failed."""
         counts = self.counts
         return 1 if counts[FAILED] else 2 if counts[ERROR] else 0
+
+    def to_markdown(self) -> str:
+        """The verdict and a table of all outcomes, the failed ones first, for the summary of a pull request."""
+        verdict = {0: "all rules hold", 1: "a rule fails", 2: "a rule could not be judged"}[self.status]
+        counts = ", ".join(f"{n:,} {outcome}" for outcome, n in self.counts.items() if n)
+        order = (FAILED, ERROR, SKIPPED, PASSED)
+        judged = [(str(run.folder), one) for run in self.runs for one in run.judged]
+        rows = [
+            (
+                one.outcome,
+                one.name,
+                formatted(one.number) if math.isfinite(one.number) else "",
+                one.rule.allowed,
+                folder,
+            )
+            for folder, one in sorted(judged, key=lambda pair: order.index(pair[1].outcome))
+        ]
+        cells = [("outcome", "rule", "value", "allowed", "run"), ("---", "---", "---:", "---", "---"), *rows[:MAX_ROWS]]
+        lines = [f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in cells]
+        more = [f"{len(rows) - MAX_ROWS:,} more rows; --json has all of them."] if len(rows) > MAX_ROWS else []
+        notes = [f"Note: {note}" for run in self.runs for note in run.limitations]
+        return "\n".join([f"**Undertow: {verdict}** ({counts})", "", *lines, "", *more, *notes]).rstrip()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -1,8 +1,11 @@
-"""What a notebook shows of a run: its findings, then its numbers, every text as text."""
+"""What a notebook shows of a run: a bar while it runs, then its findings and numbers, every text as text."""
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
+import time
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -10,10 +13,30 @@ from types import SimpleNamespace
 
 from undertow.errors import on_one_line
 from undertow.report.formatting import minus_signs, number
-from undertow.types import Finding, Result
+from undertow.types import Finding, Progress, Result
 
+MIN_SECONDS = 0.3
+"""Time between two states of a bar."""
 MAX_FINDINGS, MAX_RESULTS = 10, 40
 """Maximum numbers of findings and of results in a notebook; the report has all."""
+
+
+def notebook_progress() -> Progress | None:
+    """A bar in the cell of a notebook that is running; None elsewhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    display = importlib.import_module("IPython.display")
+    cell = display.display(display.HTML(""), display_id=True)
+    last = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        if done >= total or time.monotonic() - last > MIN_SECONDS:
+            last = time.monotonic()
+            cell.update(display.HTML(f'<progress value="{done}" max="{total}"></progress> {done:,} of {total:,}'))
+
+    return progress
 
 
 def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], report: Path) -> str:

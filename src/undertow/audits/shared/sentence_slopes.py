@@ -1,0 +1,64 @@
+"""How far the masses of each sentence move along W: the sentences that drive a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence[str] = ("cluster",)) -> pd.DataFrame:
+    """Slope and masses of each sentence, a row per model, prompt and W list, the largest movement first.
+
+    The mass is that of the first word group less the second of the first gap, else of the first group. `effect` is how far the line
+    through it moves over the whole list, in percentage points. `first` and `last` are the values of W at its ends; columns such as
+    `she first` have the answers of the model there, in percent.
+
+    Args:
+        frame: a row per item, with `w`, `w_index` and a column of mass for each group.
+        design: `groups` and, where there are any, `gaps`.
+        by: columns that make up a sentence.
+    """
+    import pandas as pd
+
+    groups = [str(group) for group in design["groups"]]
+    gap = next(iter(design.get("gaps", [])), groups[:2])
+    scale = "w_value" if "w_value" in frame else "w_index"
+    keys = [key for key in ("model", "prompt", "w_name", *by) if key in frame]
+    rows = []
+    answered = frame.dropna(subset=groups)
+    answered = answered[answered[scale].notna()]
+    for levels, own in answered.groupby(keys, sort=False, dropna=False):
+        means = own.groupby(scale, sort=True)[groups].mean()
+        if len(means) < 2:
+            continue
+        at, mass = means.index.to_numpy(np.float64), means[gap[0]].to_numpy(np.float64)
+        if len(gap) > 1:
+            mass = mass - means[gap[1]].to_numpy(np.float64)
+        slope = float(np.polyfit(at, mass, 1)[0])
+        ends = [own[own[scale] == end].iloc[0] for end in (at[0], at[-1])]
+        rows.append(
+            {
+                **dict(zip(keys, levels, strict=True)),
+                "text": str(ends[0]["text"]),
+                "effect": slope * (at[-1] - at[0]),
+                "slope": slope,
+                **{name: str(end["w"]) for name, end in zip(("first", "last"), ends, strict=True)},
+                **{
+                    f"{group} {name}": means[group].iloc[n]
+                    for group in groups
+                    for name, n in (("first", 0), ("last", -1))
+                },
+                **({"other_words": own["other_words"].mean()} if "other_words" in own else {}),
+            }
+        )
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    if "prompt" in table and not (table["prompt"].astype(str) != "").any():
+        table = table.drop(columns="prompt")
+    return table.sort_values("effect", key=lambda effect: -effect.abs(), kind="stable", ignore_index=True)

@@ -1,0 +1,66 @@
+"""What a paper says of a run: a paragraph on methods with its numbers, and BibTeX of the papers behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from undertow.report.paper_table import escape_latex
+from undertow.report.sentence_templates import sentences
+
+SOFTWARE = "undertow"
+_ENTRY = re.compile(r"^@\w+\{([^,]+),.*?^\}$", re.MULTILINE | re.DOTALL)
+_CITED = re.compile(r"\[((?:[\w-]+(?:, )?)+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """How to describe and cite a run.
+
+    Attributes:
+        methods: a paragraph in plain text; keys of BibTeX stand in brackets.
+        bibtex: an entry for Undertow and for each paper behind the audit.
+    """
+
+    methods: str
+    bibtex: str
+
+    @property
+    def latex(self) -> str:
+        r"""The paragraph for LaTeX: special signs are escaped, and keys stand in \cite."""
+        text = escape_latex(self.methods)
+        return _CITED.sub(lambda keys: rf"\cite{{{keys[1].replace(', ', ',')}}}", text, count=1)
+
+    def __str__(self) -> str:
+        return f"{self.methods}\n\n{self.bibtex}"
+
+
+def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> Citation:
+    """The citation of a run.
+
+    Args:
+        facts: its numbers, as the template `papers` reads them.
+        references: BibTeX keys of the papers behind the audit.
+        version: of Undertow, when the run was made.
+    """
+    entries = bibliography()
+    software = "\n".join(
+        [
+            f"@software{{{SOFTWARE},",
+            "  title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},",
+            "  author = {{The Undertow authors}},",
+            f"  version = {{{version}}},",
+            "}",
+        ]
+    )
+    methods = " ".join(sentences("papers").methods({**facts, "references": list(references)}).split())
+    return Citation(methods, "\n\n".join([software, *(entries[key] for key in references)]))
+
+
+def bibliography() -> dict[str, str]:
+    """The BibTeX entries of the papers that audits implement, by key."""
+    text = resources.files("undertow.report").joinpath("templates", "references.bib").read_text(encoding="utf-8")
+    return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}

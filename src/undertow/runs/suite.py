@@ -1,0 +1,163 @@
+"""Several audits from one file: each is run, the runs are judged by a file of rules, and a page lists them all.
+
+out = "suite"
+models = ["base=gpt2", "tuned=runs/checkpoint-900"]
+rules = "rules.toml"
+
+[[audit]]
+name = "spurious-correlation"
+w = "date"
+
+[[audit]]
+name = "task-specification"
+models = ["base=gpt2"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from undertow._files import decode_text, first_line, parse_toml, read_file
+from undertow._schemas import Schema, check
+from undertow.errors import LOGGER, UndertowError, short_traceback
+from undertow.runs.config import RunConfig
+from undertow.runs.finished_run import Run
+from undertow.runs.gates.evaluate import GateReport, gate
+from undertow.runs.pipeline import run_audit
+from undertow.types import Progress, no_progress
+
+MAX_BYTES = 2**20
+INDEX = "index.html"
+
+
+class _File(Schema):
+    """A suite file; what an entry of `audit` has beside these keys are options of the run."""
+
+    out: str = ""
+    models: list[str] = Field(default_factory=list)
+    rules: str = ""
+    baseline: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    audit: list[dict[str, Any]] = Field(min_length=1)
+
+
+class _Entry(Schema):
+    """An audit of the suite."""
+
+    name: str
+    folder: str = ""
+    models: list[str] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A finished suite.
+
+    Attributes:
+        folder: that holds the runs.
+        runs: by the name of their folder.
+        gate: how the rules judge each run; None without rules.
+    """
+
+    folder: Path
+    runs: Mapping[str, Run]
+    gate: GateReport | None
+
+    @property
+    def index(self) -> Path:
+        """The page that lists the runs."""
+        return self.folder / INDEX
+
+    @property
+    def status(self) -> int:
+        """Exit status: that of the gate; 0 without rules."""
+        return self.gate.status if self.gate is not None else 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each run: its audit, models, items, findings and strongest finding."""
+        rows = []
+        for name, run in self.runs.items():
+            findings = run.findings
+            rows.append(
+                {
+                    "run": name,
+                    "audit": str(run.manifest["audit"]),
+                    "model": str(run.manifest["model"]),
+                    "items": len(run.observations),
+                    "findings": len(findings),
+                    "significant": sum(one.significant for one in findings),
+                    "strongest": findings[0].text if findings else "",
+                }
+            )
+        return rows
+
+
+@short_traceback
+def suite(
+    path: str | Path, out: str | Path | None = None, progress: Progress = no_progress, *, overwrite: bool = False
+) -> Suite:
+    """Run the audits of a suite file, judge them by its rules, and write a page that lists them.
+
+    A run that is finished is not run again; paths in the file are relative to it, but those of models to the working directory.
+
+    Args:
+        path: the TOML file.
+        out: folder of the runs; that of the file if not given, or else its name without suffix.
+        progress: called with (queries done, queries in all), for each model in turn.
+        overwrite: replace folders that hold other runs.
+
+    Raises:
+        UndertowError: the file is invalid, or as `undertow.audit` and `undertow.gate`.
+    """
+    path = Path(path)
+    try:
+        table = parse_toml(decode_text(read_file(path, MAX_BYTES, "a suite file"), path))
+    except ValueError as error:
+        raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
+    file = check(_File, table, str(path))
+    folder = Path(out) if out is not None else path.parent / (file.out or path.stem)
+    configs = _configs(file, path)
+    for config in configs.values():
+        config.resolve()  # a wrong option of the last audit is refused before the first one runs
+    runs = {}
+    for name, config in configs.items():
+        LOGGER.info("%s", name)
+        runs[name] = run_audit(config, folder / name, progress, overwrite=overwrite)
+    rules = path.parent / file.rules if file.rules else None
+    baseline = path.parent / file.baseline if file.baseline else None
+    judged = gate([folder / name for name in runs], rules, baseline) if rules is not None else None
+    finished = Suite(folder, runs, judged)
+    finished.index.write_text(_page(finished, path.stem), encoding="utf-8")
+    return finished
+
+
+def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
+    """The configuration of each run, by the name of its folder."""
+    configs: dict[str, RunConfig] = {}
+    for number, row in enumerate(file.audit, 1):
+        where = f"{path}, audit {number}"
+        entry = check(_Entry, {key: value for key, value in row.items() if key in _Entry.model_fields}, where)
+        name, models = entry.folder or entry.name, entry.models or file.models
+        if not models:
+            raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
+        if name in configs or Path(name).name != name:
+            raise UndertowError(
+                f"{where}: needs a folder of its own; write folder = {name + '-2'!r}, a name without slashes"
+            )
+        options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
+        configs[name] = RunConfig.from_keywords(entry.name, models, options)
+    return configs
+
+
+def _page(finished: Suite, title: str) -> str:
+    import jinja2
+
+    template = resources.files("undertow.report").joinpath("templates", "suite.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(template).render(title=title, rows=finished.rows(), gate=finished.gate)

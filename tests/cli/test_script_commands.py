@@ -1,0 +1,112 @@
+"""What scripts and builds read: findings as data, `list runs`, `show`, phases, variables of the environment, the log file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.gate_runs import gap_rule, run_folder
+from undertow.cli import console
+from undertow.errors import LOGGER
+
+RUN = ("run", "spurious-correlation", "-m", "toy:slope=-2", "--w", "date", "--limit", "90")
+
+
+@pytest.fixture
+def drift(finished_run: Callable[..., Path]) -> Path:
+    return finished_run("spurious-correlation", ["toy:slope=-1", "toy:slope=-3"], w="date")
+
+
+def test_findings_in_json_have_the_numbers_of_the_results(cli: Cli, tmp_path: Path) -> None:
+    said = json.loads(cli(*RUN, "--json", "--out", "run").stdout)
+    run = undertow.load_run(tmp_path / "run")
+    assert len(said["findings"]) == len(run.findings)
+    for plain, finding in zip(said["findings"], run.findings, strict=True):
+        for one, result in zip(plain["results"], finding.results, strict=True):
+            assert (one["measure"], one["group"]) == (result.measure, dict(result.group))
+            assert one["value"] == (None if np.isnan(result.value) else result.value)
+            assert one["significant"] == (result.q < 0.05)
+            assert one["q"] == (None if np.isnan(result.q) else result.q)
+
+
+def test_show_prints_the_steepest_sentences_with_the_answers_at_both_ends(cli: Cli, drift: Path) -> None:
+    said = json.loads(cli("show", str(drift), "--worst", "4", "--json").stdout)
+    rows = undertow.load_run(drift).observations
+    assert len(said["sentences"]) == 4
+    first = said["sentences"][0]
+    own = rows[(rows["model"] == first["model"]) & (rows["cluster"] == first["cluster"])].sort_values("w_value")
+    lead = own["female"] - own["male"]
+    assert first["slope"] == pytest.approx(np.polyfit(own["w_value"], lead, 1)[0])
+    assert (first["female first"], first["male last"]) == (own["female"].iloc[0], own["male"].iloc[-1])
+    assert [abs(one["effect"]) for one in said["sentences"]] == sorted(
+        (abs(one["effect"]) for one in said["sentences"]), reverse=True
+    )
+    text = cli("show", str(drift), "--worst", "2").stdout
+    assert text.startswith("spurious-correlation of toy:slope=-1, toy:slope=-3: ")
+    assert first["text"] in text
+
+
+def test_runs_are_listed_and_a_corrupt_one_says_so(cli: Cli, tmp_path: Path) -> None:
+    run_folder(tmp_path / "runs" / "one")
+    (tmp_path / "runs" / "two").mkdir()
+    (tmp_path / "runs" / "two" / "manifest.json").write_text("{", encoding="utf-8")
+    rows = {Path(one["run"]).name: one for one in json.loads(cli("list", "runs", "--json").stdout)}
+    assert rows["one"]["state"] == "complete"
+    assert rows["two"]["state"].startswith("corrupt: ")
+    assert "no such folder" in cli("list", "runs", "nosuch").stderr
+
+
+def test_passing_gate_prints_value_and_bound_and_markdown_has_a_table(cli: Cli, tmp_path: Path) -> None:
+    run_folder(tmp_path / "run")
+    (tmp_path / "rules.toml").write_text(gap_rule(at_most=100.0), encoding="utf-8")
+    done = cli("gate", "run", "--rules", "rules.toml")
+    assert done.stdout.startswith("passed: ")
+    assert "at most 100" in done.stdout
+    table = cli("gate", "run", "--rules", "rules.toml", "--format", "markdown").stdout.splitlines()
+    assert table[0] == "**Undertow: all rules hold** (1 passed)"
+    assert table[2] == "| outcome | rule | value | allowed | run |"
+    assert table[4].startswith("| passed | ")
+    assert "| at most 100 | run |" in table[4]
+
+
+def test_environment_sets_options_and_a_log_file_has_phases_and_errors(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*RUN, "--out", "run", "-v", "--log-file", "log.txt", env={"UNDERTOW_SEED": "7"})
+    assert undertow.load_run(tmp_path / "run").manifest["seed"] == 7
+    phases = [line.removeprefix("undertow: ") for line in done.stderr.splitlines()]
+    assert phases[0] == "load toy:slope=-2"
+    assert "statistics of 90 items" in phases
+    log = (tmp_path / "log.txt").read_text(encoding="utf-8")
+    assert all(phase in log for phase in phases)
+    cli("show", "nosuch", "--log-file", "log.txt")
+    assert "ERROR nosuch: there is no such run folder" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+    assert not [one for one in LOGGER.handlers if "log.txt" in str(one)]
+    assert cli(*RUN, "--out", "quiet", "-q").stderr == ""
+
+
+def test_without_a_terminal_a_line_comes_every_so_often(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.01)
+    ends: list[int] = []
+    act = console._Phase.print_line
+
+    def print_line(phase: console._Phase) -> None:
+        act(phase)
+        ends.append(phase.done)
+
+    monkeypatch.setattr(console._Phase, "print_line", print_line)
+    with console.progress_bar(as_json=True) as progress:
+        LOGGER.info("score %s", "m")
+        progress(3, 9)
+        for _ in range(1000):
+            if 3 in ends:
+                break
+            time.sleep(0.01)
+    assert "undertow: score m: 3 of 9, 0 s so far" in capsys.readouterr().err
