@@ -19,7 +19,7 @@ from helpers.tiny_qa_models import random_reader
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.audits.occupation_checklist.items import Plan, Settings
-from undertow.data.occupations.name_pairs import load_pairs
+from undertow.data.occupations.occupation_set import load_pairs
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.decisions import ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.models.base import UnsupportedQueryError

@@ -18,7 +18,7 @@ from helpers.random_graphs import graphs
 from undertow.causal import identification
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.describe import describe_graph
-from undertow.causal.graph import Arrow, Graph, network, read_graph
+from undertow.causal.graph import MAX_PATHS, Arrow, Graph, Path, network, read_graph
 from undertow.causal.identification import (
     arrows_between,
     covariate_candidate,
@@ -33,7 +33,6 @@ from undertow.causal.identification import (
     recoverability,
     specification,
 )
-from undertow.causal.paths import MAX_PATHS, Path
 from undertow.causal.published import published
 from undertow.errors import UndertowError
 from undertow.types import Floats
@@ -285,7 +284,7 @@ def test_what_tells_the_label_without_selection() -> None:
 
 def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six nodes, each with an arrow to all later ones."""
-    monkeypatch.setattr("undertow.causal.paths.MAX_PATHS", 40)
+    monkeypatch.setattr("undertow.causal.graph.MAX_PATHS", 40)
     graph = read_graph("; ".join(f"{one} -> {other}" for one, other in combinations([*"XABCD", "Y"], 2)))
     found = paths(graph, "X", "Y")
     assert (len(found), found[0].text) == (40, "X -> Y")
@@ -294,7 +293,7 @@ def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """W qualifies but for the common cause of the last statement, and the shortest paths end before it."""
-    monkeypatch.setattr("undertow.causal.paths.MAX_PATHS", 4)
+    monkeypatch.setattr("undertow.causal.graph.MAX_PATHS", 4)
     closed = "W -> A <- Y; W -> B <- Y; W -> C <- Y; W -> D <- Y"
     task = f"W -> X; W -> S; G -> S; G -> Y; [S]; {closed}"
     graph = read_graph(f"{task}; W <- (T) <- (U) -> (V) -> Y")

@@ -10,8 +10,7 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
-from undertow.data.templates.covariate_scales import evenly_spaced, numbers_of
-from undertow.data.templates.covariates import published_order
+from undertow.data.templates.covariates import evenly_spaced, numbers_of, published_order
 
 SHUFFLED = ["2015", "1800", "2005", "1990", "2010", "2000"]
 YEARS = tuple(sorted(SHUFFLED))

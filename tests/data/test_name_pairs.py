@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.file_refusal import assert_refused
-from undertow.data.occupations.name_pairs import NamePair, load_pairs
+from undertow.data.occupations.occupation_set import NamePair, load_pairs
 
 
 def write(folder: Path, text: str, name: str = "pairs.tsv") -> str:

@@ -32,7 +32,7 @@ from helpers.tiny_wheel import WHEEL, wheel_of
 from undertow.audits import recorded_tables
 from undertow.causal.published import load_graph
 from undertow.data.documents.document_set import read_documents
-from undertow.data.occupations.name_pairs import load_pairs
+from undertow.data.occupations.occupation_set import load_pairs
 from undertow.data.prompts import load_prompts
 from undertow.data.sentences.sentence_sources import load_sentences
 from undertow.data.templates.covariates import Dates, load_covariate

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from undertow.audits.recorded_tables import read_recorded
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.templates import challenge_file
-from undertow.data.templates.covariate_scales import numbers_of
-from undertow.data.templates.covariates import load_covariate
+from undertow.data.templates.covariates import load_covariate, numbers_of
 from undertow.runs.folder.storage import Record, read_record, write_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines

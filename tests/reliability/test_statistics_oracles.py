@@ -22,7 +22,7 @@ from undertow.stats import calibration
 from undertow.stats.anova import one_way
 from undertow.stats.classification import agreement, roc
 from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
-from undertow.stats.intervals.proportions import wilson_interval
+from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.stats.regression import least_squares, logistic, trend
 from undertow.stats.significance import paired_differences, sign_flip
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from undertow.stats.intervals.proportions import Z_95, wilson_interval
+from undertow.stats.intervals.bounded_mean import Z_95, wilson_interval
 
 
 @pytest.mark.parametrize(("count", "n"), [(0, 1), (1, 1), (3, 10), (37, 1000), (1000, 1000)])

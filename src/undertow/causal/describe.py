@@ -19,8 +19,7 @@ from undertow.causal.assumptions import (
     first_path,
     selection_hint,
 )
-from undertow.causal.graph import Arrow, Graph
-from undertow.causal.paths import MAX_PATHS, Path
+from undertow.causal.graph import MAX_PATHS, Arrow, Graph, Path
 
 MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}

@@ -12,8 +12,18 @@ from typing import Any
 
 import networkx as nx
 
-from undertow.causal.graph import Arrow, Graph, network
-from undertow.causal.paths import Path, PathStatus, open_paths, path_of, paths_between, status_of_path, with_ancestors
+from undertow.causal.graph import (
+    Arrow,
+    Graph,
+    Path,
+    PathStatus,
+    network,
+    open_paths,
+    path_of,
+    paths_between,
+    status_of_path,
+    with_ancestors,
+)
 from undertow.errors import UndertowError
 
 MAX_EXAMPLES = 30

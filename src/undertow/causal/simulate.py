@@ -20,7 +20,7 @@ from undertow.causal.scm import Equation, StructuralCausalModel, implied_graph
 from undertow.errors import UndertowError
 from undertow.stats.arrays import is_constant
 from undertow.stats.correlation import pearson
-from undertow.stats.intervals.proportions import wilson_interval
+from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.types import Floats, Progress
 
 MIN_DRAWS, MAX_DRAWS = 100, 10**7

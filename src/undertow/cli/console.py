@@ -31,7 +31,7 @@ from undertow.types import NOT_SEEN, as_json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.causal.assumptions import FindingAssumptions
     from undertow.runs.pipeline import Run
     from undertow.types import Finding
 

@@ -15,18 +15,20 @@ from undertow.data.documents.task_wordings import TASKS, Wording, describe, word
 from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
 from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
-from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences
-from undertow.data.sentences.user_table import single
+from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences, single
 from undertow.data.templates.challenge_file import load, names, word_list
 from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
-from undertow.data.templates.covariate_scales import INDEX, NONE, VALUE, check_scale
 from undertow.data.templates.covariates import (
     AS_LISTED,
+    INDEX,
     NO_W,
+    NONE,
+    VALUE,
     Covariate,
     CovariateList,
     Dates,
     check_covariates,
+    check_scale,
     check_scaled,
     list_text,
     load_covariate,

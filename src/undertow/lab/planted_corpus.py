@@ -25,9 +25,31 @@ from numpy.typing import NDArray
 from undertow.causal.expressions import Noise, evaluate, names, read_expression, subexpressions
 from undertow.errors import UndertowError
 from undertow.lab.settings import INDEPENDENT, QUOTA, UNORDERED, SentenceOptions
-from undertow.lab.stratified_sampling import stratified_uniform
 from undertow.models.base import Ints
 from undertow.types import Floats
+
+
+def stratified_uniform(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Numbers from 0 to 1, uniform each, that are spread evenly within each group: one in each of as many equal parts as it has members.
+
+    Sorted by them, any stretch of all members holds each group in proportion; cut at a share, each group is cut at it, but for one
+    member.
+
+    Args:
+        group: which group each is of, from 0 on [member].
+        rng: source of randomness.
+
+    Returns:
+        The numbers [member].
+    """
+    order = np.lexsort((rng.random(len(group)), group))
+    sizes = np.bincount(group)
+    first = np.cumsum(sizes) - sizes
+    part = np.empty(len(group))
+    part[order] = np.arange(len(group)) - first[group[order]]
+    numbers: NDArray[np.float64] = (part + rng.random(len(group))) / sizes[group]
+    return numbers
+
 
 LINEAR = "0.5 + strength * gender * (date - 0.5)"
 """The default access: with the dates, the share of women rises by `strength` from the first to the last."""

@@ -35,10 +35,10 @@ from undertow.lab.verification.metrics import (
     MIN_UNBIASED_MODELS,
     fitted_lines,
     intervals,
+    paragraphs,
     results,
     verdicts,
 )
-from undertow.lab.verification.paragraphs import paragraphs
 from undertow.lab.worker_pool import ProcessPool, report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
 from undertow.types import ALPHA, Progress, Result

@@ -12,7 +12,7 @@ from undertow.errors import UndertowError
 from undertow.runs.folder.storage import Record
 
 if TYPE_CHECKING:
-    from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.causal.assumptions import FindingAssumptions
     from undertow.report.page_data import PageAssumptions
     from undertow.report.style import Drawing
 
@@ -31,7 +31,7 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
         raise UndertowError(
             f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
         )
-    from undertow.causal.finding_assumptions import FindingAssumptions, graph_entry
+    from undertow.causal.assumptions import FindingAssumptions, graph_entry
     from undertow.causal.published import load_graph
 
     entry = graph_entry(load_graph(graph))
@@ -47,7 +47,7 @@ def assumptions_of(record: Record) -> FindingAssumptions | None:
     """
     if "graph" not in record.manifest:
         return None
-    from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.causal.assumptions import FindingAssumptions
 
     frame = record.observations
     w_names = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []

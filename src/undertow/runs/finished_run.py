@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.causal.assumptions import FindingAssumptions
     from undertow.report.style import Drawing
 
 

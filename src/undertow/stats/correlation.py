@@ -20,7 +20,7 @@ from undertow.stats.arrays import (
 )
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
-from undertow.stats.significance.permutation import permutation_p_value
+from undertow.stats.significance.sign_flip import permutation_p_value
 
 MIN_PAIRS = 4
 """Fewer pairs have no interval; of three columns r says nothing, and leaving one of them out leaves a line."""

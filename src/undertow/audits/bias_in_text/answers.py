@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from undertow.audits.base import PAPER, TEXT, Observations
-from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES
+from undertow.audits.base import EXACT, PAPER, TEXT, Observations
+from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
+from undertow.audits.recorded_tables import NO_VALUE, Table, read_cells, unread_note
+from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
+from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
+from undertow.errors import UndertowError
 from undertow.types import Answer, Item, Scores
 
 
@@ -67,3 +73,154 @@ def _share(nats: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     if not np.isfinite(nats).all():
         return math.nan
     return float(100 / (1 + np.exp(nats[1] - nats[0])))
+
+
+# Reader of recorded answers to the four tasks of bias in text.
+
+
+REQUIRED = ("document", "gold", "answer")
+DEFAULTS: dict[str, str | int | float] = {
+    "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
+    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
+}  # fmt: skip
+"""What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
+CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
+"""Answers that are alike in these are to different documents."""
+COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
+MAX_COUNT = 10**9
+NUMBERS = {"other_words": (0.0, 100.0), "yes_percent": (0.0, 100.0), "nats": (-math.inf, 1e-6)}
+"""Columns of a run's observations that are numbers, empty where there is none, and their ranges; a log-probability may be rounded."""
+NO_ANSWER = "the answer is empty"
+NO_LABEL = "the answer is none of the labels"
+"""Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
+
+
+def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, str]:
+    """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
+
+    Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
+    with the same `cluster` are drawn, and have their signs flipped, together.
+
+    Args:
+        path: the table.
+        task: which of the four tasks it belongs to.
+        protocol: "" or `exact`.
+    """
+    if protocol not in ("", EXACT):
+        known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
+        raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
+    table = read_cells(path)
+    table.check_columns(REQUIRED)
+    table.check_filled("gold", "model")
+    frame = table.cells.copy()
+    ours = {*REQUIRED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
+    unread = [name for name in map(str, frame) if name not in ours and not name.startswith("slot_")]
+    has_dimension = "dimension" in frame
+    for name, default in DEFAULTS.items():
+        if name not in frame:
+            frame[name] = default
+    if "n_shots" not in frame:
+        frame["n_shots"] = frame["shots"]
+    for name in COUNTS:
+        frame[name] = _whole_numbers(table, name, frame[name])
+    for name in NUMBERS.keys() & set(table.cells):
+        frame[name] = _numbers(table, name)
+    # Without examples nothing was drawn, whatever a table says.
+    how = frame["sampling"].str.strip().replace("", SAMPLINGS[0])
+    frame["sampling"] = how.where(frame["shots"] > 0, NO_SHOTS)
+    # Of rephrasing it is the span, never its context.
+    passages = pd.Series("", index=frame.index)
+    for name in ("passage", task.passage_column):
+        passages = passages.where(passages != "", table.column(name, "").str.strip())
+    frame["passage"] = passages
+    golds = {gold.strip().casefold(): gold.strip() for gold in reversed(frame["gold"].tolist())}
+    own = list(DIMENSIONS) if set(golds) <= set(DIMENSIONS) else sorted(golds.values())
+    labels = [] if task.is_written else list(task.answers) or own
+    _check(table, frame, labels, task)
+    if labels:
+        named = {label.casefold(): label for label in labels}
+        frame["gold"] = frame["gold"].str.strip().str.casefold().map(named)
+        answer, why = frame["answer"].str.strip().str.casefold(), frame["missing_reason"]
+        frame["missing_reason"] = why.mask((why == "") & ~answer.isin(named), NO_LABEL).mask(
+            (why == "") & (answer == ""), NO_ANSWER
+        )
+    if task.gold_is_dimension and not has_dimension:
+        frame["dimension"] = frame["gold"]
+    clusters = table.column("cluster", "").str.strip()
+    frame["cluster"] = clusters.where(clusters != "", frame["document"])
+    table.check_one_value(frame, "cluster", "document")
+    frame["item"] = [f"row {at}" for at in range(len(frame))]
+    design = {
+        "task": task.name, "labels": labels, "title": f"recorded answers ({path.name})", "source": path.name,
+        "document_notes": list(_notes(frame)), "w_notes": unread_note(unread), "protocol": EXACT, "sampled": False,
+    }  # fmt: skip
+    return Observations(frame, design), EXACT
+
+
+def _whole_numbers(table: Table, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    table.raise_first(
+        ~(numbers.between(0, MAX_COUNT) & (numbers % 1 == 0)),
+        lambda row: f"column {name} holds {column.iloc[row]!r}; give a whole number from 0",
+    )
+    return numbers.astype(int)
+
+
+def _numbers(table: Table, name: str) -> pd.Series[float]:
+    (low, high), text = NUMBERS[name], table.cells[name].str.strip()
+    empty = text.isin(NO_VALUE)
+    numbers = pd.to_numeric(text.mask(empty), errors="coerce").astype(float)
+    table.raise_first(
+        ~empty & ~numbers.between(low, high),
+        lambda row: (
+            f"column {name} holds {text.iloc[row]!r}; "
+            + (
+                "give a log-probability, which is at most 0"
+                if name == "nats"
+                else "give a number from 0 to 100, in percent"
+            )
+        ),
+    )
+    return numbers
+
+
+def _notes(frame: pd.DataFrame) -> Iterator[str]:
+    """Where not every cell has a row for every document, and where documents stand in clusters."""
+    n_documents, n_clusters = frame["document"].nunique(), frame["cluster"].nunique()
+    n_answered = frame.groupby(list(CELL))["document"].nunique()
+    n_short = int((n_answered < n_documents).sum())
+    if n_short:
+        lack = (
+            "lacks answers for some documents, so its mean is"
+            if n_short == 1
+            else "lack answers for some documents, so their means are"
+        )
+        yield f"{n_short:,} of {len(n_answered):,} cells {lack} over {'other' if n_short == 1 else 'different'} texts"
+    if n_clusters < n_documents:
+        yield f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"
+
+
+def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> None:
+    """Right answers among the labels, one for each document, one answer in each cell, and no name that results keep."""
+    golds, documents = frame["gold"].str.strip().str.casefold() if labels else frame["gold"], frame["document"]
+    table.raise_first(
+        ~golds.isin([label.casefold() for label in labels]) & bool(labels),
+        lambda row: f"the right answer {frame['gold'].iloc[row]!r} is none of {', '.join(labels)}",
+    )
+    table.raise_first(
+        golds != golds.groupby(documents).transform("first"),
+        lambda row: (
+            f"document {documents.iloc[row]!r} has two right answers; give each document one, or an id of its own"
+        ),
+    )
+    table.raise_first(
+        frame.duplicated(["document", *CELL]),
+        lambda row: (
+            f"document {documents.iloc[row]!r} is answered twice in the same way; "
+            "tell the answers apart by a column such as model, wording, draw or shots"
+        ),
+    )
+    for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
+        said = f"results keep this name for themselves; call it something else in column {column}"
+        reserved = frame[column].map(is_reserved_name).astype(bool)
+        table.raise_first(reserved, lambda row, said=said, column=column: f"{frame[column].iloc[row]!r}: {said}")  # type: ignore[misc]

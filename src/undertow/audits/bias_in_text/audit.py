@@ -92,7 +92,7 @@ class BiasAudit(Audit):
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
         """Recorded answers: `document, gold, answer` and any of the factors."""
-        from undertow.audits.bias_in_text.recorded_answers import read_answers
+        from undertow.audits.bias_in_text.answers import read_answers
 
         return read_answers(path, self.task, protocol)
 

@@ -14,8 +14,14 @@ import numpy as np
 
 from undertow.audits.base import Sampling, option, split_names
 from undertow.audits.shared.item_limit import MIN_SENTENCES, stratified_sample, too_few
-from undertow.data.occupations.name_pairs import NamePair, load_pairs
-from undertow.data.occupations.occupation_set import Attribute, Occupation, OccupationSet, load_occupations
+from undertow.data.occupations.occupation_set import (
+    Attribute,
+    NamePair,
+    Occupation,
+    OccupationSet,
+    load_occupations,
+    load_pairs,
+)
 from undertow.data.occupations.question_templates import (
     ATTRIBUTE,
     BINARY,

@@ -26,7 +26,7 @@ from undertow.audits.recorded_tables import (
     unread_note,
 )
 from undertow.data.sentences.schemas import own_shares
-from undertow.data.sentences.user_table import decided_group, is_decided
+from undertow.data.sentences.sentence_sources import decided_group, is_decided
 from undertow.errors import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from undertow.data.occupations.name_pairs import load_pairs
-from undertow.data.occupations.occupation_set import CATEGORIES, load_occupations
+from undertow.data.occupations.occupation_set import CATEGORIES, load_occupations, load_pairs
 from undertow.data.occupations.question_templates import KINDS, load_questions
 
 CHECKLIST_SUMMARIES: Mapping[str, str] = {

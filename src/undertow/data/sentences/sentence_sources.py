@@ -2,15 +2,279 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
-from undertow._files import is_plain_file
+from undertow._files import LONE_SURROGATE, is_encodable, is_plain_file
 from undertow.data.sentences import schemas, winogender
-from undertow.data.sentences.sentence_set import SentenceSet
-from undertow.data.sentences.user_table import ENDINGS, is_schema_file, parse_options, read_schemas, read_sentences
+from undertow.data.sentences.schemas import (
+    DECIDED,
+    MAN,
+    OTHER,
+    SOMEONE,
+    UNSPECIFIED,
+    WOMAN,
+    Schema,
+    SchemaRow,
+    SchemaSource,
+    own_shares,
+)
+from undertow.data.sentences.sentence_set import (
+    FEMALE,
+    MALE,
+    PRONOUNS,
+    RESERVED_COLUMNS,
+    UNKNOWN_CASE,
+    Sentence,
+    SentenceSet,
+    group_blank,
+    pronoun_blank,
+)
+from undertow.data.tables import Rows, header, read_records, read_rows
 from undertow.data.templates import challenge_file
-from undertow.data.text_files import closest
+from undertow.data.text_files import closest, number_between, parse_yes
 from undertow.errors import UndertowError
+from undertow.types import ClozeQuery, Factor
+
+ENDINGS = (".csv", ".tsv")
+SENTENCE = "sentence"
+ID_COLUMNS = ("id", "sentid")
+MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
+"""What may mark the blank."""
+CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
+COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
+"""What holds words in order beside a list, by its package and its name."""
+Words = Sequence[tuple[str, str]]
+"""(group, word) pairs."""
+
+
+def parse_options(text: str) -> Words:
+    """Word groups from one line, such as `female: she, her; male: he, him`.
+
+    Raises:
+        UndertowError: fewer than two groups, a group without words, or a word in two groups.
+    """
+    table: dict[str, list[str]] = {}
+    if not text.strip(" ;"):
+        raise UndertowError(f"options {text!r}: name no groups; write them as in 'yes: is; no: is not'")
+    for part in filter(str.strip, text.split(";")):
+        group, colon, words = part.partition(":")
+        if not colon or not group.strip():
+            raise UndertowError(f"options {text!r}: write each group as 'name: word, word', with ; between groups")
+        table.setdefault(group.strip(), []).extend(word.strip() for word in words.split(",") if word.strip())
+    return option_pairs(table)
+
+
+def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
+    """(group, word) pairs of a table of words; none of an empty one.
+
+    Args:
+        table: words by group, each a list, a tuple, an array of one dimension, or a column or an index of a table.
+
+    Raises:
+        UndertowError: one group alone, a group without words, or with something else in their place, or a word in two groups.
+    """
+    listed = {group: _list_words(words) for group, words in table.items()}
+    text = "; ".join(
+        f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
+    )
+    pairs: list[tuple[str, str]] = []
+    owners: dict[str, str] = {}
+    for group, words in listed.items():
+        if not words or not all(isinstance(word, str) and word.strip() for word in words):
+            raise UndertowError(f"options {text!r}: group {group!r} needs a list of words")
+        for word in map(str, words):  # an array's are texts of its own kind
+            if owners.setdefault(word, group) != group:
+                raise UndertowError(f"options {text!r}: {word!r} stands in two groups; choose one")
+            pairs.append((group, word))
+    if not table:
+        return []
+    if len({group for group, _ in pairs}) < 2:
+        raise UndertowError(f"options {text!r}: needs two groups or more, as in 'yes: is; no: is not'")
+    return list(dict.fromkeys(pairs))
+
+
+def _list_words(words: object) -> list[object] | None:
+    """What stands in a list, an array or a column of a table; None of all else, which may have no order, or no end."""
+    if isinstance(words, (list, tuple)):
+        return list(words)
+    # By name, since this room has neither package.
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(words).__mro__}
+    return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
+
+
+def mark_blank(text: str) -> str:
+    """The text with its blank written `{blank}`, however it was marked."""
+    marks = MARKS.findall(text)
+    if len(marks) != 1:
+        raise UndertowError(f"{text!r}: has {len(marks) or 'no'} blanks; mark one, as {{blank}}, [MASK] or ___")
+    return MARKS.sub("{blank}", text)
+
+
+def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
+    """The query of one marked sentence: options of the user's, or else pronouns."""
+    opened = mark_blank(text)
+    if options:
+        return group_blank(opened, list(options))
+    if case == UNKNOWN_CASE and "{verb:" in opened:
+        case = "nominative"
+    return pronoun_blank(opened, case)
+
+
+def single(
+    name: str, text: str, options: str | Mapping[str, Iterable[str]] = "", case: str = UNKNOWN_CASE
+) -> SentenceSet:
+    """A set of one marked sentence, titled by it, of which nobody said whether it decides its blank.
+
+    Args:
+        name: the sentence's id.
+        text: its blank marked.
+        options: word groups, as text or as a table; pronouns if there are none.
+        case: of the pronouns.
+    """
+    given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
+    if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
+        raise UndertowError(f"the sentence {LONE_SURROGATE}, which no model can read; replace it")
+    sentence = Sentence(name, cloze_query(text, given, case), {}, cluster=name)
+    return SentenceSet("text", mark_blank(text), "", _words(given, case), (sentence,))
+
+
+def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
+    """A table of sentences."""
+    rows = _read(path, (SENTENCE,))
+    columns = list(rows[0][1])
+    ids = next((name for name in ID_COLUMNS if name in columns), "")
+    published = columns == ["sentid", SENTENCE]
+    sentences = []
+    seen: dict[str, int] = {}
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        name = row[ids] if ids else f"line {line}"
+        if seen.setdefault(name, line) != line:
+            raise UndertowError(f"{where}: repeats the id {name!r} of line {seen[name]}; give each sentence its own")
+        given = {column: cell for column, cell in row.items() if column not in (ids, SENTENCE)}
+        if published:
+            # `doctor_female_0`: occupation, class, and whose the pronoun is.
+            parts = name.split("_")
+            if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
+                raise UndertowError(f"{where}: sentid {name!r} should be like doctor_female_0; or add columns")
+            names = ("occupation", "participant", "participant_class", "coreferent")
+            given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
+        sentences.append(_sentence(name, row[SENTENCE], given, options, where))
+    return SentenceSet(
+        name="simplified" if published else path.stem,
+        title=f"sentences of {path.name}",
+        source=path.name,
+        words=_words(options),
+        sentences=tuple(sentences),
+    )
+
+
+def is_schema_file(path: Path) -> bool:
+    """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
+    return {"occupation", "participant", "coreferent", "case", "template"} <= set(header(path))
+
+
+def read_schemas(path: Path) -> SchemaSource:
+    """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
+
+    `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
+    """
+    shares: dict[str, float] = {}
+    schemas: dict[tuple[str, str], Schema] = {}
+    for line, row in read_records(path, SchemaRow, ENDINGS):
+        share = own_shares().get(row.occupation) if row.percent_female is None else row.percent_female
+        shares |= {} if share is None else {row.occupation: share}
+        key = row.occupation, row.coreferent
+        if key in schemas:
+            raise UndertowError(f"{path}, line {line}: repeats the schema of {key[0]!r} with coreferent {key[1]}")
+        schemas[key] = row.to_schema()
+    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
+
+
+def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...]]:
+    if not options:
+        return dict(PRONOUNS[case])
+    groups = dict.fromkeys(group for group, _ in options)
+    return {group: tuple(word for owner, word in options if owner == group) for group in groups}
+
+
+def _read(path: Path, needed: Sequence[str]) -> Rows:
+    rows = read_rows(path, needed, ENDINGS)
+    for name in rows[0][1]:
+        if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
+            raise UndertowError(f"{path}: column {name!r} cannot be called so; use another plain name")
+    return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
+
+
+def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, where: str) -> Sentence:
+    case = given.get("pronoun_case") or UNKNOWN_CASE
+    if case not in PRONOUNS:
+        raise UndertowError(f"{where}: pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
+    try:
+        query = cloze_query(text, options, case)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
+    factors: dict[str, Factor] = {
+        key: value for key, value in given.items() if key not in ("cluster", "gold", "well_specified")
+    }
+    decided = is_decided(given, where)
+    if decided is not None:
+        factors["well_specified"] = decided
+    if "coreferent" in given:
+        factors["coreferent"] = _coreferent(given["coreferent"], where)
+    if (share := _share(given, where)) is not None:
+        factors["percent_female"] = share
+    gold = given.get("gold") or (decided_group(given) if decided else None)
+    groups = {option.group for option in query.options}
+    if given.get("gold") and gold not in groups:
+        raise UndertowError(f"{where}: gold {gold!r} is none of the groups {', '.join(sorted(groups))}")
+    cluster = given.get("cluster") or given.get("occupation") or name
+    return Sentence(name, query, factors, cluster, gold if gold in groups else None)
+
+
+def is_decided(given: Mapping[str, str], where: str) -> bool | None:
+    """Whether a sentence decides its blank, by the cells of its row; None where nobody said.
+
+    Either the column `well_specified` says so, or the participant's class does: *female* and *male* before a lone
+    occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
+    """
+    if "well_specified" in given:
+        return parse_yes(given["well_specified"], "well_specified", where)
+    participant = given.get("participant_class")
+    if participant is not None and participant not in CLASSES:
+        raise UndertowError(f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
+    if participant in (FEMALE, MALE, UNSPECIFIED):
+        return participant != UNSPECIFIED
+    if participant is not None and "coreferent" in given:
+        return participant in DECIDED and _coreferent(given["coreferent"], where) == 1
+    return None
+
+
+def decided_group(given: Mapping[str, str]) -> str:
+    """The word group that the participant's class decides on; its own name for another class."""
+    participant = given.get("participant_class", "")
+    return DECIDED.get(participant, participant)
+
+
+def _coreferent(text: str, where: str) -> int:
+    if text not in ("0", "1"):
+        raise UndertowError(f"{where}: coreferent is {text!r}; it must be 0 (the professional) or 1 (the participant)")
+    return int(text)
+
+
+def _share(given: Mapping[str, str], where: str) -> float | None:
+    """The share of women in the occupation of a row, in percent; None where nobody knows it."""
+    if not given.get("percent_female"):
+        return own_shares().get(given.get("occupation", ""))
+    share = number_between(0, 100, given["percent_female"])
+    if math.isnan(share):
+        raise UndertowError(f"{where}: percent_female {given['percent_female']!r} is not a number from 0 to 100")
+    return share
+
 
 OWN = "undertow-schemas"
 SIMPLIFIED = "simplified"

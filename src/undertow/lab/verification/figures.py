@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
-from undertow.lab.verification.paragraphs import paragraphs
+from undertow.lab.verification.metrics import paragraphs
 from undertow.report.figures.sheet import (
     DASHED,
     HALO,

@@ -11,17 +11,18 @@ training. `undertow.stats.calibration` says how errors add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError
-from undertow.lab.verification.paragraphs import paragraphs
 from undertow.metrics.metric import read_catalog
+from undertow.report.formatting import interval, number
+from undertow.report.sentence_templates import text_templates
 from undertow.stats.arrays import Estimate
 from undertow.stats.calibration import (
     MIN_MODELS,
@@ -34,7 +35,30 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.types import ALPHA, Floats, Result, digest
+from undertow.types import ALPHA, Floats, Result, digest, format_interval, has_width
+
+
+def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
+    """The paragraphs of a template, each on one line, by the section (`== name`) that they stand in; "" before the first."""
+    environment = text_templates("undertow.lab.verification", "templates")
+    filters: dict[str, Callable[..., Any]] = {
+        "number": number,
+        "interval": lambda result: interval(result.low, result.high),
+        "percent": lambda value: f"{number(100 * value, 0)}%",
+        "in_words": lambda result: format_interval(result.low, result.high),
+        "has_width": lambda result: has_width(result.low, result.high),
+        "finite": math.isfinite,
+    }
+    environment.filters |= filters
+    sections: dict[str, list[str]] = {"": []}
+    for block in environment.get_template(template).render(data).split("\n\n"):
+        line = " ".join(block.split())
+        if line.startswith("== "):
+            sections[line.removeprefix("== ")] = []
+        elif line:
+            sections[[*sections][-1]].append(line)
+    return sections
+
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"

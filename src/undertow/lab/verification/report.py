@@ -19,8 +19,8 @@ from undertow.lab.verification.metrics import (
     Verdict,
     along,
     get_result,
+    paragraphs,
 )
-from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
 from undertow.report.page_data import Page, PageFigure, ReportTable

@@ -18,7 +18,7 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.point_estimates import only_points
 from undertow.stats.regression.logistic import held_out_draws
-from undertow.stats.significance.permutation import permutation_p_value
+from undertow.stats.significance.sign_flip import permutation_p_value
 
 ROUNDING_DECIMALS = 9
 """Differences of recorded, rounded masses that are equal on paper differ in the last digit of a double."""

@@ -25,8 +25,8 @@ from undertow.stats.arrays import (
     t_p_value,
     t_quantile,
 )
+from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.point_estimates import only_points
 
 EXACT_SHARE = 1e-9
