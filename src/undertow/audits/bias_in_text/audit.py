@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling, option
-from undertow.audits.bias_in_text import answers, figures, report, tables
+from undertow.audits.bias_in_text import answers, figures, report
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import (
     DECODING,
@@ -24,10 +24,9 @@ from undertow.audits.bias_in_text.items import (
     adapt_to_text,
     documents_of,
 )
-from undertow.audits.bias_in_text.tables import SettingResults
-from undertow.audits.bias_in_text.tasks import Diagnosis, Extraction, Identification, Rephrasing, Task
+from undertow.audits.bias_in_text.tasks import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING, Task
 from undertow.data.documents.few_shot import SAMPLINGS
-from undertow.report.page_data import ReportTable, ReportText
+from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
 
@@ -45,12 +44,14 @@ class BiasAudit(Audit):
 
     Attributes:
         task: what is asked of each document.
+        paper: the tables of Bauer et al. that the page lays out.
         lead: the first sentence of the page.
         null_prefix: what stands before the null value of a measure.
         notes: what the numbers of this task do not show.
     """
 
     task: ClassVar[Task]
+    paper: ClassVar[str]
     lead: ClassVar[str]
     null_prefix: ClassVar[str] = "the best baseline has"
     notes: ClassVar[tuple[str, ...]] = ()
@@ -75,7 +76,7 @@ class BiasAudit(Audit):
 
     def design(self, settings: Any) -> dict[str, Any]:
         given, task = documents_of(settings), self.task
-        documents = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.applies_to(one)]
+        documents = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.gold(one)]
         return {
             "task": task.name,
             "labels": task.labels(given),
@@ -109,7 +110,7 @@ class BiasAudit(Audit):
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
-        return tables.run_tables(observations)
+        return report.run_tables(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return ReportText(
@@ -121,20 +122,12 @@ class BiasAudit(Audit):
             glossary=report.glossary(observations.frame),
             null_prefix=self.null_prefix,
             tables=[
-                *(
-                    table
-                    for setting in tables.settings_of(results, self.name)
-                    for table in self.paper_tables(observations, setting)
-                ),
-                *tables.wording_tables(observations),
-                *tables.example_tables(observations.frame, written=self.task.is_written),
+                *report.paper_tables(observations.frame, results, self.task, self.paper),
+                *report.wording_tables(observations),
+                *report.example_tables(observations.frame, written=self.task.is_written),
             ],
             of_words=False,
         )
-
-    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
-        """The paper's tables of one model and decoding."""
-        raise NotImplementedError
 
 
 class BiasDiagnosis(BiasAudit):
@@ -144,12 +137,9 @@ class BiasDiagnosis(BiasAudit):
     table_layouts = (TableLayout("scores", ["accuracy"], ["f1", "f1_macro"], ALL_TEXTS),)
     summary = "does the model say whether a text is biased, better than a guess?"
     Settings = TextSettings
-    task = Diagnosis()
+    task = DIAGNOSIS
+    paper = "Table 4"
     lead = "Each text is shown with the question whether it is biased; the answer is the likelier of Yes and No."
-
-    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
-        """Table 4."""
-        yield tables.by_class(setting, "Table 4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +159,9 @@ class BiasIdentification(BiasAudit):
     summary = "does the model name the dimension on which a text is biased?"
     Settings = IdentificationSettings
     protocols = (EXACT, PAPER, TEXT)
-    task = Identification()
+    task = IDENTIFICATION
+    paper = "Tables 9, A7 and A8"
     lead = "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels."
-
-    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
-        """Tables 9, A7 and A8."""
-        yield from tables.by_dimension(setting, observations.frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +178,9 @@ class BiasExtraction(BiasAudit):
     table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
     summary = "does the model find the biased piece of a text?"
     Settings = ExtractionSettings
-    task = Extraction()
+    task = EXTRACTION
+    paper = "Table 6"
     lead = "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece."
-
-    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
-        """Table 6, and after a model's last decoding Table 5."""
-        yield tables.by_class(setting, "Table 6")
-        if setting.is_last:
-            yield from tables.by_decoding(setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +198,11 @@ class BiasRephrasing(BiasAudit):
     table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
     summary = "does the model rewrite a biased piece of text without its bias?"
     Settings = RephrasingSettings
-    task = Rephrasing()
+    task = REPHRASING
+    paper = "Tables 7 and 8"
     lead = "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's."
     null_prefix = "copying the span has"
     notes = (
         "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
         "`undertow annotate RUN` collects the judgement of people.",
     )
-
-    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
-        """Tables 7 and 8."""
-        yield tables.by_class(setting, "Tables 7 and 8")

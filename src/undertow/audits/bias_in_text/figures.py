@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
 from undertow.audits.bias_in_text.findings import ALL, main_measure
-from undertow.audits.bias_in_text.tables import examples_text
+from undertow.audits.bias_in_text.report import examples_text
 from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.metrics.metric import METRICS
 from undertow.types import Result

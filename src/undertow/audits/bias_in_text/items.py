@@ -288,7 +288,7 @@ class ItemPlan:
                 chat=settings.chat,
             )
         labels = tuple(answer_prefix(cell.wording) + label for label in self._labels)
-        return MultipleChoiceQuery(prompt, labels, shots, first_token=self.task.first_token, chat=settings.chat)
+        return MultipleChoiceQuery(prompt, labels, shots, first_token=bool(self.task.answers), chat=settings.chat)
 
     @cached_property
     def _labels(self) -> list[str]:

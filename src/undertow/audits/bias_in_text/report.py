@@ -1,17 +1,251 @@
-"""Words of the report on the four tasks of bias in text."""
+"""Words and tables of the report on the four tasks of bias in text, and the tables of the run folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from undertow.audits.base import Observations
+from undertow.audits.bias_in_text.findings import ALL, main_measure
+from undertow.audits.bias_in_text.tasks import EXTRACTION, Task
+from undertow.data.documents.document_set import DIMENSIONS
+from undertow.data.documents.few_shot import NO_SHOTS
+from undertow.metrics.metric import METRICS
+from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+N_EXAMPLES = 6
+NEAR = 0.5
+"""Token F1 above which a written answer is shown among those that come close."""
+MAX_WORDINGS = 5
+"""Best and worst wordings on the page; all are in the table of wordings."""
+PAPER = "Bauer et al. 2022"
+"""Whose tables the page lays out."""
+OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
+WARNING = "These texts may be offensive. Open to read them."
+
+
+def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
+    """Scores of each wording, and by level of each slot, and which labels are taken for which."""
+    import pandas as pd
+
+    from undertow.metrics.text.scores import confusion_counts, score_answers
+    from undertow.metrics.text.tasks import wording_scores
+    from undertow.metrics.text.wording_effects import slot_table
+
+    frame, design = observations.frame, observations.design
+    settings, labels = score_answers(frame, design, whole=False), list(design["labels"])
+    counts = [
+        {"model": model, "shots": shots, "sampling": sampling, "decoding": decoding, "gold": gold}
+        | dict(zip([*labels, "(none of them)"], row, strict=True))
+        for (model, shots, sampling, decoding), answers in settings.items()
+        for gold, row in zip(labels, confusion_counts(answers, len(labels)).tolist() if labels else (), strict=True)
+    ]
+    by_name = {
+        "wordings": wording_scores(frame, design, 0),
+        "slots": slot_table(frame, settings, main_measure(design)),
+        "confusion": pd.DataFrame(counts),
+    }
+    return {name: table for name, table in by_name.items() if len(table)}
+
+
+# The paper's tables.
+
+
+def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, paper: str) -> Iterator[ReportTable]:
+    """The paper's tables of each model and decoding; decodings without a number are left out where others have some."""
+    from undertow.metrics.text.scores import MEASURES
+
+    scores = [one for one in results if "shots" in one.group and not {"slot", "source"} & one.group.keys()]
+    baselines = [one for one in scores if not one.group["shots"]]
+    for model, of_model in _by_level([one for one in scores if one.group["shots"]], "model").items():
+        decodings = _by_level(of_model, "decoding")
+        known = {name: own for name, own in decodings.items() if any(math.isfinite(one.value) for one in own)}
+        for decoding, own in (known or decodings).items():
+            where = f"{model}, {decoding}"
+            if task.gold_is_dimension:
+                rows = frame[(frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)]
+                yield from _by_dimension(own, baselines, where, _label_percents(rows))
+                continue
+            whole = [one for one in own if one.group["dimension"] == ALL]
+            heads, rows_of_class = _rows(whole, "description_class", MEASURES[task.name])
+            rows_of_class += [
+                [one.group["description_class"], METRICS[one.measure].title, *[_cell(one)] * len(heads)]
+                for one in sorted(baselines, key=lambda one: one.group["description_class"])
+            ]
+            title = f"By class of task description, as {paper} of {PAPER}: {where}"
+            yield ReportTable(title, ["class", "measure", *heads], rows_of_class, OVER_CELLS)
+        statements = [
+            one for one in of_model if (one.group["dimension"], one.group["description_class"]) == (ALL, "statement")
+        ]
+        if task == EXTRACTION and len(decodings) > 1 and statements:
+            heads, rows_of_decoding = _rows(statements, "decoding", ("token_f1", "bleu4", "meteor"))
+            title = f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}"
+            yield ReportTable(title, ["decoding", "measure", *heads], rows_of_decoding, OVER_CELLS)
+
+
+def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:
+    levels = dict.fromkeys(one.group[key] for one in results)
+    return {level: [one for one in results if one.group[key] == level] for level in levels}
+
+
+def _rows(results: Sequence[Result], key: str, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Heads of the columns, by number of examples, and a row for each level of a key and each measure."""
+    columns = list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
+    by_key = {(one.group[key], one.measure, one.group["shots"], one.group["sampling"]): one for one in results}
+    rows = [
+        [level, METRICS[measure].title, *(_cell(by_key.get((level, measure, *column))) for column in columns)]
+        for level in _by_level(results, key)
+        for measure in measures
+    ]
+    return [_head(*column) for column in columns], rows
+
+
+def _by_dimension(
+    results: Sequence[Result], baselines: Sequence[Result], where: str, answered: Mapping[str, float]
+) -> Iterator[ReportTable]:
+    """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
+    names = ("dimension", "description_class", "shots", "sampling")
+    by_key = {tuple(one.group[name] for name in names): one for one in results if one.measure == "exact_match"}
+    dimensions = sorted(
+        dict.fromkeys(key[0] for key in by_key),
+        key=lambda name: (name == ALL, DIMENSIONS.index(name) if name in DIMENSIONS else -1, name),
+    )
+    classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
+    no_model = ", ".join(
+        f"{one.group['description_class'].strip('()')} {_cell(one)}"
+        for one in baselines
+        if one.measure == "exact_match"
+    )
+    about = (
+        "Mean ± standard deviation of exact match over wordings and draws of examples, in percent. "
+        f"Without a model, over all texts: {no_model}."
+    )
+    if any(key[2] == "0" for key in by_key):
+        rows = [
+            [
+                name,
+                *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes),
+                "" if name == ALL else f"{answered.get(name.casefold(), 0.0):.1f}",
+            ]
+            for name in dimensions
+        ]
+        yield ReportTable(
+            f"Without examples, as Table 9 of {PAPER}: {where}",
+            ["dimension", *classes, "of all answers"],
+            rows,
+            f"{about} Of all answers: how many of those that are scored named the dimension, whatever was right.",
+        )
+    for sampling, table in (("weak-oracle", "A7"), ("random", "A8")):
+        shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
+        if shots:
+            rows = [
+                [name, kind, *(_cell(by_key.get((name, kind, n, sampling))) for n in shots)]
+                for name in dimensions
+                for kind in classes
+            ]
+            title = f"With {sampling} examples, as Table {table} of {PAPER}: {where}"
+            yield ReportTable(title, ["dimension", "class", *(_head(n, "random") for n in shots)], rows, about)
+
+
+def _label_percents(rows: pd.DataFrame) -> dict[str, float]:
+    """How many of the scored answers without examples are each label, in percent."""
+    scored = rows[(rows["shots"].astype(str) == "0") & (rows["missing_reason"] == "")]
+    shares = 100 * scored["answer"].astype(str).str.strip().str.casefold().value_counts(normalize=True)
+    return {str(name): float(share) for name, share in shares.items()}
+
+
+def _head(shots: str, sampling: str) -> str:
+    examples = f"{shots} example{'s' if shots != '1' else ''}"
+    return examples if sampling in (NO_SHOTS, "random") else f"{examples}, {sampling}"
+
+
+def _cell(result: Result | None) -> str:
+    if result is None or math.isnan(result.value):
+        return "–"
+    sd = result.extras.get("sd", math.nan)
+    return (
+        f"{result.value:.1f}" if result.extras.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
+    )
+
+
+# Wordings and examples.
+
+
+def wording_tables(observations: Observations) -> Iterator[ReportTable]:
+    """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
+    from undertow.metrics.text.scores import SETTING
+    from undertow.metrics.text.tasks import wording_scores
+
+    measure = main_measure(observations.design)
+    table = wording_scores(observations.frame, observations.design, 0, [measure])
+    for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
+        model, shots, sampling, decoding = map(str, setting)
+        rows = of_setting.sort_values("rank", kind="stable")
+        if len(rows) < 2:
+            continue
+        ends = rows if len(rows) <= 2 * MAX_WORDINGS else rows.iloc[[*range(MAX_WORDINGS), *range(-MAX_WORDINGS, 0)]]
+        some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
+        where = some if len(ends) < len(rows) else "All wordings, in percent."
+        yield ReportTable(
+            f"Wordings by {METRICS[measure].title.lower()}: {model}, {examples_text(shots, sampling)}, {decoding}",
+            ["rank", "class", "wording", "score", "95% interval"],
+            [
+                [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
+                 f"{row['score']:.1f}", f"{row['low']:.1f} to {row['high']:.1f}" if math.isfinite(row["low"]) else "–"]
+                for _, row in ends.iterrows()
+            ],
+            f"{where} An interval is of its wording alone: the first of many was picked, and does less well on other texts.",
+        )  # fmt: skip
+
+
+def examples_text(shots: str, sampling: str) -> str:
+    """How many examples a prompt has, and how they were drawn."""
+    text: str = sentences("bias_in_text").examples({"shots": shots, "sampling": sampling})
+    return text
+
+
+def example_tables(frame: pd.DataFrame, *, written: bool) -> Iterator[ReportTable]:
+    """A few answers that are right (or come closest), and a few that are wrong, of each model, behind a warning."""
+    for model, rows in frame[frame["missing_reason"] == ""].groupby("model", sort=False):
+        for name, some in _right_and_wrong(rows, written=written):
+            if some.empty:
+                continue
+            at = [round(place * (len(some) - 1) / (N_EXAMPLES - 1)) for place in range(N_EXAMPLES)]
+            sample = some.iloc[sorted(set(at))]
+            cells = [
+                [str(row["passage"]), str(row["wording"]) or "(no description)", examples_text(str(row["shots"]), str(row["sampling"])),
+                 str(row["decoding"]), str(row["gold"]), str(row["answer"]) or "(empty)"]
+                for _, row in sample.iterrows()
+            ]  # fmt: skip
+            yield ReportTable(
+                f"Answers that {name}: {model}",
+                ["text", "description", "examples", "decoding", "right answer", "answer"],
+                cells,
+                f"{len(sample)} of {len(some):,}, spread evenly over the run.",
+                WARNING,
+            )
+
+
+def _right_and_wrong(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame]]:
+    """Right and wrong answers; of written ones those with more or less than half of the words in common."""
+    answers, golds = rows["answer"].astype(str), rows["gold"].astype(str)
+    if not written:
+        right = answers.str.casefold() == golds.str.casefold()
+        return [("are right", rows[right]), ("are wrong", rows[~right])]
+    from undertow.metrics.text.overlap import token_f1
+
+    near = [token_f1(answer, gold) > NEAR for answer, gold in zip(answers, golds, strict=True)]
+    return [("have more than half of the words", rows[near]), ("have less", rows[[not one for one in near]])]
+
+
+# Words.
 
 
 def design_sentences(observations: Observations) -> list[str]:
