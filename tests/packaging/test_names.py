@@ -124,7 +124,6 @@ SHARED_NAMES = {
     "report": "of each audit, and of the verification of the lab",
     "score": "scoring of recorded answers in runs, its command in cli",
     "scores": "of texts in metrics, and of task specification in its audit",
-    "tables": "the reader of tables in data, those of answers in bias in text",
     "tasks": "metrics of the four tasks, and the tasks themselves in their audit",
 }
 """Module names that occur more than once, each with the reason."""

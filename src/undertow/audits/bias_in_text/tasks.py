@@ -26,7 +26,7 @@ class Task:
 
     Attributes:
         name: of the audit.
-        asked: the field of a document that is asked about, and empty where a document says nothing of it.
+        target: the field of a document that is asked about, and empty where a document says nothing of it.
         needs: what a document must have, in words.
         passage_column: the field that the description is about.
         decodings: how answers may be decoded, the default first.
@@ -34,7 +34,7 @@ class Task:
     """
 
     name: str
-    asked: str
+    target: str
     needs: str
     passage_column: str = "text"
     decodings: tuple[str, ...] = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
@@ -43,21 +43,21 @@ class Task:
     @property
     def gold_is_dimension(self) -> bool:
         """Whether the right answer is the document's dimension."""
-        return self.asked == DIMENSION
+        return self.target == DIMENSION
 
     @property
     def is_written(self) -> bool:
         """Whether answers are written, and not chosen among labels."""
-        return self.asked not in (BIASED, DIMENSION)
+        return self.target not in (BIASED, DIMENSION)
 
     @property
     def answers(self) -> tuple[str, ...]:
         """The labels of every set of documents; () where these decide."""
-        return (YES, NO) if self.asked == BIASED else ()
+        return (YES, NO) if self.target == BIASED else ()
 
     def gold(self, document: Document) -> str:
         """The right answer; "" where there is none."""
-        return (YES if document.biased else NO) if self.asked == BIASED else str(getattr(document, self.asked))
+        return (YES if document.biased else NO) if self.target == BIASED else str(getattr(document, self.target))
 
     def passage(self, document: Document) -> str:
         """What the description is about."""

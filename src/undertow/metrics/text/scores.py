@@ -163,11 +163,12 @@ def cached_meteor() -> Meteor:
 
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
     """One setting's answers [document, cell]."""
-    documents = list(dict.fromkeys(rows["document"].astype(str)))
+    row, names_of = rows["document"].astype(str).factorize()
+    documents = names_of.tolist()
     of_rows = list(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True))
     cells = list(dict.fromkeys(of_rows))
-    row_of, column_of = _places(documents), _places(cells)
-    at = rows["document"].astype(str).map(row_of).to_numpy(), np.array([column_of[cell] for cell in of_rows])
+    column_of = _places(cells)
+    at = row, np.array([column_of[cell] for cell in of_rows], dtype=np.int64)
     shape = (len(documents), len(cells))
 
     def filled(values: Any, kind: type = float, empty: float = math.nan) -> Any:
