@@ -164,7 +164,7 @@ def cached_meteor() -> Meteor:
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
     """One setting's answers [document, cell]."""
     row, names_of = rows["document"].astype(str).factorize()
-    documents = names_of.tolist()
+    documents: list[str] = list(names_of)
     of_rows = list(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True))
     cells = list(dict.fromkeys(of_rows))
     column_of = _places(cells)
