@@ -131,7 +131,8 @@ class ChoiceReader:
             wanted, compared = _comparison(self._question_text), _comparison(mark)
             if wanted and compared and wanted != compared:
                 continue
-            if (reading := self._judge(segment, verdict=True)) is not None:
+            said = re.split(r"[.;]\s", segment)[0] if compared else segment
+            if (reading := self._judge(said, verdict=True)) is not None:
                 return reading
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
@@ -163,7 +164,9 @@ class ChoiceReader:
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
-        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or sentences[:1]
+        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or [
+            one for one in sentences[:1] if not known.starts("shape.asks", one)
+        ]
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
@@ -236,6 +239,9 @@ class ChoiceReader:
         for clause in known.patterns["shape.pivot"].split(sentence):
             if not re.search(r"\w", clause):
                 continue
+            if known.has("shape.topic", self._question_text) and known.has("yes_no.plain_facts", clause):
+                yield Vote(NO, MEDIUM)
+                continue
             refuses, unclear = declines(clause), known.has("unclear.cues", clause)
             if refuses and known.has("refusal.disclaimer", clause) and not known.has("refusal.hard", clause):
                 yield Vote(REFUSAL, WEAK)
@@ -291,9 +297,7 @@ class ChoiceReader:
             if re.search(rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE):
                 yield Vote(NO)
                 return
-        if known.has("shape.topic", self._question_text) and known.has("yes_no.plain_facts", claim):
-            yield Vote(NO, MEDIUM)
-            return
+
         people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
         parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
@@ -320,7 +324,8 @@ class ChoiceReader:
             if known.starts("shape.neutral", part[hits[0].start() :]):
                 return 1 + _negations(part[: hits[0].start()])
             end = hits[1].start() if len(hits) > 1 else len(part)
-            return _negations(part[: hits[0].start()]) or _negations(part[hits[0].end() : end])
+            behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
+            return _negations(part[: hits[0].start()]) or _negations(behind)
         if known.has("shape.no_reason_not", part):
             return 0
         capable = known.has("shape.capability", self._question_text) and known.has("yes_no.capable", part)
