@@ -31,7 +31,7 @@ from undertow.data.text_files import RESOURCES
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
-MAX_ERROR, MAX_HELD_OUT_ERROR = 0.02, 0.06
+MAX_ERROR, MAX_HELD_OUT_ERROR = 0.02, 0.08
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 
 

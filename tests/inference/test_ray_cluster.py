@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.file_refusal import assert_refused
 from undertow.inference import engines, ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import Cluster
@@ -24,8 +25,10 @@ from undertow.inference.runner import RunnerResult, run_queries
 from undertow.models.base import EXACT, ModelHandle
 from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query
 
-ray = pytest.importorskip("ray", reason="the ray extra is not installed")
-services = pytest.importorskip("ray._private.services", reason="the ray extra is not installed")
+with ray_engine.environment(
+    ray_engine.ON_START | ray_engine.local_environment()
+):  # Ray reads its token as it is imported
+    ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = [
     pytest.mark.slow,
     # Ray hands /dev/null to the servers that it starts and leaves it, and them, to the end of the process.
@@ -41,35 +44,10 @@ LOOPBACK = "127.0.0.1"
 def own_cluster() -> Iterator[None]:
     """A cluster of this machine with two processors, that the runs of this file find this program in."""
     before = os.environ.get("OMP_NUM_THREADS")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(services, "get_node", patient(services.get_node))
-        ray_engine.start(n_cpus=2)
+    ray_engine.start(n_cpus=2)
     yield
     ray_engine.leave()
     assert os.environ.get("OMP_NUM_THREADS") == before
-    assert not asks_for_a_password()
-
-
-def patient(get_node: Callable[..., Any]) -> Callable[..., Any]:
-    """Ray gives its processes 30 seconds to start, which is too little on a busy machine."""
-
-    def found(*given: Any) -> Any:
-        until = time.monotonic() + GUARD_S
-        while True:
-            try:
-                return get_node(*given)
-            except RuntimeError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.2)
-
-    return found
-
-
-def asks_for_a_password() -> bool:
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    return bool(is_token_auth_enabled())
 
 
 @pytest.fixture
@@ -161,27 +139,57 @@ def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
     assert (second.notes, dict(second.facts)) == (("made by hand",), {"parameters": 3.0})
 
 
-STRANGER = """
-import sys
-from ray._raylet import GcsClient
-try:
-    GcsClient(address=sys.argv[1])
-except Exception as error:
-    sys.exit(type(error).__name__)
-"""
+def test_a_query_that_kills_every_worker_ends_the_run_and_what_was_answered_is_stored(
+    own_cluster: None, tmp_path: Path
+) -> None:
+    def says(number: int, folder: Path) -> float:
+        if number == 21:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -1.0 - number
+
+    with Cluster(n_workers=1) as cluster:
+        assert_refused(
+            ("lost 3 times", "run the same command again"), asked_of, made(tmp_path, says), cluster, tmp_path
+        )
+    assert opened(tmp_path) == ray_engine.MAX_LOSSES
+    with AnswerCache(tmp_path / "answers.sqlite") as store:
+        assert sum(shelf.n_answers for shelf in store.summary()) == 16
+
+
+def test_a_worker_that_cannot_open_the_model_does_not_stop_the_other(own_cluster: None, tmp_path: Path) -> None:
+    """The worker that opens it first is killed whenever it does."""
+    find = made(tmp_path, lambda number, folder: -1.0 - number)
+
+    def dies_or_finds() -> ModelHandle:
+        own, unlucky = ray.get_runtime_context().get_actor_id(), tmp_path / "unlucky"
+        with contextlib.suppress(FileExistsError), unlucky.open("x", encoding="utf-8") as file:
+            file.write(own)
+        if unlucky.read_text("utf-8") == own:
+            os.kill(os.getpid(), signal.SIGKILL)
+        handle: ModelHandle = find()
+        return handle
+
+    with Cluster(n_workers=2) as cluster, AnswerCache(tmp_path / "answers.sqlite") as store:
+        engine = cluster.engine(dies_or_finds)
+        run = run_queries(find(), PROMPTS, store, EXACT, lambda done, total: None, engine=engine)
+        assert int(cluster.manifest_entry()["workers"]) in (1, 2)
+    assert [answer.logprobs_nats for answer in run.scores.answers] == [(-1.0 - number,) for number in range(24)]
+    assert opened(tmp_path) == 1
 
 
 @pytest.mark.soak
 def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: None) -> None:
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == [LOOPBACK]
-    assert asks_for_a_password()
     assert ray.get(ray.remote(lambda: len(os.environ["RAY_AUTH_TOKEN"])).remote()) == 64
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & os.environ.keys()
     address = ray.get_runtime_context().gcs_address
-    stranger = subprocess.run(
-        [sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=GUARD_S, check=False
-    )
-    assert stranger.stderr.splitlines()[-1] == "AuthenticationError"
+    command = [str(Path(sys.executable).parent / "ray"), "status", f"--address={address}"]
+    for token, enters in ((ray_engine.local_environment(), True), (ray_engine.ON_LOOPBACK, False)):
+        done = subprocess.run(
+            command, env=os.environ | token, capture_output=True, text=True, timeout=GUARD_S, check=False
+        )
+        assert (done.returncode == 0) is enters, done.stderr
+    assert "token" in done.stderr
 
 
 # The command line: a cluster of its own, and one that is there.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,11 @@ from undertow.errors import UndertowError
 from undertow.inference import ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import (
-    MAX_LOSSES,
     MAX_UNIT_PROMPTS,
     Allocation,
     Cluster,
-    TaskStarted,
+    ModelSource,
+    Round,
     Worker,
     check_address,
     shares,
@@ -204,137 +203,44 @@ def test_an_engine_of_ones_own_is_used_and_only_asked_for_what_is_missing(tmp_pa
 # A worker, in this process.
 
 
-def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another(tmp_path: Path) -> None:
-    worker = Worker(str(tmp_path / "not there"), "")
-    key = toy_found().identity.key(EXACT)
-    with pytest.raises(RuntimeError, match="must be called before plan and answer"):
-        list(worker.plan(frozenset()))
-    placed, opened = worker.open(toy_found, key, dict, {})
-    assert isinstance(placed, ray_engine.WorkerStarted)
-    assert isinstance(opened, ModelLoaded)
-    _, refused = worker.open(toy_found, "0" * 64, dict, {})
-    assert isinstance(refused, ray_engine.WorkerError)
-    assert refused.sentence.startswith("toy: the model on ")
-    list(worker.set_queries(sentences(60), EXACT))
-    started, portion = worker.plan(frozenset())
-    assert isinstance(started, TaskStarted)
-    assert isinstance(portion, WorkUnit)
-    _, arrived = worker.answer(portion)
-    assert isinstance(arrived, AnswerBatch)
-    assert len(arrived.answers) == 60
+def worker_of(
+    folder: Path, resolve: Any = toy_found, versions: Any = dict, expected: Any = None, key: str = ""
+) -> Worker:
+    source = ModelSource(resolve, key or toy_found().identity.key(EXACT), versions, expected or {})
+    return Worker(0, source, str(folder / "not there"), "1")
+
+
+def test_a_worker_opens_its_model_with_the_first_call_and_refuses_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ray_engine.THREADS, "1")
+    distinct = sentences(60)
+    asked = Round(1, EXACT, lambda: distinct)
+    worker = worker_of(tmp_path)
+    (unit,) = worker.plan(asked, frozenset())
+    assert isinstance(unit, WorkUnit)
+    place, (arrived,) = worker.answer(asked, unit)
+    assert place == worker.open()[0]
+    assert arrived.answers == alone(distinct)
+    assert worker.plan(asked, frozenset(distinct)) == []
+    assert worker.plan(Round(2, EXACT, lambda: {}), frozenset()) == []
+    assert_refused(("toy: the model on ", "differs from the driver's"), worker_of(tmp_path, key="0" * 64).open)
 
 
 def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ray_engine.THREADS, "1")
-    worker = Worker(str(tmp_path / "not there"), "1")
     there = {"undertow": "0.1.0 (files 111111111111)", "torch": "2.9.0"}
-    _, said = worker.open(toy_found, toy_found().identity.key(EXACT), lambda: there, there)
-    assert isinstance(said, ModelLoaded)
+    assert worker_of(tmp_path, versions=lambda: there, expected=there).open()
     for name, version in (("torch", "2.8.0"), ("undertow", "0.1.0 (files 222222222222)"), ("transformers", "5.0")):
-        _, said = worker.open(toy_found, toy_found().identity.key(EXACT), lambda: there, there | {name: version})
-        assert isinstance(said, ray_engine.WorkerError)
-        assert name in said.sentence
+        worker = worker_of(tmp_path, versions=lambda: there, expected=there | {name: version})
+        assert_refused((name,), worker.open)
 
 
-# A crew, in this process: Ray as it looks from the driver, with actors that die when they are told to.
-
-
-class RayError(Exception):
-    """Of an actor that is dead."""
-
-
-class RayTaskError(RayError):
-    """Of code that failed."""
-
-
-@dataclass(eq=False)
-class Actor:
-    """A worker, and when it dies: by method, after how many things it says of it; 0: as it is told."""
-
-    worker: Worker
-    dies: dict[str, int] = field(default_factory=dict)
-    dead: bool = False
-
-    def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: Said(self, method, given)))
-
-
-class Said:
-    """What comes of a call, as it is asked for."""
-
-    def __init__(self, actor: Actor, method: str, given: Sequence[Any]) -> None:
-        self.actor, self.left = actor, actor.dies.get(method, 2**62)
-        self.said: Iterator[Any] = getattr(actor.worker, method)(*given)
-
-    def __next__(self) -> Any:
-        self.actor.dead = self.actor.dead or self.left == 0
-        self.left -= 1
-        return RayError("killed") if self.actor.dead else next(self.said)
-
-
-class Ray:
-    """As much of Ray as the driver uses, of one machine with three processors."""
-
-    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
-    ObjectRefGenerator = Said
-
-    def __init__(self, dies: Sequence[dict[str, int]]) -> None:
-        self.dies, self.actors = dies, list[Actor]()
-
-    def remote(self, kind: type[Worker]) -> Any:
-        return SimpleNamespace(
-            options=lambda **_: SimpleNamespace(remote=lambda *given: self.start_worker(kind(*given)))
-        )
-
-    def start_worker(self, worker: Worker) -> Actor:
-        self.actors.append(Actor(worker, dict(*self.dies[len(self.actors) :][:1])))
-        return self.actors[-1]
-
-    def put(self, value: Any) -> Any:
-        return value
-
-    def get(self, value: Any) -> Any:
-        if isinstance(value, RayError):
-            raise value
-        return value
-
-    def wait(self, said: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
-        return said, []
-
-    def kill(self, actor: Actor) -> None:
-        actor.dead = True
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def get_runtime_context(self) -> Any:
-        return SimpleNamespace(gcs_address="127.0.0.1:6379")
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"Resources": {"CPU": 3.0}, "Alive": True}]
-
-
-@pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a Ray whose first actors die as they are told to."""
+def test_an_error_of_a_worker_elsewhere_names_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(ray_engine.THREADS, "1")
-
-    def made(*dies: dict[str, int]) -> Ray:
-        ray = Ray(dies)
-        monkeypatch.setitem(sys.modules, "ray", ray)
-        return ray
-
-    return made
-
-
-def asked_of(cluster: Cluster, distinct: dict[str, Query], find: Any = toy_found) -> dict[str, Answer]:
-    """What a cluster answers; an error if it answers anything twice."""
-    answers: dict[str, Answer] = {}
-    for said in cluster.engine(find)(toy_found(), distinct, {}, EXACT):
-        if isinstance(said, AnswerBatch):
-            assert not answers.keys() & said.answers.keys()
-            answers |= said.answers
-    return answers
+    source = ModelSource(toy_found, "0" * 64, dict, {}, driver="another machine")
+    assert_refused((f"(on {socket.gethostname()}, process ",), Worker(0, source, str(tmp_path), "1").open)
 
 
 def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
@@ -344,70 +250,50 @@ def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
     }
 
 
-def test_three_idle_workers_that_die_between_rounds_do_not_end_the_run(pool: Any) -> None:
-    ray = pool()
-    with Cluster(n_workers=3) as cluster:
-        for n_dead in range(MAX_LOSSES + 1):
-            for actor in ray.actors:
-                actor.dead = n_dead > 0
-            assert asked_of(cluster, sentences()) == alone(sentences())
-            assert cluster.manifest_entry() == {"name": "ray", "workers": 3, "replaced": 3 * n_dead}
+# Joining, with Ray as it looks from the driver.
 
 
-def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_they_were_to_do(pool: Any) -> None:
-    for what in ("plan", "answer"):
-        ray = pool(*3 * [{what: 0}])
-        with Cluster(n_workers=3) as cluster:
-            assert asked_of(cluster, sentences()) == alone(sentences())
-            assert [actor.dead for actor in ray.actors] == [True, True, True, False, False, False], what
-        assert cluster.n_replaced == 3
+class RayError(Exception):
+    """Of Ray."""
 
 
-@pytest.mark.parametrize(
-    "dies",
-    [{"open": 1}, {"set_queries": 0}, {"plan": 1}, {"answer": 1}, {"answer": 0}],
-    ids=lambda dies: next(iter(dies)),
-)
-def test_what_kills_every_worker_ends_the_run(pool: Any, dies: dict[str, int]) -> None:
-    ray = pool(*20 * [dies])
-    with Cluster(n_workers=1) as cluster:
-        assert_refused(("RayError: killed",), asked_of, cluster, sentences(60))
-    assert len(ray.actors) == MAX_LOSSES
+@pytest.fixture
+def fake_ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Ray in a program that has joined a cluster."""
+    fake = SimpleNamespace(
+        exceptions=SimpleNamespace(RayError=RayError),
+        is_initialized=lambda: True,
+        get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:6379"),
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    return fake
 
 
-def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(pool: Any) -> None:
-    pool({}, {}, {"open": 1}, {"open": 1}, {"open": 1})
-    with Cluster(n_workers=3) as cluster:
-        assert asked_of(cluster, sentences()) == alone(sentences())
-        assert cluster.manifest_entry() == {"name": "ray", "workers": 2, "replaced": 2}
-    assert cluster.manifest_entry()["workers"] == 2
+def join(cluster: Cluster) -> None:
+    """Ask for anything, as far as the cluster."""
+    list(cluster.engine(toy_found)(toy_found(), sentences(30), {}, EXACT))
 
 
-def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(pool: Any) -> None:
-    budgets = Counter[str]()
-
-    def resolve() -> ModelHandle:
-        def opened() -> Any:
-            budgets["opened"] += 1
-            model: Any = toy_found().open()
-            model.limits = replace(model.limits, budget_tokens=model.limits.budget_tokens // budgets["opened"])
-            return model
-
-        return replace(toy_found(), open=opened)
-
-    pool({"plan": 3}, {"plan": 5})
-    with Cluster(n_workers=1) as cluster:
-        assert asked_of(cluster, sentences(), resolve) == alone(sentences())
-    assert (cluster.n_replaced, budgets["opened"]) == (2, 3)
-
-
-def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(pool: Any) -> None:
-    pool()
+def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(
+    fake_ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "_start", lambda *_: pytest.fail("joined"))
     for address in ("", "auto", "localhost:6379", "127.0.0.1:6379"):
-        with Cluster(address, 1) as cluster:
-            assert len(asked_of(cluster, sentences(30))) == 30
+        with Cluster(address, 1) as cluster, pytest.raises(pytest.fail.Exception, match="joined"):
+            join(cluster)
     with Cluster("127.0.0.1:6380", 1) as cluster, pytest.raises(UndertowError, match=r"127.0.0.1:6380"):
-        asked_of(cluster, sentences(30))
+        join(cluster)
+
+
+def test_ray_imported_without_a_token_starts_no_cluster(
+    fake_ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_ray.is_initialized = lambda: False
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setattr(ray_engine, "local_environment", ray_engine.local_environment.__wrapped__)
+    with Cluster("", 1) as cluster:
+        assert_refused(("has imported Ray before the run", "RAY_AUTH_MODE"), join, cluster)
 
 
 @pytest.mark.parametrize(
@@ -415,12 +301,12 @@ def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(poo
     [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is not Ray")],
 )
 def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
-    pool: Any, address: str, words: str, monkeypatch: pytest.MonkeyPatch
+    fake_ray: SimpleNamespace, address: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(n_cpus: int) -> None:
         raise OSError("No space left on device.")
 
-    pool().is_initialized = lambda: False
+    fake_ray.is_initialized = lambda: False
     monkeypatch.setattr(ray_engine, "start", full)
     monkeypatch.setattr(ray_engine, "leave", lambda: None)
     monkeypatch.setattr(ray_engine, "JOIN_TIMEOUT_S", 0.5 if address == "mute" else 120.0)
@@ -431,19 +317,19 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
         mute.listen()
         address = f"127.0.0.1:{mute.getsockname()[1]}" if address == "mute" else address
         with Cluster(address, 1) as cluster:
-            assert_refused((words,), asked_of, cluster, sentences(30))
+            assert_refused((words,), join, cluster)
 
 
 def test_files_of_the_users_folder_are_not_run_as_ray(
-    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_ray: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool().is_initialized = lambda: False
+    fake_ray.is_initialized = lambda: False
     (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray_engine, "leave", lambda: None)
     monkeypatch.setattr(ray_engine, "TRY", "import no_ray")
     with Cluster("auto", 1) as cluster, pytest.raises(UndertowError, match="No module named 'no_ray'"):
-        asked_of(cluster, sentences(30))
+        join(cluster)
 
 
 # A cluster, divided.
@@ -484,13 +370,12 @@ def test_address_is_a_host_and_a_port() -> None:
 
 
 def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside no cluster of this process: what ends one forgets its password."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     started: list[str] = []
     monkeypatch.setattr(ray, "init", lambda *_, **__: started.append("init"))
     monkeypatch.setattr(ray, "shutdown", lambda: started.append("shutdown"))
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}, {"NodeManagerAddress": "10.0.0.7"}])
-    monkeypatch.delattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER")
+    monkeypatch.setattr(ray_engine, "local_environment", dict)
     with pytest.raises(UndertowError, match=r"listens on 10\.0\.0\.7, where others can reach it"):
         ray_engine.start(n_cpus=1)
     assert started == ["init", "shutdown"]

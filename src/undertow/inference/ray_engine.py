@@ -3,11 +3,11 @@
     driver (this process)              workers (Ray actors)
     queries, once              ---->   each resolves and opens the model itself, once
                                <----   one of them makes the plan
-    a work unit, if free       ---->   at most two in progress at each
-    the cache                  <----   answers, as they arrive
+    a work unit, if free       ---->   one in progress at each
+    the cache                  <----   answers of the unit
 
 The plan is that of a single process, and the answers of a work unit depend on the unit alone, so any worker may compute
-it, and more than once. A lost worker is replaced, and its unfinished work units are computed again.
+it, and more than once. Ray restarts a lost worker and repeats what it was doing; the worker then opens its model again.
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from undertow.errors import UndertowError
 from undertow.inference.runner import AnswerBatch, Engine, ModelLoaded, QueryRunner, WorkUnit, check_weights, facts_of
-from undertow.models.base import EXACT, ModelHandle
+from undertow.models.base import EXACT, LoadedModel, ModelHandle
 from undertow.types import Answer, ModelIdentity, Query
 
 Resolve: TypeAlias = Callable[[], ModelHandle]
 """Resolves the model on a worker; must be picklable."""
 Versions: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns versions by package, which must be equal on all workers; must be picklable."""
+Facts: TypeAlias = Mapping[str, str | float]
+Place: TypeAlias = tuple[int, int]
+"""Number of a worker, and its process."""
 
-UNITS_PER_WORKER = 2
-"""Work units queued at a worker: one in progress, one waiting, so that it never idles."""
 MAX_LOSSES = 3
-"""Workers in a row that may be lost over the same work unit, or in the same place of the pool."""
+"""Workers that may be lost over the same call."""
 SCHEDULE_TIMEOUT_S = 120.0
 """Seconds until Ray must schedule the first worker."""
 JOIN_TIMEOUT_S = 30.0
@@ -55,53 +54,17 @@ MAX_UNIT_PROMPTS = 32
 OBJECT_STORE_BYTES = 128 * 2**20
 """Size of Ray's object store on this machine, which holds the queries and answers in transit."""
 THREADS = "OMP_NUM_THREADS"
-
-ON_IMPORT = {
-    # Ray would print lost workers to standard output, among our results.
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-}
+LOOPBACK = "127.0.0.1"
 ON_START = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray would print lost workers to standard output, among our results.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Environment variables of Ray. Its servers execute what they receive, so those of a local cluster listen on the loopback only."""
-LOOPBACK_SWITCH = "ENABLE_RAY_CLUSTER"
-"""Ray's constant for the same, read from the environment when Ray is imported."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStarted:
-    """A worker has started.
-
-    Attributes:
-        host: machine.
-        pid: process id.
-    """
-
-    host: str
-    pid: int
-
-    @property
-    def where(self) -> str:
-        """Machine and process, in words."""
-        return f"{self.host}, process {self.pid}"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStarted:
-    """A worker has started a call; if it is lost now, that call may be the cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerError:
-    """A worker cannot continue.
-
-    Attributes:
-        sentence: the error, and how to fix it.
-    """
-
-    sentence: str
+AUTH_MODE, AUTH_TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
+"""Environment variables of Ray's own token, which it reads when it is imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,57 +123,102 @@ def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-class Worker:
-    """The actor in each worker's process. Every method is a generator whose items are sent at once."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The queries of one engine call.
 
-    def __init__(self, folder: str, threads: str) -> None:
+    Attributes:
+        number: number of the call.
+        protocol: the protocol.
+        fetch: fetches the queries by digest.
+    """
+
+    number: int
+    protocol: str
+    fetch: Callable[[], dict[str, Query]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a worker's model is from.
+
+    Attributes:
+        resolve: resolves it.
+        key: key of the driver's model.
+        versions: returns the worker's package versions.
+        expected: the driver's.
+        driver: the driver's machine.
+    """
+
+    resolve: Resolve
+    key: str
+    versions: Versions
+    expected: Mapping[str, str]
+    driver: str = ""
+
+
+class Worker:
+    """The actor in each worker's process. It opens its model with the first call, also after Ray has restarted it."""
+
+    def __init__(self, number: int, source: ModelSource, folder: str, threads: str) -> None:
         # Before torch is imported, which reads it once.
         os.environ[THREADS] = threads
         # Paths of models are relative to the user's working folder.
         if Path(folder).is_dir():
             os.chdir(folder)
-        self.model: Any = None
-        self.runner: QueryRunner | None = None
+        self.place = number, os.getpid()
+        self.source = source
+        self.model: LoadedModel | None = None
+        self.runner: tuple[int, QueryRunner] | None = None
 
-    def open(
-        self, resolve: Resolve, key: str, versions: Versions, expected: Mapping[str, str]
-    ) -> Iterator[WorkerStarted | ModelLoaded | WorkerError]:
-        """Resolve the model, check its identity and versions against the driver's, and open it."""
-        placed = WorkerStarted(socket.gethostname(), os.getpid())
-        yield placed
-        yield from _send_errors(self._open_model(resolve, key, (versions, expected), placed.where))
+    def open(self) -> tuple[Place, Facts]:
+        """Facts about the model.
 
-    def _open_model(
-        self, resolve: Resolve, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
-    ) -> Iterator[ModelLoaded]:
-        _check_versions(versions[0](), versions[1], where)
-        handle = resolve()
-        if handle.identity.key(EXACT) != key:
-            raise UndertowError(
-                f"{handle.identity.name}: the model on {where} differs from the driver's; put the same files there"
-            )
-        self.model = handle.open()
-        yield ModelLoaded(facts_of(self.model))
+        Raises:
+            UndertowError: model or versions differ from the driver's.
+        """
+        with self._naming():
+            return self.place, facts_of(self._opened())
 
-    def set_queries(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
-        """Receive the queries."""
-        self.runner = QueryRunner(self.model, queries, protocol)
-        yield from ()
+    def plan(self, asked: Round, stored: frozenset[str]) -> list[WorkUnit | AnswerBatch]:
+        """The work units that are left, and answers for queries that the model cannot score."""
+        with self._naming():
+            return list(self._runner(asked).work_units(stored, MAX_UNIT_PROMPTS))
 
-    def plan(self, stored: frozenset[str]) -> Iterator[TaskStarted | WorkUnit | AnswerBatch | WorkerError]:
-        """Yield the work units that are left."""
-        yield TaskStarted()
-        yield from _send_errors(self._runner().work_units(stored, MAX_UNIT_PROMPTS))
+    def answer(self, asked: Round, unit: WorkUnit) -> tuple[Place, list[AnswerBatch]]:
+        """The answers of a work unit."""
+        with self._naming():
+            return self.place, list(self._runner(asked).answers(unit))
 
-    def answer(self, unit: WorkUnit) -> Iterator[TaskStarted | AnswerBatch | WorkerError]:
-        """Compute a work unit."""
-        yield TaskStarted()
-        yield from _send_errors(self._runner().answers(unit))
+    def _opened(self) -> LoadedModel:
+        if self.model is None:
+            _check_versions(self.source.versions(), self.source.expected, self._where)
+            handle = self.source.resolve()
+            if handle.identity.key(EXACT) != self.source.key:
+                raise UndertowError(
+                    f"{handle.identity.name}: the model on {self._where} differs from the driver's; put the same files there"
+                )
+            self.model = handle.open()
+        return self.model
 
-    def _runner(self) -> QueryRunner:
-        if self.runner is None:
-            raise RuntimeError("set_queries must be called before plan and answer")
-        return self.runner
+    def _runner(self, asked: Round) -> QueryRunner:
+        if self.runner is None or self.runner[0] != asked.number:
+            self.runner = asked.number, QueryRunner(self._opened(), asked.fetch(), asked.protocol)
+        return self.runner[1]
+
+    @property
+    def _where(self) -> str:
+        """Machine and process, in words."""
+        return f"{socket.gethostname()}, process {os.getpid()}"
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Add the machine to errors, where that is not the driver's."""
+        try:
+            yield
+        except UndertowError as error:
+            elsewhere = self.source.driver not in ("", socket.gethostname())
+            raise UndertowError(f"{error} (on {self._where})" if elsewhere else str(error)) from None
 
 
 def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where: str) -> None:
@@ -227,74 +235,6 @@ def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where
             )
 
 
-def _send_errors(said: Iterator[Any]) -> Iterator[Any]:
-    """Send an `UndertowError` to the driver as a sentence; every other exception propagates."""
-    try:
-        # Not `yield from`: Ray sends values in, which plain iterators do not accept.
-        for one in said:  # noqa: UP028
-            yield one
-    except UndertowError as error:
-        yield WorkerError(str(error))
-
-
-@dataclass(slots=True)
-class _Call:
-    """A call to a worker.
-
-    Attributes:
-        what: the worker's method.
-        said: its results, as Ray references.
-        unit: the work unit that it computes, if any.
-        started: whether the worker has started it.
-    """
-
-    what: str
-    said: Any
-    unit: WorkUnit | None = None
-    started: bool = False
-
-    @property
-    def subject(self) -> WorkUnit | str:
-        """The work unit or method that counts a loss if the worker is lost."""
-        return self.unit or self.what
-
-
-@dataclass(slots=True, eq=False)
-class _WorkerHandle:
-    """A worker, as the driver sees it.
-
-    Attributes:
-        actor: the Ray actor.
-        calls: its calls, in order.
-        placed: where it runs; None until Ray schedules it.
-        opened: whether it holds the model.
-        notes: the latest notes on how its model is read.
-        losses: consecutive losses in its place, by call.
-    """
-
-    actor: Any
-    calls: deque[_Call] = field(default_factory=deque)
-    placed: WorkerStarted | None = None
-    opened: bool = False
-    notes: tuple[str, ...] = ()
-    losses: Counter[WorkUnit | str] = field(default_factory=Counter)
-
-    def send(self, what: str, *given: Any, unit: WorkUnit | None = None) -> None:
-        """Queue a call after all others."""
-        said = getattr(self.actor, what).options(num_returns="streaming").remote(*given)
-        self.calls.append(_Call(what, said, unit))
-
-    @property
-    def work_units(self) -> list[WorkUnit]:
-        """Its unfinished work units."""
-        return [call.unit for call in self.calls if call.unit is not None]
-
-    @property
-    def plans(self) -> bool:
-        """Whether it is planning."""
-        return any(call.what == "plan" for call in self.calls)
-
-
 @dataclass(slots=True)
 class Cluster:
     """The cluster of a run: joined when the first query must be computed, left at the end.
@@ -305,8 +245,9 @@ class Cluster:
         on_gpu: whether the models run on GPUs where there are any.
         schedule_timeout_s: longest wait until Ray schedules the first worker.
         versions: package versions that workers must share with this process.
+        workers: the workers of the current model, as Ray actors.
         n_workers_started: number of workers: those requested, less those given up.
-        n_replaced: number of lost workers that were replaced.
+        n_replaced: number of lost workers that Ray has restarted.
     """
 
     address: str = ""
@@ -314,10 +255,13 @@ class Cluster:
     on_gpu: bool = True
     schedule_timeout_s: float = SCHEDULE_TIMEOUT_S
     versions: Versions = dict
+    workers: list[Any] = field(default_factory=list)
     n_workers_started: int = 0
     n_replaced: int = 0
     _joined: bool = False
-    _pool: _WorkerPool | None = None
+    _identity: ModelIdentity | None = None
+    _process_of: dict[int, int] = field(default_factory=dict)
+    _n_rounds: int = 0
 
     def __enter__(self) -> Self:
         check_address(self.address)
@@ -327,16 +271,11 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._stop_all()
+            self._stop(*self.workers)
         finally:
             if self._joined:
                 leave()
                 self._joined = False
-
-    @property
-    def workers(self) -> list[WorkerStarted]:
-        """The workers that run now."""
-        return [worker.placed for worker in (self._pool.handles if self._pool else []) if worker.placed is not None]
 
     def manifest_entry(self) -> dict[str, str | int]:
         """The `engine` entry of the manifest; 0 workers where every answer was cached."""
@@ -354,54 +293,135 @@ class Cluster:
         stored: Mapping[str, Answer],
         protocol: str,
     ) -> Iterator[ModelLoaded | AnswerBatch]:
-        pool = self._pool_for(resolve, handle.identity)
-        before = pool.n_replaced
-        try:
-            yield from _Dispatch(pool, distinct, frozenset(stored), protocol).arriving()
-        finally:
-            self.n_replaced += pool.n_replaced - before
-            self.n_workers_started = len(pool.handles)
-
-    def _pool_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
-        """Workers that hold this model: the current pool, or a new one."""
-        if self._pool is None or self._pool.identity != identity:
-            self._join()
-            self._stop_all()
-            self._pool = _WorkerPool((resolve, identity, self.versions), self._shares(), self.schedule_timeout_s)
-            self.n_workers_started = self._pool.shares.n_workers
-        return self._pool
-
-    def _stop_all(self) -> None:
-        if self._pool is not None:
-            self._pool.stop_all()
-            self._pool = None
-
-    def _shares(self) -> Allocation:
+        self._join()
         import ray
 
+        self._start(resolve, handle.identity)
+        self._n_rounds += 1
+        asked = Round(self._n_rounds, protocol, partial(ray.get, ray.put(distinct)))
+        try:
+            yield from self._answers(handle.identity.name, asked, frozenset(stored))
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UndertowError):
+                raise UndertowError(str(error.cause)) from None
+            raise  # an error in our code, or memory ran out: another worker would fail too
+        except ray.exceptions.RayError as error:
+            raise UndertowError(_hopeless(error)) from error
+
+    def _answers(self, name: str, asked: Round, stored: frozenset[str]) -> Iterator[ModelLoaded | AnswerBatch]:
+        """What workers answer, from the first that holds the model on."""
+        import ray
+        from ray.util import ActorPool
+
+        opening = {worker.open.remote(): worker for worker in self.workers}
+        first, facts = self._first_opened(opening)
+        yield ModelLoaded(facts)
+        planned = ray.get(first.plan.remote(asked, stored))
+        yield from (one for one in planned if isinstance(one, AnswerBatch))
+        pool = ActorPool([first])
+        for unit in planned:
+            if isinstance(unit, WorkUnit):
+                pool.submit(lambda worker, unit: worker.answer.remote(asked, unit), unit)
+        notes: dict[str, None] = {}
+        while pool.has_next():
+            ready, _ = ray.wait(list(opening), num_returns=len(opening), timeout=0) if opening else ([], [])
+            for worker, others in filter(None, (self._opened(opening, one) for one in ready)):
+                check_weights(name, facts, others)
+                pool.push(worker)
+            try:
+                place, batches = pool.get_next_unordered(timeout=POLL_S)
+            except TimeoutError:
+                continue
+            self._count(place)
+            for batch in batches:
+                notes |= dict.fromkeys(batch.notes)
+                yield replace(batch, notes=tuple(notes))
+
+    def _first_opened(self, opening: dict[Any, Any]) -> tuple[Any, Facts]:
+        """The first worker that holds the model, and facts about it."""
+        import ray
+
+        while True:
+            ready, _ = ray.wait(list(opening), num_returns=1)
+            if (found := self._opened(opening, ready[0])) is not None:
+                return found
+
+    def _opened(self, opening: dict[Any, Any], call: Any) -> tuple[Any, Facts] | None:
+        """A worker that has opened its model; None, and one worker less, where it was lost over that and others are left."""
+        import ray
+
+        worker = opening.pop(call)
+        try:
+            place, facts = ray.get(call)
+        except ray.exceptions.RayActorError:
+            if len(self.workers) == 1:
+                raise
+            self._stop(worker)
+            self.n_workers_started -= 1
+            return None
+        self._count(place)
+        return worker, facts
+
+    def _count(self, place: Place) -> None:
+        """Count a replacement where a worker has another process than before."""
+        number, process = place
+        self.n_replaced += self._process_of.get(number, process) != process
+        self._process_of[number] = process
+
+    def _start(self, resolve: Resolve, identity: ModelIdentity) -> None:
+        """Start workers for this model, unless those that run hold it.
+
+        Raises:
+            UndertowError: Ray schedules none in time.
+        """
+        import ray
+
+        if self.workers and self._identity == identity:
+            return
+        self._stop(*self.workers)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return shares(nodes, self.n_workers, on_gpu=self.on_gpu)
+        divided = shares(nodes, self.n_workers, on_gpu=self.on_gpu)
+        source = ModelSource(resolve, identity.key(EXACT), self.versions, dict(self.versions()), socket.gethostname())
+        threads = os.environ.get(THREADS) or str(divided.threads)
+        kind = ray.remote(Worker).options(
+            num_cpus=divided.cpus,
+            num_gpus=divided.gpus,
+            scheduling_strategy="SPREAD",
+            max_restarts=-1,
+            max_task_retries=MAX_LOSSES - 1,
+        )
+        self.workers = [kind.remote(number, source, str(Path.cwd()), threads) for number in range(divided.n_workers)]
+        self._identity, self._process_of, self.n_workers_started = identity, {}, divided.n_workers
+        started = [worker.__ray_ready__.remote() for worker in self.workers]
+        if not ray.wait(started, num_returns=1, timeout=self.schedule_timeout_s)[0]:
+            raise UndertowError(_not_scheduled(divided, self.schedule_timeout_s))
+
+    def _stop(self, *workers: Any) -> None:
+        import ray
+
+        for worker in workers:
+            self.workers.remove(worker)
+            ray.kill(worker)
 
     def _join(self) -> None:
         """Start a cluster, or join the named one; a program that has already joined one stays in it."""
-        with _environment(ON_IMPORT):
-            import ray
-
         if self._joined:
             return
-        if ray.is_initialized():
-            _check_same(self.address, ray.get_runtime_context().gcs_address)
-            return
-        try:
-            if self.address:
-                with _environment(ON_START):
+        with environment(ON_START | (local_environment() if not self.address else {})):
+            import ray
+
+            if ray.is_initialized():
+                _check_same(self.address, ray.get_runtime_context().gcs_address)
+                return
+            try:
+                if self.address:
                     _try_to_join(self.address)
                     ray.init(self.address, log_to_driver=False, logging_level=logging.CRITICAL)
-            else:
-                start(_cores())
-        except (ray.exceptions.RayError, ImportError, OSError, RuntimeError, ValueError) as error:
-            leave()
-            raise UndertowError(_join_error(self.address, error)) from error
+                else:
+                    start(_cores())
+            except (ray.exceptions.RayError, ImportError, OSError, RuntimeError, ValueError) as error:
+                leave()
+                raise UndertowError(_join_error(self.address, error)) from error
         self._joined = True
 
 
@@ -412,22 +432,17 @@ def start(n_cpus: int) -> None:
         UndertowError: it can be reached from elsewhere.
     """
     import ray
-    from ray._private import ray_constants
 
-    before = getattr(ray_constants, LOOPBACK_SWITCH, True)
-    setattr(ray_constants, LOOPBACK_SWITCH, False)
-    try:
-        with _environment(ON_START | LOOPBACK), _token():
-            ray.init(
-                "local",
-                num_cpus=n_cpus,
-                object_store_memory=OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-            )
-    finally:
-        setattr(ray_constants, LOOPBACK_SWITCH, before)
+    with environment(ON_START | local_environment()):
+        ray.init(
+            "local",
+            num_cpus=n_cpus,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            _node_ip_address=LOOPBACK,
+        )
     beyond = [node["NodeManagerAddress"] for node in ray.nodes() if not _is_loopback(node["NodeManagerAddress"])]
     if beyond:
         leave()
@@ -442,31 +457,21 @@ def leave() -> None:
     import ray
 
     ray.shutdown()
-    _read_authentication()
 
 
-@contextmanager
-def _token() -> Iterator[None]:
-    """Set a random token for a cluster that starts within the context; its processes inherit it.
+@cache
+def local_environment() -> dict[str, str]:
+    """Environment of a cluster of this machine: a random token, which Ray reads when it is imported; one of the user's takes precedence.
 
-    A token in the user's environment takes precedence. Ray before 2.52 has no tokens.
+    Raises:
+        UndertowError: the program has imported Ray before, without a token.
     """
-    if not _read_authentication():
-        yield
-        return
-    with _environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
-        _read_authentication()
-        yield
-
-
-def _read_authentication() -> bool:
-    """Make Ray read the environment again, which it reads when imported; False if this version has no tokens."""
-    inside = importlib.import_module("ray._raylet")
-    if not hasattr(inside, "AuthenticationTokenLoader") or not hasattr(inside, "Config"):
-        return False
-    inside.Config.initialize("")
-    inside.AuthenticationTokenLoader.instance().reset_cache()
-    return True
+    if "ray" in sys.modules and AUTH_MODE not in os.environ and not sys.modules["ray"].is_initialized():
+        raise UndertowError(
+            f"this program has imported Ray before the run, which can no longer be protected by a token; set {AUTH_MODE}=token and "
+            f"{AUTH_TOKEN} before the import, or call ray.init() before the run"
+        )
+    return ON_LOOPBACK | {AUTH_MODE: "token", AUTH_TOKEN: secrets.token_hex(32)}
 
 
 def _is_loopback(address: str) -> bool:
@@ -476,228 +481,23 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-class _WorkerPool:
-    """Workers that hold one model, kept between batches of items."""
+def _not_scheduled(divided: Allocation, seconds: float) -> str:
+    import ray
 
-    def __init__(
-        self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, schedule_timeout_s: float
-    ) -> None:
-        (self.resolve, self.identity, self.versions), self.shares, self.schedule_timeout_s = (
-            model,
-            divided,
-            schedule_timeout_s,
-        )
-        self.handles: list[_WorkerHandle] = []
-        self.facts: Mapping[str, str | float] | None = None
-        self.n_replaced = 0
-        self.waits_since = time.monotonic()
-        for _ in range(divided.n_workers):
-            self.start_worker()
-
-    def start_worker(self) -> _WorkerHandle:
-        """Start one more worker, which opens the model."""
-        import ray
-
-        if not any(worker.placed for worker in self.handles):
-            self.waits_since = time.monotonic()
-        actor = (
-            ray.remote(Worker)
-            .options(num_cpus=self.shares.cpus, num_gpus=self.shares.gpus, scheduling_strategy="SPREAD")
-            .remote(str(Path.cwd()), os.environ.get(THREADS) or str(self.shares.threads))
-        )
-        worker = _WorkerHandle(actor)
-        worker.send("open", self.resolve, self.identity.key(EXACT), self.versions, dict(self.versions()))
-        self.handles.append(worker)
-        return worker
-
-    def stop_worker(self, worker: _WorkerHandle) -> None:
-        """Kill its process."""
-        import ray
-
-        self.handles.remove(worker)
-        ray.kill(worker.actor)
-
-    def stop_all(self) -> None:
-        """Kill all workers."""
-        for worker in list(self.handles):
-            self.stop_worker(worker)
-
-    def check_schedule_timeout(self) -> None:
-        """Stop waiting after `schedule_timeout_s`.
-
-        Raises:
-            UndertowError: Ray has scheduled no worker in that time.
-        """
-        import ray
-
-        if (
-            any(worker.placed for worker in self.handles)
-            or time.monotonic() - self.waits_since < self.schedule_timeout_s
-        ):
-            return
-        has, free = ray.cluster_resources(), ray.available_resources()
-        wanted = {"CPU": self.shares.cpus, "GPU": self.shares.gpus}
-        needs = " and ".join(f"{number} {kind}" for kind, number in wanted.items() if number)
-        there = " and ".join(
-            f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind, number in wanted.items() if number
-        )
-        raise UndertowError(
-            f"Ray could not schedule a worker within {self.schedule_timeout_s:.0f} seconds: each needs {needs}, and {there} are free; "
-            "wait until other jobs end, or change --workers or --device"
-        )
-
-
-class _Dispatch:
-    """The queries of one engine call, dispatched to a worker pool."""
-
-    def __init__(self, pool: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
-        import ray
-
-        self.pool, self.protocol = pool, protocol
-        self.queries, self.stored = ray.put(distinct), ray.put(stored)
-        self.waiting: deque[WorkUnit] = deque()
-        self.planned: set[str] = set()
-        self.all_planned = False
-        self.losses: Counter[WorkUnit | str] = Counter()
-        self.suspects: set[WorkUnit] = set()
-        for worker in pool.handles:
-            worker.notes = ()
-            worker.send("set_queries", self.queries, protocol)
-        self.gone_notes: tuple[str, ...] = ()
-
-    def arriving(self) -> Iterator[ModelLoaded | AnswerBatch]:
-        """Yield results until every query has an answer."""
-        if self.pool.facts is not None:
-            yield ModelLoaded(self.pool.facts)
-        while not self._done():
-            self._dispatch()
-            for worker in self._wait_for_results():
-                # An earlier result may have shown that this worker is lost.
-                if worker in self.pool.handles:
-                    yield from self._runner(worker)
-
-    def _done(self) -> bool:
-        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.pool.handles)
-
-    def _dispatch(self) -> None:
-        """Send the plan to a free worker, and work units to all that have few: a first unit to each before any second."""
-        ready = [worker for worker in self.pool.handles if worker.opened]
-        if not self.all_planned and ready and not any(worker.plans for worker in self.pool.handles):
-            min(ready, key=lambda worker: len(worker.calls)).send("plan", self.stored)
-        for n_at_each in range(UNITS_PER_WORKER):
-            for worker in ready:
-                if self.waiting and len(worker.work_units) == n_at_each and not worker.plans and self._may_join(worker):
-                    unit = self.waiting.popleft()
-                    worker.send("answer", unit, unit=unit)
-
-    def _may_join(self, worker: _WorkerHandle) -> bool:
-        """Whether the next work unit may queue at a worker: a suspect runs alone, so that the cause of a loss is known."""
-        return not worker.work_units or not self.suspects & {self.waiting[0], *worker.work_units}
-
-    def _wait_for_results(self) -> list[_WorkerHandle]:
-        """Workers with new results, or lost ones; waits a moment for the first."""
-        import ray
-
-        fronts = {id(worker.calls[0].said): worker for worker in self.pool.handles if worker.calls}
-        said = [worker.calls[0].said for worker in fronts.values()]
-        ready, _ = ray.wait(said, num_returns=1, timeout=POLL_S)
-        if not ready:
-            self.pool.check_schedule_timeout()
-            return []
-        # All workers, so that the first of the list gets no preference.
-        ready, _ = ray.wait(said, num_returns=len(said), timeout=0)
-        return [fronts[id(one)] for one in ready]
-
-    def _runner(self, worker: _WorkerHandle) -> Iterator[ModelLoaded | AnswerBatch]:
-        import ray
-
-        call = worker.calls[0]
-        try:
-            said = ray.get(next(call.said))
-        except StopIteration:
-            worker.calls.popleft()
-            worker.losses[call.what] = 0
-            self.all_planned = self.all_planned or call.what == "plan"
-            return
-        except ray.exceptions.RayTaskError:
-            raise  # an error in our code, or memory ran out: another worker would fail too
-        except ray.exceptions.RayError as error:
-            self._lost(worker, error)
-            return
-        if isinstance(said, WorkerError):
-            raise UndertowError(_with_machine(worker, said.sentence))
-        if isinstance(said, TaskStarted):
-            call.started = True
-        elif isinstance(said, WorkerStarted):
-            worker.placed = said
-        elif isinstance(said, ModelLoaded):
-            worker.opened = True
-            if self.pool.facts is None:
-                self.pool.facts = said.facts
-                yield said
-            check_weights(self.pool.identity.name, self.pool.facts, said.facts)
-        elif isinstance(said, WorkUnit):
-            self._add_work_unit(said)
-        else:
-            worker.notes = said.notes
-            yield replace(said, notes=self._notes())
-
-    def _add_work_unit(self, unit: WorkUnit) -> None:
-        """Add a part of the plan, less what is planned already: a plan repeated after a loss may cut differently."""
-        packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in unit.packs)
-        left = replace(unit, packs=tuple(pack for pack in packs if pack))
-        if left.packs:
-            self.planned.update(digest for pack in left.packs for digest in pack)
-            self.waiting.append(left)
-            self.losses["plan"] = 0
-
-    def _notes(self) -> tuple[str, ...]:
-        """The notes of all workers so far."""
-        said = (note for worker in self.pool.handles for note in worker.notes)
-        return tuple(dict.fromkeys([*self.gone_notes, *said]))
-
-    def _lost(self, worker: _WorkerHandle, error: Exception) -> None:
-        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) counts a loss.
-
-        Raises:
-            UndertowError: too many workers were lost over the same call.
-        """
-        call = worker.calls[0]
-        # A worker that was lost before it started the call does not implicate the call.
-        losses, subject = (self.losses, call.subject) if call.started else (worker.losses, call.what)
-        losses[subject] += 1
-        self.suspects.update(worker.work_units)
-        self.waiting.extendleft(reversed(worker.work_units))
-        self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
-        self.pool.stop_worker(worker)
-        if losses[subject] >= MAX_LOSSES:
-            # A machine where the model does not fit does not stop the others.
-            if subject == "open" and any(other.opened for other in self.pool.handles):
-                return
-            raise UndertowError(_hopeless(subject, error))
-        successor = self.pool.start_worker()
-        successor.losses = worker.losses
-        successor.send("set_queries", self.queries, self.protocol)
-        self.pool.n_replaced += 1
-
-
-def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
-    """A worker's error, with its machine where that is another one."""
-    placed = worker.placed
-    return sentence if placed is None or placed.host == socket.gethostname() else f"{sentence} (on {placed.where})"
-
-
-def _hopeless(subject: WorkUnit | str, error: Exception) -> str:
-    doing = {
-        "open": "while it opened the model",
-        "plan": "while it planned the work units",
-        "set_queries": "while it received the queries",
-        "answer": "before its first answer",
-    }
-    where = doing[subject] if isinstance(subject, str) else f"over the same {_pluralize(subject.n_queries, 'query')}"
+    has, free = ray.cluster_resources(), ray.available_resources()
+    wanted = {kind: number for kind, number in (("CPU", divided.cpus), ("GPU", divided.gpus)) if number}
+    needs = " and ".join(f"{number} {kind}" for kind, number in wanted.items())
+    there = " and ".join(f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind in wanted)
     return (
-        f"a worker was lost {MAX_LOSSES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
-        "stored; if memory ran out, lower --workers; run the same command again"
+        f"Ray could not schedule a worker within {seconds:.0f} seconds: each needs {needs}, and {there} are free; "
+        "wait until other jobs end, or change --workers or --device"
+    )
+
+
+def _hopeless(error: Exception) -> str:
+    return (
+        f"a worker was lost {MAX_LOSSES} times over the same queries ({type(error).__name__}: {_reason(error)}); all answers so far "
+        "are stored; if memory ran out, lower --workers; run the same command again"
     )
 
 
@@ -730,12 +530,12 @@ def check_address(address: str) -> None:
     """Check a cluster address.
 
     Raises:
-        UndertowError: the address is invalid, or is one of Ray's client, which cannot stream.
+        UndertowError: the address is invalid, or is one of Ray's client.
     """
     if address.startswith("ray://"):
         raise UndertowError(
-            f"--ray-address {address} is an address of Ray's client, which cannot stream answers; run the command on a machine of the "
-            "cluster with --ray-address auto"
+            f"--ray-address {address} is an address of Ray's client, which workers cannot fetch queries through; run the command "
+            "on a machine of the cluster with --ray-address auto"
         )
     host, _, port = address.rpartition(":")
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
@@ -816,7 +616,7 @@ def _join_error(address: str, error: Exception) -> str:
 
 
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
+def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables within the context; those that the user has set take precedence."""
     added = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(added)

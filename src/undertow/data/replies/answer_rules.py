@@ -14,6 +14,8 @@ from typing import Any
 Pattern = re.Pattern[str]
 FILE = "answer_rules.toml"
 FLAGS = re.IGNORECASE | re.DOTALL
+PLACE = r"\{([a-z]+)\}"
+"""A class of words in a pattern, or a place to fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,10 @@ class Rules:
     Attributes:
         version: version number of the file.
         digest: SHA-256 of the file.
-        patterns: by table and key, joined by a dot; a key outside of tables by its name.
+        patterns: by table and key, joined by a dot.
         templates: patterns with places to fill, likewise.
         synonyms: other words for labels.
+        contractions: each with what it is spelled as.
     """
 
     version: int
@@ -33,6 +36,7 @@ class Rules:
     patterns: Mapping[str, Pattern]
     templates: Mapping[str, str]
     synonyms: Mapping[str, Pattern]
+    contractions: Mapping[Pattern, str]
 
     @property
     def identity(self) -> str:
@@ -52,6 +56,12 @@ class Rules:
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
+    def spell_out(self, text: str) -> str:
+        """The text without contractions."""
+        for pattern, words in self.contractions.items():
+            text = pattern.sub(words, text)
+        return text
+
     def fill(self, name: str, **places: str) -> Pattern:
         """A template with its places filled."""
         text = self.templates[name]
@@ -65,19 +75,31 @@ def rules() -> Rules:
     """The rules of the package, read once."""
     content = resources.files("undertow.data").joinpath("resources", FILE).read_bytes()
     table: dict[str, Any] = tomllib.loads(content.decode())
+    classes: dict[str, str] = {}
+    for name, one in table.pop("classes").items():
+        classes[name] = _expand(one, classes)
+    contractions = {re.compile(one, FLAGS): words for one, words in table.pop("contractions").items()}
     synonyms = {label: _words(words) for label, words in table.pop("synonyms").items()}
-    flat = {name: entry for name, entry in table.items() if isinstance(entry, list)}
-    for name, entry in table.items():
-        flat |= {f"{name}.{key}": one for key, one in entry.items()} if isinstance(entry, dict) else {}
-    joined = {name: one if isinstance(one, str) else _join(one) for name, one in flat.items()}
-    templates = {name: one for name, one in joined.items() if re.search(r"\{[a-z]+\}", one)}
+    joined = {
+        f"{section}.{key}": _expand(one if isinstance(one, str) else _join(one), classes)
+        for section, entries in table.items()
+        if isinstance(entries, dict)
+        for key, one in entries.items()
+    }
+    templates = {name: one for name, one in joined.items() if re.search(PLACE, one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
-    return Rules(int(table["version"]), hashlib.sha256(content).hexdigest(), patterns, templates, synonyms)
+    digest = hashlib.sha256(content).hexdigest()
+    return Rules(int(table["version"]), digest, patterns, templates, synonyms, contractions)
+
+
+def _expand(pattern: str, classes: Mapping[str, str]) -> str:
+    """A pattern with its classes of words spelled out; other places are left."""
+    return re.sub(PLACE, lambda place: classes.get(place.group(1), place.group()), pattern)
 
 
 def _join(patterns: Sequence[str]) -> str:
     """Alternatives: whole words where the first one is a word, or else as they are."""
-    if re.match(r"[\w(]", patterns[0]) and not patterns[0].startswith("(?"):
+    if re.match(r"\w", patterns[0]):
         return _words(patterns).pattern
     return "|".join(f"(?:{one})" for one in patterns)
 
@@ -85,6 +107,4 @@ def _join(patterns: Sequence[str]) -> str:
 def _words(patterns: Sequence[str]) -> Pattern:
     """Whole words; the longest is tried first."""
     ranked = sorted(patterns, key=len, reverse=True)
-    return re.compile(
-        "|".join(rf"{one}(?!\w)" if one.startswith("n't") else rf"(?<![\w']){one}(?!\w)" for one in ranked), FLAGS
-    )
+    return re.compile("|".join(rf"(?<![\w']){one}(?!\w)" for one in ranked), FLAGS)

@@ -22,8 +22,17 @@ from undertow.data.replies.reply_question import (
     declines,
 )
 
+MOST_WORDS_OF_A_DENIAL = 6
+"""Most words of a reply like "Not without a licence", which denies what the question asks."""
+MOST_WORDS_ALONE = 2
+"""Most words of a statement without a subject, like "not qualified"."""
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+SOFT_REFUSAL = "soft refusal"
+"""A refusal that is none where the reply also says that it cannot tell."""
+DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
+LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
+LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 EMPTY_WORDS = frozenset(
     re.findall(
@@ -59,11 +68,17 @@ class ChoiceReader:
         options = "|".join(map(re.escape, self.named))
         self._listed = self._enumeration()
         self._between = rules().fill("aside.between", options=options)
-        questions = [one for one in re.findall(r"[^.?\n]*\?", question.prompt) if len(one.split()) > 3]
+        self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
+        questions = [
+            one for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt) if len(one.split()) > 3
+        ]
         if question.kind == YES_NO:
             questions = [one for one in questions if " or no" not in one.lower()]
         self._question_text = questions[-1] if questions else question.prompt
-        self._people = "|".join(re.findall(r"\b[A-Z][a-z]+\b", self._question_text)) or "nobody"
+        self._people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self._question_text)) or "nobody"
+        pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
+        self._hedged = rules().fill("unclear.hedged", names=self._people)
+        self._others = [one for one in pair.groups() if one not in self._question_text] if pair else []
 
     def _enumeration(self) -> re.Pattern[str]:
         """All answers in a row, as the question lists them, which chooses none; of two people with *both* and *neither*."""
@@ -79,7 +94,9 @@ class ChoiceReader:
         for at, one in enumerate(self.named):
             more = rules().synonyms.get(one.casefold())
             forms = re.escape(one) if more is None else rf"{re.escape(one)}|{more.pattern}"
-            parts.append((len(one), rf"(?P<a{at}>(?<![\w-])(?:{forms})(?!\w)(?!-\w))"))
+            parts.append(
+                (len(one), rf"(?P<a{at}>(?:(?<![\w-])|(?<=anti-))(?:{forms})(?!\w)(?!-(?!based|related|specific)\w))")
+            )
         return re.compile("|".join(part for _, part in sorted(parts, reverse=True)), re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
@@ -89,23 +106,36 @@ class ChoiceReader:
     def read(self, text: str) -> Reading:
         """What a reply says."""
         known = rules()
+        if self.question.kind == YES_NO and known.has("shape.neither_yes_nor_no", text):
+            return Reading(UNCLEAR)
         text = known.patterns["shape.yes_or_no"].sub("that", text)
         text = known.patterns["shape.why_not"].sub(r"\1.", text)
+        text = known.patterns["shape.stutter"].sub("", text)
+        text = known.patterns["shape.evidence_of"].sub("", text)
+        text = known.patterns["shape.not_seen"].sub("there is no ", text)
+        text = known.patterns["aside.parenthesis"].sub("", text)
+        text = self._lettered.sub("", text)
         text = self._listed.sub("the options", text)
         for _ in range(3):
-            shorter = known.patterns["greeting"].sub("", text, count=1)
+            shorter = known.patterns["reply.greeting"].sub("", text, count=1)
             if self.question.kind == YES_NO and (not shorter or self._judge(shorter) is None):
                 break  # "Absolutely." is an answer, "Absolutely! Yes." a greeting before one
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
         if len(set(lines)) > 1 and None not in lines:
             return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
-        corrections = list(known.patterns["correction"].finditer(text))
+        corrections = list(known.patterns["reply.correction"].finditer(text))
         if corrections and (reading := self._judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
             return reading
-        for segment in (*verdicts(text, "prime_verdict"), *verdicts(text)):
-            if (reading := self._judge(segment, verdict=True)) is not None:
+        for mark, segment in (*verdicts(text, "reply.prime_verdict"), *verdicts(text)):
+            wanted, compared = _comparison(self._question_text), _comparison(mark)
+            if wanted and compared and wanted != compared:
+                continue
+            said = re.split(r"[.;]\s", segment)[0] if compared else segment
+            if (reading := self._judge(said, verdict=True)) is not None:
                 return reading
+        if known.has("unclear.either_case", text):
+            return Reading(UNCLEAR)
         return self._judge(text) or Reading(UNCLEAR)
 
     def whole(self, text: str) -> str | None:
@@ -126,11 +156,17 @@ class ChoiceReader:
     def _judge(self, text: str, *, verdict: bool = False) -> Reading | None:
         """What a text says; None where it says nothing of the answers."""
         known = rules()
-        affirmed = [one for one, _, end in self.mentions(text) if known.starts("shape.affirmed", text[end:])]
-        if self.question.kind == CHOICE and len(affirmed) == 1:
-            return self._reading(affirmed[0])
+        if self.question.kind == CHOICE and (each := self._each(text)):
+            return self._reading(each)
+        if self.question.kind == YES_NO and (own := known.fill("shape.of_person", names=self._people).search(text)):
+            return self._reading(YES if own.group(1) else NO)
+        parts = LAST_COLON.split(text)
+        if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
+            return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
-        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or sentences[:1]
+        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or [
+            one for one in sentences[:1] if not known.starts("shape.asks", one)
+        ]
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
@@ -141,11 +177,21 @@ class ChoiceReader:
             what = alone.pop()
         return None if what is None else self._reading(what)
 
+    def _each(self, text: str) -> str | None:
+        """What a reply says that says Yes or No of each answer."""
+        each = rules().patterns["shape.each"]
+        said = {one: bool(hit.group(1)) for one, _, end in self.mentions(text) if (hit := each.match(text[end:]))}
+        chosen = [one for one, yes in said.items() if yes]
+        if len(chosen) == 1:
+            return chosen[0]
+        return (BOTH if chosen else NEITHER) if len(said) == 2 == len(self.named) else None
+
     # The beginning of a sentence.
 
     def _head(self, start: str) -> str | None:
         """The answer that a sentence begins with, where that is all or a reason or doubt follows."""
         known = rules()
+        start = LEADING_ADVERB.sub("", start)
         if (hits := self.whole(start)) is not None:
             return hits
         if both := known.patterns["shape.starts_both"].match(start):
@@ -163,8 +209,11 @@ class ChoiceReader:
     def _yes_or_no(self, start: str) -> str | None:
         """Yes or No at the beginning of a text."""
         known = rules()
-        if (letter := start.strip(" .!\"')").lower()) in ("y", "n"):
-            return YES if letter == "y" else NO
+        letter = start.strip(" .!\"')").lower()
+        if letter == "y" or known.starts("yes_no.no_doubt", start):
+            return YES
+        if letter == "n" or self._is_denial(start):
+            return NO
         if match := known.patterns["yes_no.no"].match(start):
             return NO if known.fill("shape.after_no", names=self._people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
@@ -172,9 +221,16 @@ class ChoiceReader:
             if known.starts("shape.yes_then_no", behind):
                 return None if known.starts("shape.yes_and", behind) else NO
             vague = known.starts("shape.vague_yes", match.group())
-            if known.starts("shape.after_yes", behind) or not (vague or re.match(r"\s+not\b", behind)):
+            if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
                 return YES
         return None
+
+    @staticmethod
+    def _is_denial(start: str) -> bool:
+        """Whether a text is short and denies what is asked: "Not without a licence"."""
+        known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
+        doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
+        return short and known.starts("shape.starts_not", start) and not doubtful
 
     # Sentences and clauses.
 
@@ -183,11 +239,23 @@ class ChoiceReader:
         for clause in known.patterns["shape.pivot"].split(sentence):
             if not re.search(r"\w", clause):
                 continue
+            if known.has("shape.topic", self._question_text) and known.has("yes_no.plain_facts", clause):
+                yield Vote(NO, MEDIUM)
+                continue
             refuses, unclear = declines(clause), known.has("unclear.cues", clause)
+            if refuses and known.has("refusal.disclaimer", clause) and not known.has("refusal.hard", clause):
+                yield Vote(REFUSAL, WEAK)
+                continue
             claim = self._claim(clause)
             if not (known.has("unclear.cues", claim) or declines(claim)) and self._is_plain(claim, clause):
                 refuses = unclear = False
-            votes = list(self._yes_no_votes(claim) if self.question.kind == YES_NO else self._choice_votes(claim))
+            voted = self._yes_no_votes if self.question.kind == YES_NO else self._choice_votes
+            votes = list(voted(claim))
+            if self.question.kind == YES_NO and not votes and known.has("shape.topic", self._question_text):
+                votes = list(voted(clause))
+            if self.question.kind == YES_NO and self._hedged.search(claim) and not refuses:
+                yield from [vote for vote in votes if vote.strength == STRONG] or [Vote(UNCLEAR, MEDIUM)]
+                continue
             if refuses or unclear:
                 leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
                 plain = [
@@ -195,7 +263,8 @@ class ChoiceReader:
                     for vote in votes
                     if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
                 ]
-                yield from plain or [Vote(REFUSAL if refuses else UNCLEAR)]
+                soft = refuses and not known.has("refusal.hard", clause)
+                yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
             else:
                 yield from votes
 
@@ -205,13 +274,16 @@ class ChoiceReader:
             cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
             return cut and any(self._yes_no_votes(claim))
         joint = rules().starts("shape.starts_both", claim) and len(claim.split()) <= 4
-        names = {name for name, _, _ in self.mentions(claim)}
+        names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 
     def _claim(self, clause: str) -> str:
         """A clause without concessions, conditions, reasons and embedded questions."""
         known = rules()
-        for name in ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason"):
+        clause = known.fill("aside.evidential", names=self._people).sub("", clause)
+        clause = known.fill("aside.unevidential", names=self._people).sub("I do not think that ", clause)
+        contrast = ("aside.contrast",) if self.question.kind == YES_NO else ()
+        for name in (*contrast, "aside.concession", "aside.condition", "aside.opening_reason", "aside.reason"):
             shorter = known.cut(name, clause)
             if self.question.kind == YES_NO or self.mentions(shorter) or not self.mentions(clause):
                 clause = shorter
@@ -221,6 +293,11 @@ class ChoiceReader:
 
     def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
         known = rules()
+        for other in self._others:
+            if re.search(rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE):
+                yield Vote(NO)
+                return
+
         people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
         parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
@@ -231,25 +308,38 @@ class ChoiceReader:
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
         )
-        if said:
+        about_bias = known.has("shape.topic", self._question_text) and known.has("shape.topic", claim)
+        if said and not (about_bias and known.has("shape.is_true", claim)):
             yield Vote(said)
             return
         for part in re.split(r"\band\b", claim):
-            on_topic = known.has("shape.topic", self._question_text) and known.has("shape.topic", part)
-            shared = (_stems(part) & _stems(self._question_text)) - _stems(self._people.replace("|", " "))
-            if shared or on_topic:
-                turned = (
-                    _negations(part) + (on_topic and known.has("shape.factual", part)) + _negations(self._question_text)
-                )
-                yield Vote(NO if turned % 2 else YES, MEDIUM)
+            if (turns := self._turns(part)) is not None:
+                yield Vote(NO if (turns + _negations(self._question_text)) % 2 else YES, MEDIUM)
                 return
+
+    def _turns(self, part: str) -> int | None:
+        """How often a statement about what the question asks is turned round; None of a statement about anything else."""
+        known, topic = rules(), rules().patterns["shape.topic"]
+        if topic.search(self._question_text) and (hits := list(topic.finditer(part))):
+            if known.starts("shape.neutral", part[hits[0].start() :]):
+                return 1 + _negations(part[: hits[0].start()])
+            end = hits[1].start() if len(hits) > 1 else len(part)
+            behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
+            return _negations(part[: hits[0].start()]) or _negations(behind)
+        if known.has("shape.no_reason_not", part):
+            return 0
+        capable = known.has("shape.capability", self._question_text) and known.has("yes_no.capable", part)
+        if self._others and not known.fill("shape.person", names=self._people).search(part):
+            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
+        asked = _stems(self._question_text) - _stems(self._people.replace("|", " "))
+        return _negations(part) if _stems(part) & asked or capable else None
 
     def _choice_votes(self, claim: str) -> Iterator[Vote]:
         known, hits = rules(), self.mentions(claim)
         names = {name for name, _, _ in hits}
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         picks = picks or {name for name, start, end in hits if not self.is_out(claim, start, end, possessives=False)}
-        if len(self.named) == 2 and known.has("shape.background", claim):
+        if len(self.named) == 2 and (known.has("shape.background", claim) or known.has("shape.no_better", claim)):
             return
         if len(self.named) == 2:
             if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
@@ -258,6 +348,9 @@ class ChoiceReader:
             if votes := self._of_both(claim, hits, picks):
                 yield from (vote for vote in votes if vote.what)
                 return
+        if len(self.named) == 2 == len(picks):
+            ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
+            picks = ahead if len(ahead) == 1 else picks
         if len(picks) == 1:
             yield from self._of_one(claim, picks.pop())
         elif len(self.named) == 2 and len(names) == 1 and known.starts("shape.starts_not", claim):
@@ -320,11 +413,14 @@ class ChoiceReader:
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:
         """Of the plainest votes the last; doubts and refusals give way to plain votes only."""
-        doubts = [vote.what for vote in votes if vote.what in (REFUSAL, UNCLEAR) and vote.strength == STRONG]
-        claims = [vote for vote in votes if vote.what not in (REFUSAL, UNCLEAR) or vote.strength < STRONG]
+        doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
+        claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
         strong = [vote.what for vote in claims if vote.strength == STRONG]
         if strong or doubts:
-            return strong[-1] if strong else REFUSAL if REFUSAL in (doubts[0], doubts[-1]) else UNCLEAR
+            if strong:
+                return strong[-1]
+            refuses = REFUSAL in (doubts[0], doubts[-1]) or set(doubts) == {SOFT_REFUSAL}
+            return REFUSAL if refuses else UNCLEAR
         for strength in (MEDIUM, WEAK):
             some = [vote.what for vote in claims if vote.strength == strength]
             if some and (len(set(some)) == 1 or self.question.kind == YES_NO):
@@ -335,10 +431,10 @@ class ChoiceReader:
         return None
 
 
-def verdicts(text: str, name: str = "verdict") -> Iterator[str]:
-    """What stands behind announcements of an answer, up to the end of the line, the last first."""
+def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]]:
+    """Announcements of an answer, the last first, each with what stands behind it up to the end of the line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))):
-        yield text[mark.end() :].lstrip("\n ").split("\n")[0]
+        yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
 
 
 def _stems(text: str) -> set[str]:

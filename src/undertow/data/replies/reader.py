@@ -48,7 +48,7 @@ def read(question: Question, reply: str) -> Reading:
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
-        own = rules().patterns["hidden"].sub("", reply.translate(QUOTES)).strip()
+        own = rules().patterns["reply.hidden"].sub("", reply.translate(QUOTES)).strip()
         if question.kind == REWRITE and not _rewrites(question.passage, text):
             if declines(text.split("\n")[0]):
                 return Reading(REFUSAL)
@@ -59,7 +59,7 @@ def read(question: Question, reply: str) -> Reading:
             return Reading(ANSWER, hit)
         return Reading(REFUSAL if declines(text) else UNCLEAR)
     answers = tuple(map(_fold, question.answers))
-    reader = ChoiceReader(replace(question, answers=answers, prompt=_fold(question.prompt)))
+    reader = ChoiceReader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
 
@@ -75,7 +75,9 @@ def _unwrap(reply: str) -> str:
         return reply
     if not isinstance(content, dict):
         return reply
-    values = [value for key, value in content.items() if rules().has("answer_key", str(key))] or list(content.values())
+    values = [value for key, value in content.items() if rules().has("reply.answer_key", str(key))] or list(
+        content.values()
+    )
     value = values[0] if values else ""
     if isinstance(value, bool):
         return "Yes" if value else "No"
@@ -84,7 +86,7 @@ def _unwrap(reply: str) -> str:
 
 def _first_turn(reply: str, prompt: str) -> str:
     """A reply without further questions and answers, with which some models go on; what was asked may be repeated before the answer."""
-    for turn in rules().patterns["turn"].finditer(reply):
+    for turn in rules().patterns["reply.turn"].finditer(reply):
         before, rest = reply[: turn.start()], turn.group().strip()
         if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(prompt.split()):
             return before
@@ -92,10 +94,10 @@ def _first_turn(reply: str, prompt: str) -> str:
 
 
 def plain_text(reply: str) -> str:
-    """A reply without hidden parts and markdown, with straight quotes and single spaces; lines are kept."""
+    """A reply without hidden parts, markdown and contractions, with straight quotes and single spaces; lines are kept."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
-    text = MARKDOWN.sub("", rules().patterns["hidden"].sub("", text))
-    text = rules().patterns["shape.contraction"].sub(r"\1n't", text)
+    text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
+    text = rules().spell_out(text)
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 

@@ -46,4 +46,6 @@ class Reading:
 def declines(text: str) -> bool:
     """Whether a text declines to answer, and not because information lacks."""
     known = rules()
+    if known.has("refusal.alone", text):
+        return True
     return known.has("refusal.hard", text) or (known.has("refusal.soft", text) and not known.has("unclear.lacks", text))

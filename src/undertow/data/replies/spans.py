@@ -25,7 +25,7 @@ def read_span(passage: str, reply: str) -> str | None:
     common = _common_words(passage, reply)
     if common:
         return common
-    return "" if rules().has("span.none", reply) else None
+    return "" if rules().has("span.none", rules().spell_out(reply)) else None
 
 
 def _candidates(reply: str) -> Iterator[str]:
@@ -65,7 +65,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply: without announcement, quotes and what follows; None where nothing is left."""
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
-    text = known.patterns["greeting"].sub("", text, count=1)
+    text = known.patterns["reply.greeting"].sub("", text, count=1)
     shorter = known.patterns["span.preamble"].sub("", text, count=1).strip()
     announced = shorter != text and bool(shorter)
     text = shorter or text
@@ -82,7 +82,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     ):
         text = inner[0]
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    cut = known.patterns["farewell"].sub("", text).strip()
+    cut = known.patterns["reply.farewell"].sub("", text).strip()
     text = (cut or text).strip().strip('"*`').strip()
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]

@@ -17,7 +17,7 @@ SHORT_WORDS, TINY_WORDS = 15, 2
 def read_word(reader: ChoiceReader, text: str) -> Reading:
     """Which listed word a reply gives: alone, announced, in the blank, quoted, at its beginning, or behind "the pronoun is"."""
     text = rules().patterns["shape.he_or_she"].sub("she or he", text)
-    text = rules().patterns["greeting"].sub("", text, count=1)
+    text = rules().patterns["reply.greeting"].sub("", text, count=1)
     text = rules().cut("aside.concession", text)
     shorter = rules().cut("aside.alternative", text)
     text = shorter if reader.mentions(shorter) else text
@@ -46,7 +46,7 @@ def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
 
 
 def _read_announced(reader: ChoiceReader, text: str) -> str | None:
-    heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for segment in verdicts(text))
+    heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
     return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
 
 
