@@ -180,15 +180,15 @@ class Worker:
         with self._naming():
             return self.place, facts_of(self._opened())
 
-    def plan(self, asked: Round, stored: frozenset[str]) -> list[WorkUnit | AnswerBatch]:
+    def plan(self, given: Round, stored: frozenset[str]) -> list[WorkUnit | AnswerBatch]:
         """The work units that are left, and answers for queries that the model cannot score."""
         with self._naming():
-            return list(self._runner(asked).work_units(stored, MAX_UNIT_PROMPTS))
+            return list(self._runner(given).work_units(stored, MAX_UNIT_PROMPTS))
 
-    def answer(self, asked: Round, unit: WorkUnit) -> tuple[Place, list[AnswerBatch]]:
+    def answer(self, given: Round, unit: WorkUnit) -> tuple[Place, list[AnswerBatch]]:
         """The answers of a work unit."""
         with self._naming():
-            return self.place, list(self._runner(asked).answers(unit))
+            return self.place, list(self._runner(given).answers(unit))
 
     def _opened(self) -> LoadedModel:
         if self.model is None:
@@ -201,9 +201,9 @@ class Worker:
             self.model = handle.open()
         return self.model
 
-    def _runner(self, asked: Round) -> QueryRunner:
-        if self.runner is None or self.runner[0] != asked.number:
-            self.runner = asked.number, QueryRunner(self._opened(), asked.fetch(), asked.protocol)
+    def _runner(self, given: Round) -> QueryRunner:
+        if self.runner is None or self.runner[0] != given.number:
+            self.runner = given.number, QueryRunner(self._opened(), given.fetch(), given.protocol)
         return self.runner[1]
 
     @property
@@ -261,7 +261,7 @@ class Cluster:
     _joined: bool = False
     _identity: ModelIdentity | None = None
     _process_of: dict[int, int] = field(default_factory=dict)
-    _n_rounds: int = 0
+    _n_calls: int = 0
 
     def __enter__(self) -> Self:
         check_address(self.address)
@@ -297,10 +297,10 @@ class Cluster:
         import ray
 
         self._start(resolve, handle.identity)
-        self._n_rounds += 1
-        asked = Round(self._n_rounds, protocol, partial(ray.get, ray.put(distinct)))
+        self._n_calls += 1
+        given = Round(self._n_calls, protocol, partial(ray.get, ray.put(distinct)))
         try:
-            yield from self._answers(handle.identity.name, asked, frozenset(stored))
+            yield from self._answers(handle.identity.name, given, frozenset(stored))
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, UndertowError):
                 raise UndertowError(str(error.cause)) from None
@@ -308,7 +308,7 @@ class Cluster:
         except ray.exceptions.RayError as error:
             raise UndertowError(_hopeless(error)) from error
 
-    def _answers(self, name: str, asked: Round, stored: frozenset[str]) -> Iterator[ModelLoaded | AnswerBatch]:
+    def _answers(self, name: str, given: Round, stored: frozenset[str]) -> Iterator[ModelLoaded | AnswerBatch]:
         """What workers answer, from the first that holds the model on."""
         import ray
         from ray.util import ActorPool
@@ -316,12 +316,12 @@ class Cluster:
         opening = {worker.open.remote(): worker for worker in self.workers}
         first, facts = self._first_opened(opening)
         yield ModelLoaded(facts)
-        planned = ray.get(first.plan.remote(asked, stored))
+        planned = ray.get(first.plan.remote(given, stored))
         yield from (one for one in planned if isinstance(one, AnswerBatch))
         pool = ActorPool([first])
         for unit in planned:
             if isinstance(unit, WorkUnit):
-                pool.submit(lambda worker, unit: worker.answer.remote(asked, unit), unit)
+                pool.submit(lambda worker, unit: worker.answer.remote(given, unit), unit)
         notes: dict[str, None] = {}
         while pool.has_next():
             ready, _ = ray.wait(list(opening), num_returns=len(opening), timeout=0) if opening else ([], [])
@@ -343,8 +343,8 @@ class Cluster:
 
         while True:
             ready, _ = ray.wait(list(opening), num_returns=1)
-            if (found := self._opened(opening, ready[0])) is not None:
-                return found
+            if (opened := self._opened(opening, ready[0])) is not None:
+                return opened
 
     def _opened(self, opening: dict[Any, Any], call: Any) -> tuple[Any, Facts] | None:
         """A worker that has opened its model; None, and one worker less, where it was lost over that and others are left."""

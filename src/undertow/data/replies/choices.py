@@ -227,7 +227,7 @@ class ChoiceReader:
 
     @staticmethod
     def _is_denial(start: str) -> bool:
-        """Whether a text is short and denies what is asked: "Not without a licence"."""
+        """Whether a text is short and denies what is question_stems: "Not without a licence"."""
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
         doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
         return short and known.starts("shape.starts_not", start) and not doubtful
@@ -313,11 +313,11 @@ class ChoiceReader:
             yield Vote(said)
             return
         for part in re.split(r"\band\b", claim):
-            if (turns := self._turns(part)) is not None:
-                yield Vote(NO if (turns + _negations(self._question_text)) % 2 else YES, MEDIUM)
+            if (n_negations := self._n_negations(part)) is not None:
+                yield Vote(NO if (n_negations + _negations(self._question_text)) % 2 else YES, MEDIUM)
                 return
 
-    def _turns(self, part: str) -> int | None:
+    def _n_negations(self, part: str) -> int | None:
         """How often a statement about what the question asks is turned round; None of a statement about anything else."""
         known, topic = rules(), rules().patterns["shape.topic"]
         if topic.search(self._question_text) and (hits := list(topic.finditer(part))):
@@ -331,8 +331,8 @@ class ChoiceReader:
         capable = known.has("shape.capability", self._question_text) and known.has("yes_no.capable", part)
         if self._others and not known.fill("shape.person", names=self._people).search(part):
             return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
-        asked = _stems(self._question_text) - _stems(self._people.replace("|", " "))
-        return _negations(part) if _stems(part) & asked or capable else None
+        question_stems = _stems(self._question_text) - _stems(self._people.replace("|", " "))
+        return _negations(part) if _stems(part) & question_stems or capable else None
 
     def _choice_votes(self, claim: str) -> Iterator[Vote]:
         known, hits = rules(), self.mentions(claim)
