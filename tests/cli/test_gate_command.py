@@ -39,9 +39,10 @@ def work(shared_base: Path) -> Workplace:
 @pytest.mark.slow
 def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Workplace) -> None:
     lines = work("gate", "runs/before", *RULES).stdout.splitlines()
-    assert lines[0].startswith("skipped: rules.toml, rule 3 ('no gap becomes wider')")
+    assert any(line.startswith("skipped: rules.toml, rule 3 ('no gap becomes wider')") for line in lines)
     n_gaps = len([one for one in work.results("runs/before") if one["measure"] == "slope_gap"])
-    assert lines[1:] == [f"{n_gaps + 1} passed, 1 skipped (3 rules)"]
+    assert lines[-1] == f"{n_gaps + 1} passed, 1 skipped (3 rules)"
+    assert len([line for line in lines if line.startswith("passed: ")]) == n_gaps + 1
     for baseline in ("runs/after", "runs/before"):
         work("gate", "runs/before", "--rules", str(ROOT / "examples/rules.toml"), "--baseline", baseline)
 
@@ -56,7 +57,7 @@ def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace)
     planted = 2 * 6 / 100 * step_years * texts["text"].str.startswith("In ").mean() / SHARE_OF_LISTED
     (gap,) = (one for one in work.results("runs/after") if one["measure"] == "slope_gap")
     assert gap["value"] == pytest.approx(planted, abs=0.05)
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("passed: ")]
     assert lines[0].startswith("failed: slope gap (date, female-male) of toy:slope=6 ")
     assert "'she and he hardly move with the date'" in lines[0]
     assert any("than in runs/before" in line for line in lines)
