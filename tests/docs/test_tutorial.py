@@ -200,5 +200,6 @@ def test_chat_api_page_tells_what_a_server_would_be_asked(tmp_path: Path) -> Non
     dry, quoted = steps(HOW_TO / "chat-api.md")[:2]
     assert_says(run(dry, tmp_path), quoted.text)
     assert not list(tmp_path.iterdir())
+    elsewhere = {"papers", "scripts"}  # their commands have tests of their own
     tried = {"masked", "seq2seq", "chat-api", "extractive-and-labelled", *OF_THE_DEFAULT_MODEL}
-    assert {page.stem for page in HOW_TO.glob("*.md")} == tried
+    assert {page.stem for page in HOW_TO.glob("*.md")} - elsewhere == tried

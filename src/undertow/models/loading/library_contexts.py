@@ -18,6 +18,13 @@ ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """A URL: scheme, host and path, without user, query and fragment."""
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # an import hook may raise instead
+        return False
+
+
 @contextmanager
 def loading_errors(name: str) -> Iterator[None]:
     """Turn errors of the model libraries into one sentence, and silence their output."""
@@ -29,8 +36,8 @@ def loading_errors(name: str) -> Iterator[None]:
             silence_libraries()
             yield
     except ImportError as error:
-        is_ours = all(map(importlib.util.find_spec, MODELS_EXTRA))
-        fix = "install it, or name a model that does without it" if is_ours else NEEDS_EXTRA
+        has_extra = all(map(_is_installed, MODELS_EXTRA))
+        fix = "install it, or name a model that does without it" if has_extra else NEEDS_EXTRA
         raise UndertowError(
             f"{name}: a required package is missing ({first_line_without_secrets(error)}); {fix}"
         ) from error
