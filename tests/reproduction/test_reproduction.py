@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import undertow
-from conftest import Cli
+from conftest import ROOT, Cli
 from undertow.errors import UndertowError
 from undertow.reproduction import artefacts, reproduce
 from undertow.reproduction.catalog import published
@@ -146,3 +146,9 @@ def test_published_outputs_give_the_published_slopes(reference_data: Path, tmp_p
     page, *_ = reproduce("000:figure-3b", recorded=reference_data / "recorded", out=tmp_path)["000:figure-3b"]
     (bert,) = [row for row in rows_of(page.parent / "000-figure-3b.csv") if row["model"] == "bert-base-uncased"]
     assert (bert["female slope"], bert["female r"]) == ("0.550", "0.934")
+
+
+def test_docs_list_every_artefact_with_what_it_needs() -> None:
+    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    for one in artefacts().values():
+        assert f"| `{one.id}` | {one.title} | {one.needs} |" in page
