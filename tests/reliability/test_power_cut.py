@@ -130,7 +130,12 @@ def answer_words(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
     with small_logs(12), AnswerCache(path) as store:
-        run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(Files.of(path)))
+
+        def watch(done: int, total: int) -> None:
+            if done or not states:  # progress is called with 0 before the model loads, and after
+                states.append(Files.of(path))
+
+        run_queries(FOUND, PROMPTS, store, EXACT, watch)
     states.append(Files.of(path))
     assert len(states) == len(SIZES) + 2
     assert states[-1].log is None

@@ -33,7 +33,7 @@ from undertow._schemas import first_problem
 from undertow.app.access_control import ANNOTATE, POLICY
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import read_record
-from undertow.stats.intervals.proportions import wilson_interval
+from undertow.stats.intervals.bounded_mean import wilson_interval
 
 AUDIT = "bias-rephrasing"
 MAX_BYTES = 64 * 2**20

@@ -430,7 +430,7 @@ def on_model(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(**given, settings=_family_settings.get())
+        command(**given, settings=_family_settings.get({}))
 
     return with_options(run, [one.replace(annotation=hints[name]) for name, one in own.items() if name != "settings"])
 

@@ -16,7 +16,7 @@ from undertow.integrations.export_format import Exported, ExportedFiles, ExportR
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
 from undertow.runs.folder.storage import Kind, check_place, write_folder, write_json
-from undertow.types import CHOICE, query_kind
+from undertow.types import CHOICE, GENERATION, query_kind
 
 __all__ = ["Exported", "export", "export_request", "load", "names"]
 
@@ -119,6 +119,8 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         )
     given = changed(settings)
     settings = audit.adapt_settings(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
+    if given.get("prompts") and not getattr(settings, "prompts", ""):
+        raise UndertowError(f"{job.audit} asks {_KINDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]

@@ -11,7 +11,7 @@ from typing import Any
 
 from undertow.data.replies.reader import read
 from undertow.data.replies.reply_question import ANSWER, WORD, Question
-from undertow.stats.intervals.proportions import wilson_interval
+from undertow.stats.intervals.bounded_mean import wilson_interval
 
 TUNING, HELD_OUT = "tuning", "held-out"
 FIRST_READ = "first_read"
