@@ -14,6 +14,7 @@ import pytest
 import undertow
 from conftest import Cli
 from undertow import audits, models
+from undertow.models import registry
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import pipeline
 
@@ -33,9 +34,8 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
         return own(ModelRequest("toy"))
 
     monkeypatch.setattr(models, "resolve", resolve)
-    monkeypatch.setattr(
-        models, "families_with_setting", lambda _: ["toy"]
-    )  # else the toy is not one to be told any of this
+    # else the toy is not one to be told any of this
+    monkeypatch.setattr(registry, "families_with_setting", lambda _: ["toy"])
     return seen
 
 
@@ -56,8 +56,23 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
 def test_help_lists_run_first(cli: Cli) -> None:
     lines = cli("--help").stdout.partition("Commands:")[2].splitlines()
     assert [line.split()[0] for line in lines if line.strip()] == [
-        *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
-        *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
+        *(
+            "run",
+            "suite",
+            "score",
+            "report",
+            "show",
+            "table",
+            "figure",
+            "cite",
+            "compare",
+            "gate",
+            "guard",
+            "doctor",
+            "pull",
+        ),
+        *("list", "cache", "app", "annotate", "challenge", "graph", "simulate", "power", "lab", "finetune", "export"),
+        *("scaling", "reproduce", "demo"),
     ]
 
 
