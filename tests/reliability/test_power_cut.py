@@ -130,12 +130,7 @@ def answer_words(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
     with small_logs(12), AnswerCache(path) as store:
-
-        def watch(done: int, total: int) -> None:
-            if done or not states:  # progress is called with 0 before the model loads, and after
-                states.append(Files.of(path))
-
-        run_queries(FOUND, PROMPTS, store, EXACT, watch)
+        run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(Files.of(path)))
     states.append(Files.of(path))
     assert len(states) == len(SIZES) + 2
     assert states[-1].log is None

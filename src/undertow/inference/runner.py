@@ -271,7 +271,6 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
             if isinstance(arrived, ModelLoaded):
                 check_weights(handle.identity.name, facts, arrived.facts)
                 LOGGER.info("score %s", handle.identity.name)
-                progress(len(answers), len(distinct))
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
             # Notes of earlier answers still apply to them.

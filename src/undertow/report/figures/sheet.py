@@ -242,10 +242,11 @@ def write_above(axes: Axes, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> N
     height = 72 * line_in(TEXT_SIZE)
     for up, (text, look) in enumerate(reversed(lines)):
         if up == len(lines) - 1:
-            axes.set_title(text, pad=4 + up * height, **dict(look))
-        else:
-            place: dict[str, Any] = {"xytext": (0, 4 + up * height), "textcoords": "offset points", "va": "baseline"}
-            axes.annotate(text, (0, 1), xycoords="axes fraction", **place, **look).set_in_layout(False)
+            axes.set_title(
+                " \n" * text.count("\n") + " ", pad=4 + up * height, **dict(look)
+            )  # keeps the height, and no width
+        place: dict[str, Any] = {"xytext": (0, 4 + up * height), "textcoords": "offset points", "va": "baseline"}
+        axes.annotate(text, (0, 1), xycoords="axes fraction", **place, **look).set_in_layout(False)
 
 
 def apart(wanted: Floats, gap: float, low: float, high: float) -> Floats:
