@@ -51,7 +51,7 @@ def test_latex_and_markdown_have_a_cell_for_each_column_and_escape_names() -> No
     table = paper_tables(results, (), [], "About 9% of it.")["slope"]
     latex = table.to_latex()
     body = latex.split("\\midrule\n")[1].split("\n\\bottomrule")[0].split("\n")
-    assert body[0] == r"a\_0|\& & \textbf{$-$0.50} & [$-$0.90, $-$0.10] & .001 & .010 & 9 \\"
+    assert body[0] == r"a\_0\textbar{}\& & \textbf{$-$0.50} & [$-$0.90, $-$0.10] & .001 & .010 & 9 \\"
     assert latex.count("{") == latex.count("}")
     assert r"About 9\% of it. 95\% intervals" in latex
     heads, rule, first, *_ = table.to_markdown().split("\n")
@@ -113,7 +113,7 @@ def test_bibliography_agrees_with_the_citation_file() -> None:
     assert f"version: {project['version']}" in listed
     for entry in bibliography().values():
         (title,) = re.findall(r"^  title = \{(.*)\},", entry, re.MULTILINE)
-        assert title in listed
+        assert title.replace("{", "").replace("}", "") in listed
     from undertow import audits
 
     for name in audits.AUDITS:

@@ -105,6 +105,8 @@ def reproduce(  # noqa: PLR0913 - an option each
     if everything and name:
         raise UndertowError(f"--all makes every artefact; leave {name} out, or --all")
     if not name and not everything:
+        if model or recorded:
+            raise UndertowError("name a table or figure to make, as in 000:figure-3b, or give --all")
         rows = [
             {"artefact": one.id, "title": one.title, "needs": one.needs} for one in reproduction.artefacts().values()
         ]

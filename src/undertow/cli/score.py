@@ -172,7 +172,6 @@ def show(
 
     loaded = load_run(run)
     findings, sentences = loaded.findings, loaded.sentences()
-    [name for name in sentences if name not in ("cluster", "sentence")]
     rows = sentences.head(worst).to_dict("records")
     if as_json:
         print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})

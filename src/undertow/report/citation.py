@@ -49,10 +49,10 @@ def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> C
     entries = bibliography()
     software = "\n".join(
         [
-            f"@software{{{SOFTWARE},",
+            f"@misc{{{SOFTWARE},",
             "  title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},",
             "  author = {{The Undertow authors}},",
-            f"  version = {{{version}}},",
+            f"  note = {{Version {version}}},",
             "}",
         ]
     )

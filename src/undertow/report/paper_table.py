@@ -39,6 +39,9 @@ _ESCAPES = {
     "<": "$<$",
     ">": "$>$",
     MISSING: "--",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "\N{ZERO WIDTH SPACE}": "{}",
 }
 _PLAIN_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _NUMERIC = re.compile(rf"[{MINUS}+<.\d\s,%\[\]±{MISSING}-]*")
@@ -69,12 +72,14 @@ class PaperTable:
     Attributes:
         name: what `undertow table RUN --table NAME` calls it.
         frame: numbers as numbers, a column each.
+        estimate: head of the column whose significant values are in bold.
         text: the same for readers, in the precision that the intervals allow; its `about` is the caption.
     """
 
     name: str
     frame: pd.DataFrame
     text: ReportTable
+    estimate: str = ""
 
     @property
     def caption(self) -> str:
@@ -96,7 +101,9 @@ class PaperTable:
                 r"\toprule",
                 rf"{' & '.join(heads)} \\",
                 r"\midrule",
-                *(rf"{row} \\" for row in rows),
+                *(
+                    rf"{'{}' * row.startswith('[')}{row} \\" for row in rows
+                ),  # a bracket would be an option of the line before
                 r"\bottomrule",
                 r"\end{tabular}",
                 r"\end{table}",
@@ -113,13 +120,14 @@ class PaperTable:
     @property
     def _numeric(self) -> list[bool]:
         """Whether each column holds numbers."""
-        return [all(map(_NUMERIC.fullmatch, column)) for column in zip(*self.text.rows, strict=True)]
+        columns = zip(*self.text.rows, strict=True)
+        return [all(map(_NUMERIC.fullmatch, own)) and any(map(str.isdigit, "".join(own))) for own in columns]
 
     def _rows(self, begin: str, end: str, escape: Callable[[str], str] = str) -> list[list[str]]:
-        """The cells, with the first number of a significant row between these marks."""
+        """The cells, with the estimate of a significant row between these marks."""
         rows = [[escape(cell) for cell in row] for row in self.text.rows]
-        if True in self._numeric and self.text.bold:
-            at = self._numeric.index(True)
+        if self.estimate and self.text.bold:
+            at = list(self.text.columns).index(self.estimate)
             for row, bold in zip(rows, self.text.bold, strict=True):
                 row[at] = f"{begin}{row[at]}{end}" if bold else row[at]
         return rows
@@ -127,7 +135,8 @@ class PaperTable:
 
 def escape_latex(text: str) -> str:
     """The text with the signs that LaTeX reads as commands escaped."""
-    return "".join(_ESCAPES.get(sign, sign) for sign in text)
+    apart = text.replace("--", "-\N{ZERO WIDTH SPACE}-")  # two hyphens would become a dash
+    return "".join(_ESCAPES.get(sign, sign) for sign in apart)
 
 
 def paper_tables(
@@ -207,7 +216,7 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str) -> P
     text = ReportTable(
         main.title, list(cells), list(zip(*cells.values(), strict=True)), caption, bold=list(frame["significant"])
     )
-    return PaperTable(layout.name, frame, text)
+    return PaperTable(layout.name, frame, text, main.title)
 
 
 def _of_report(name: str, table: ReportTable, about: str) -> PaperTable:

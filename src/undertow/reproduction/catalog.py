@@ -74,6 +74,8 @@ class Artefact:
         recorded = [one.recorded for one in self.designs if one.recorded]
         if not self.designs:
             return "the CAD documents" if self.make == "label_counts" else "nothing"
+        if self.designs[0].audit == "bias-rephrasing":
+            return "a model, and rephrasings of CAD's texts"
         return "a model" + (f", or the published outputs ({recorded[0]})" if recorded else "")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from undertow import data
 from undertow.errors import UndertowError
+from undertow.report.formatting import MISSING
 from undertow.report.page_data import ReportTable
 from undertow.reproduction.catalog import Artefact, paper_names, published
 from undertow.reproduction.sources import Measured, Sources
@@ -19,7 +20,6 @@ from undertow.types import ClozeQuery, no_progress
 if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
-MISSING = "\N{EN DASH}"
 N_PEOPLE = 1_000_000
 """People to simulate for each case."""
 SLOPE_UNIT = "Slopes in percent per step of the W list."
@@ -214,7 +214,9 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
         prompted = measured.observations.frame["prompt"].astype(str) != ""
         measured = measured.only(measured.observations.frame[prompted if reading == "prompt" else ~prompted])
         if measured.observations.frame.empty:
-            raise UndertowError(f"{artefact.id}: shows models that are asked by {reading}s, and none of these is")
+            raise UndertowError(
+                f"{artefact.id}: shows models that {'answer prompts' if reading == 'prompt' else 'fill a blank'}, and none of these does"
+            )
     needs_results = "models" in figure
     drawn = list(measured.audit.draw(measured.observations, measured.results if needs_results else ()))
     several = len(drawn) > 1
@@ -299,7 +301,7 @@ def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str
         people = {"other": "patient"}.get(str(row["participant_class"]), str(row["participant_class"]))
         whose = "participant" if int(row["coreferent"]) else occupation
         name = f"{people}, the pronoun is the {whose}'s"
-        by = f"{row['model']}{', prompt ' + str(row['prompt']) if row['prompt'] else ''}, {_source(str(row['model']), measured)}"
+        by = f"{row['model']}{', prompt ' + str(row['prompt']) if row['prompt'] else ''}, {lead}, {_source(str(row['model']), measured)}"
         cells.setdefault(name, {"sentence": name})[by] = _number(float(row[f"delta_{lead}"]), 1)
     return Content(tables=[_table(f"Movement of {lead} words, percentage points", list(cells.values()))])
 
@@ -340,7 +342,7 @@ def text_scores(artefact: Artefact, sources: Sources, design: str, layout: str) 
     for one in of_paper.itertuples():
         cell = " ± ".join(filter(None, [str(one.value), str(one.sd)]))
         rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = cell
-    tables = [_table("Published", [{"": row, " ": sub} | cells for (row, sub), cells in rows.items()])]
+    tables = [_table("Published", [{"class": row, "score": sub} | cells for (row, sub), cells in rows.items()])]
     measured = sources.measured(design)
     text = measured.audit.report_text(measured.observations, measured.results)
     tables += [one for one in text.tables if f"as {layout} of" in one.title]

@@ -87,6 +87,8 @@ class Sources:
                 return f"needs {artefact.needs}: name a model with -m" + (
                     ", or the folder of the published outputs with --recorded" if one.recorded else ""
                 )
+            if one.audit == "bias-rephrasing" and not self.rephrasings:
+                return f"needs {artefact.needs}: name the table with --rephrasings"
         return ""
 
     def measured(self, name: str, **change: Any) -> Measured:
@@ -100,9 +102,11 @@ class Sources:
 
     def _merge(self, of: Design, name: str, options: Mapping[str, Any]) -> Measured:
         audit, parts, entries = undertow.audits.load(of.audit), [], []
+        names: list[str] = []
         if self.models:
             parts.append(observations_of(self._run(of.audit, name, options).record))
             own = parts[0].design
+            names += own["models"]
             entries += [
                 {"name": one, "facts": facts, "scoring_method": own["scoring_methods"][one]}
                 for one, facts in own["models"].items()
@@ -111,12 +115,17 @@ class Sources:
         if path is not None:
             recorded = _of_design(audit.load_recorded(path, "paper")[0], options)
             known = read_model_info(Path(self.model_info)) if self.model_info else {}
+            both = sorted(set(names) & set(map(str, recorded.frame["model"])))
+            if both:
+                raise UndertowError(
+                    f"{both[0]} is among the published outputs, too; give yours another name, as in -m mine={both[0]}"
+                )
             parts.append(recorded)
             entries += [
                 {"name": one, "facts": dict(known.get(one, {})), "scoring_method": RECORDED}
                 for one in dict.fromkeys(map(str, recorded.frame["model"]))
             ]
-        return Measured(audit, merge_observations(parts, entries), list(self.models))
+        return Measured(audit, merge_observations(parts, entries), names)
 
     def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:
         chosen = {**options, **self.options, **self._files(str(options.get("challenge", "")), audit)}

@@ -29,6 +29,7 @@ from undertow.errors import LOGGER, UndertowError, short_traceback
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.gates.evaluate import GateReport, gate
+from undertow.runs.gates.rules import read_rules
 from undertow.runs.pipeline import run_audit
 from undertow.types import Progress, no_progress
 
@@ -125,6 +126,8 @@ def suite(
     configs = _configs(file, path)
     for config in configs.values():
         config.resolve()  # a wrong option of the last audit is refused before the first one runs
+    if file.rules:
+        read_rules(path.parent / file.rules)  # likewise
     runs = {}
     for name, config in configs.items():
         LOGGER.info("%s", name)
@@ -146,10 +149,12 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
         name, models = entry.folder or entry.name, entry.models or file.models
         if not models:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
-        if name in configs or Path(name).name != name:
+        if Path(name).name != name or name in ("..", INDEX):
             raise UndertowError(
-                f"{where}: needs a folder of its own; write folder = {name + '-2'!r}, a name without slashes"
+                f"{where}: folder {name!r} is no name of a folder in the suite; write one without slashes"
             )
+        if name in configs:
+            raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
         configs[name] = RunConfig.from_keywords(entry.name, models, options)
     return configs

@@ -227,7 +227,7 @@ class ChoiceReader:
 
     @staticmethod
     def _is_denial(start: str) -> bool:
-        """Whether a text is short and denies what is question_stems: "Not without a licence"."""
+        """Whether a text is short and denies what is asked: "Not without a licence"."""
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
         doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
         return short and known.starts("shape.starts_not", start) and not doubtful
