@@ -534,7 +534,7 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
         (Settings(w="dat"), ["'dat'", "did you mean 'date'"]),
         (Settings(date_start=2016), ["2016"]),
         (Settings(inject="In the past: "), ["value"]),
-        (Settings(trace_occupation="astronaut"), ["--trace-occupation 'astronaut'"]),
+        (Settings(trace_occupation="nurse,astronaut"), ["--trace-occupation 'astronaut'"]),
         (Settings(challenge="winograd"), ["'winograd'"]),
         (Settings(options="a: b; c: d"), ["--options"]),
     ],

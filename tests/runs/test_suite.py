@@ -52,6 +52,8 @@ def test_suite_runs_each_audit_and_judges_it(file: Path, cli: Cli) -> None:
     assert again.returncode == 0
     assert again.stdout.splitlines()[-1] == "Index: night/index.html"
     assert "passed: " in again.stdout
+    (file.parent / "rules.toml").write_text("[[rule]]\n", encoding="utf-8")
+    assert cli("suite", "night.toml").returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE
-from undertow.data.sentences.user_table import MARKS
+from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates.template import starts_sentence
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Option

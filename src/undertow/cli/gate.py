@@ -44,13 +44,13 @@ def gate(  # noqa: PLR0913 - an option each
     if format not in ("text", "markdown"):
         raise UndertowError(f"--format {format!r} is unknown; use text or markdown")
     with (
-        _refusing(junit),
+        refusing(junit),
         stoppable("nothing was judged"),
         progress_bar(as_json, "compare with the baseline") as progress,
     ):
         gate = check(runs, rules, baseline, progress)
     if junit is not None:
-        with _refusing():
+        with refusing():
             write_junit(gate, junit)
     if as_json:
         print_json(gate.as_json())
@@ -65,7 +65,7 @@ def gate(  # noqa: PLR0913 - an option each
 
 
 @contextmanager
-def _refusing(junit: Path | None = None) -> Iterator[None]:
+def refusing(junit: Path | None = None) -> Iterator[None]:
     """Report an error as one sentence on standard error and in the JUnit file, if there is one, and exit with status 2."""
     from undertow.runs.gates.gate_formatting import printable
     from undertow.runs.gates.junit import write_refusal

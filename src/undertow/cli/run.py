@@ -33,7 +33,7 @@ from undertow.cli.console import (
     subcommand,
     with_options,
 )
-from undertow.cli.gate import print_gate
+from undertow.cli.gate import print_gate, refusing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def suite(
     """Run the audits of a suite file. Judges them by its rules, and writes a page that lists them; exits as `undertow gate` does."""
     from undertow.runs.suite import suite as run_suite
 
-    with stoppable(), progress_bar(as_json) as progress:
+    with refusing(), stoppable(), progress_bar(as_json) as progress:
         finished = run_suite(file, out, progress, overwrite=overwrite)
     if as_json:
         gate = finished.gate.as_json() if finished.gate is not None else None

@@ -34,7 +34,7 @@ class Settings(SentenceSettings):
     endpoint_window: int = option(1, "Number of W values to average at each end of the list.")
     threshold: float = option(0.5, "A score above it, in percent, says that nothing decides.")
     entropy_baseline: bool = option(False, "Also query each sentence without W, for the score entropy_plain.")
-    trace_occupation: str = option("", "An occupation to query at 30 dates (figure 4 of the papers).")
+    trace_occupation: str = option("", "Occupations to query at 30 dates, comma-separated (figure 4 of the papers).")
 
 
 def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
@@ -45,10 +45,12 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
     if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
     if settings.trace_occupation:
-        traced = tuple(one for one in given.sentences if one.cluster == settings.trace_occupation)
-        if not traced:
-            known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-            raise UndertowError(f"--trace-occupation {settings.trace_occupation!r}: {given.name} has {known[:500]}")
+        wanted = [name.strip() for name in settings.trace_occupation.split(",")]
+        known = dict.fromkeys(sentence.cluster for sentence in given.sentences)
+        for name in wanted:
+            if name not in known:
+                raise UndertowError(f"--trace-occupation {name!r}: {given.name} has {', '.join(known)[:500]}")
+        traced = tuple(one for one in given.sentences if one.cluster in wanted)
         # All the years of a range that has fewer than the trace has.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from undertow.report.figures.sheet import DASHED, Sheet, fitted, mark
-from undertow.report.formatting import correlation, plain, spaced
+from undertow.report.formatting import correlation, plain, signed, spaced
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, lettering
 from undertow.types import Floats
 
@@ -149,7 +149,7 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
         title: of the figure.
     """
     with lettering("".join([title, group, *rows["text"].astype(str).unique(), *map(str, rows.get("w_name", ()))])):
-        lines, texts = [], []
+        lines, fits, texts = [], [], []
         for index, name in enumerate(dict.fromkeys(rows["sentence"].astype(str))):
             part = rows[rows["sentence"] == name].sort_values("w_index")
             decided = bool(part["well_specified"].iloc[0]) if "well_specified" in part else False
@@ -159,23 +159,27 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
                 "markersize": 3.2,
             }
             colour = DECIDED if decided else UNDECIDED
-            lines.append(
-                Line2D(part["w_index"].to_numpy(), part[group].to_numpy(), color=colour, linewidth=1.5, **look)
-            )
+            at, shares = part["w_index"].to_numpy(dtype=np.float64), part[group].to_numpy(dtype=np.float64)
+            lines.append(Line2D(at, shares, color=colour, linewidth=0.8, alpha=0.6, **look))
             first = part.iloc[0]
-            texts.append(str(first["text"]).replace(str(first["w"]), f"[{first.get('w_name', 'W')}]", 1))
-        said = "Blue: the sentence decides its blank. Orange: it does not."
+            text = str(first["text"]).replace(str(first["w"]), f"[{first.get('w_name', 'W')}]", 1)
+            if len(at) > 1:
+                slope, start = np.polyfit(at, shares, 1)
+                fits.append(Line2D(at, start + slope * at, color=colour, linewidth=1.6, linestyle=look["linestyle"]))
+                text += f" ({signed(slope, 2)} per step)"
+            texts.append(text)
+        said = "Blue: the sentence decides its blank. Orange: it does not. Straight lines are least-squares fits."
         sheet = Sheet(title, f"{plain(group)} words, percent of all groups. {said}")
         sheet.add_key(zip(texts, lines, strict=True), columns=1, handlelength=3)
         axes = sheet.add_subplot()
-        for line in lines:
+        for line in [*lines, *fits]:
             axes.add_line(line)
         values = rows.drop_duplicates("w_index").sort_values("w_index")
-        every = max(1, math.ceil(len(values) / (1.5 * sheet.inner_in)))
-        names = [
-            fitted(str(value), every * (sheet.inner_in - 0.5) / len(values)) for value in values["w"].iloc[::every]
-        ]
-        axes.set_xticks(values["w_index"].iloc[::every], names)
+        n_ticks = max(2, min(len(values), int(1.5 * sheet.inner_in)))
+        ticks = values.iloc[np.unique(np.linspace(0, len(values) - 1, n_ticks).round().astype(int))]
+        axes.set_xticks(
+            ticks["w_index"], [fitted(str(value), (sheet.inner_in - 0.5) / n_ticks) for value in ticks["w"]]
+        )
         axes.autoscale_view()
         axes.set_ylim(-2, 102)
         axes.grid(axis="y")
