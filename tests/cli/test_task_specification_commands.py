@@ -115,7 +115,7 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     assert (own["folder"], own["report"]) == ("own", "own/report.html")
     counts = {name: own["counts"][name] for name in ("items", "queries", "computed", "missing")}
     assert counts == {"items": 960, "queries": 960, "computed": 960, "missing": 0}
-    assert all(set(finding) == {"text", "significant", "strength"} for finding in own["findings"])
+    assert all({"text", "significant", "strength", "results"} <= set(finding) for finding in own["findings"])
     folder = work.folder / "own"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
     assert sorted(path.name for path in folder.iterdir()) == names
