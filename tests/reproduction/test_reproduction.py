@@ -89,6 +89,11 @@ def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp
     assert "<text" in svg
 
 
+def test_a_folder_without_the_published_outputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match=r"mgc_pronoun_mass.csv.gz: there is no such file"):
+        reproduce("000:figure-3b", recorded=tmp_path, out=tmp_path / "out")
+
+
 def test_prompts_are_refused_where_no_model_takes_them(families: list[str], tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match="--prompts is for models that answer prompts"):
         undertow.audit("spurious-correlation", families[0], prompts="A", limit=48, out=tmp_path / "run")

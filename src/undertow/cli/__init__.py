@@ -28,25 +28,8 @@ from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
 COMMANDS = (
-    *(
-        "run",
-        "suite",
-        "score",
-        "report",
-        "show",
-        "table",
-        "figure",
-        "cite",
-        "compare",
-        "gate",
-        "guard",
-        "doctor",
-        "pull",
-        "list",
-        "cache",
-        "app",
-        "annotate",
-    ),
+    *("run", "suite", "score", "report", "show", "table", "figure", "cite", "compare", "gate", "guard", "doctor"),
+    *("pull", "list", "cache", "app", "annotate"),
     *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "reproduce", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""

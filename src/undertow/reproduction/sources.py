@@ -132,14 +132,15 @@ class Sources:
         key = digest([audit, chosen, list(self.models)])
         if key not in self._runs:
             folder = self.out / "runs" / f"{safe_name(name)}-{key[:8]}"
-            self._runs[key] = run_audit(
+            run = run_audit(
                 audit, list(self.models), out=folder, progress=self.progress, model_info=self.model_info, **chosen
             )
-            for model, rows in self._runs[key].observations.groupby("model", sort=False):
+            for model, rows in run.observations.groupby("model", sort=False):
                 if (rows["missing_reason"] != "").all():
                     raise UndertowError(
                         f"{model}: none of its {len(rows):,} items has a number: {rows['missing_reason'].iloc[0]}"
                     )
+            self._runs[key] = run
         return self._runs[key]
 
     def _files(self, challenge: str, audit: str) -> dict[str, str]:
@@ -153,7 +154,11 @@ class Sources:
         if self.recorded is None or not of.recorded:
             return None
         path = self.recorded / of.recorded
-        return path if path.is_file() else None
+        if not path.is_file():
+            raise UndertowError(
+                f"{path}: there is no such file; put the published outputs there, or leave --recorded out"
+            )
+        return path
 
 
 def _of_design(observations: Observations, options: Mapping[str, Any]) -> Observations:

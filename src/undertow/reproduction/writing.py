@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,8 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
     """
     import pandas as pd
 
+    from undertow.report.page import render_template
+    from undertow.report.page_data import Page
     from undertow.report.paper_table import PaperTable
     from undertow.report.style import FIGURE_FORMATS, file_stem, image_bytes, svg_text
 
@@ -42,7 +43,16 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
             f"{name}.md": f"{printed.to_markdown()}\n".encode(),
             f"{name}.csv": csv_of(frame).encode(),
         }
-    page = _page(artefact, content, pictures, sorted(files), command)
+    page = render_template(
+        "reproduction.html.j2",
+        page=Page(artefact.title, "", [], []),  # for the style
+        artefact=artefact,
+        figures=pictures,
+        tables=content.tables,
+        notes=content.notes,
+        files=sorted(files),
+        command=command,
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, body in {PAGE: page.encode(), **files}.items():
@@ -50,21 +60,3 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
     except OSError as error:
         raise UndertowError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from error
     return [folder / PAGE, *(folder / name for name in sorted(files))]
-
-
-def _page(
-    artefact: Artefact, content: Content, figures: Sequence[Mapping[str, str]], files: Sequence[str], command: str
-) -> str:
-    from undertow.report.page import render_template
-    from undertow.report.page_data import Page
-
-    return render_template(
-        "reproduction.html.j2",
-        page=Page(artefact.title, "", [], []),  # for the style
-        artefact=artefact,
-        figures=figures,
-        tables=content.tables,
-        notes=content.notes,
-        files=files,
-        command=command,
-    )
