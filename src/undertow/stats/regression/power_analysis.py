@@ -22,7 +22,7 @@ from undertow.stats.regression.trend import MIN_VALUES, ClusterSummary, trend
 N_SERIES = 200
 """Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
 POWER = 0.8
-ROOT_SHARE = 1e-7
+ROOT_SHARE = 1e-9
 """Precision of the search for a slope, as a share of it: far below what simulation leaves open."""
 
 
