@@ -149,7 +149,7 @@ def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
 
 
 def _total(counts: Counter[Any], keys: Iterable[Any]) -> int:
-    return sum(counts[key] for key in keys)
+    return sum(map(counts.__getitem__, keys))
 
 
 def _best_swap(
