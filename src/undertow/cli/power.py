@@ -108,7 +108,7 @@ def power(  # noqa: PLR0913 - an option each
         print_csv([row for one in plan.curves for row in one.rows()])
     else:
         is_default = all(number is None for number in given.values())
-        print_text("power", plan=plan, table=_table, digits=_digits, is_default=is_default)
+        print_text("power", plan=plan, table=_table, digits=digits, is_default=is_default)
         if out is not None:
             echo(f"Written: {one_line(out.resolve())}")
 
@@ -156,11 +156,11 @@ def _table(curve: PowerCurve) -> list[dict[str, str]]:
     rows: dict[int, dict[str, str]] = {}
     for one in curve.designs:
         row = rows.setdefault(one.n_sentences, {f"{curve.sizes.noun}s": str(one.n_sentences)})
-        row[f"{one.n_values} values"] = _digits(one.change)
+        row[f"{one.n_values} values"] = digits(one.change)
     return list(rows.values())
 
 
-def _digits(number: float) -> str:
+def digits(number: float) -> str:
     """Three digits; a dash where nothing is claimed."""
     if not math.isfinite(number):
         return "-"

@@ -136,6 +136,8 @@ def curve(
     n_sentences: int,
     noise: AssumedNoise,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    own_only: bool = False,
 ) -> list[Detectable]:
     """The smallest change that is found with so many sentences and values, by both; that of the design itself among them.
 
@@ -146,12 +148,14 @@ def curve(
         n_sentences: sentences of the design, or clusters of them.
         noise: of such audits.
         progress: called with (designs done, designs in all).
+        own_only: compute the design itself alone.
     """
     places = np.asarray(axis, dtype=np.float64)
     own = n_sentences, len(places)
     designs = [
         (sentences, values) for sentences in sorted({*SENTENCES, own[0]}) for values in sorted({*VALUES, own[1]})
     ]
+    designs = [own] if own_only else designs
     points = []
     for done, (sentences, values) in enumerate(designs):
         progress(done, len(designs))

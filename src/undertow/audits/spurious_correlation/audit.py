@@ -56,9 +56,10 @@ class SpuriousCorrelation(Audit):
         yield in_prompts(chosen, correlation_items.word_groups(settings).words, settings)
 
     def controls(self, settings: correlation_items.Settings) -> list[Item]:
-        """A few sentences that decide their answer, by every prompt, where the words are the English pronouns."""
+        """Sentences that decide their answer, by every prompt: those of the challenge file, or a few for the English pronouns."""
         words = correlation_items.word_groups(settings).words
-        return in_prompts(control_items.controls(words), words, settings)
+        items = correlation_items.own_controls(settings) or control_items.controls(words)
+        return in_prompts(items, words, settings)
 
     def limitations(self, settings: correlation_items.Settings, sampling: Sampling) -> list[str]:
         return correlation_items.limitations(settings, sampling)
@@ -74,6 +75,7 @@ class SpuriousCorrelation(Audit):
             "protocol": EXACT,
             "covariates": {covariate.name: covariate.design_entry() for covariate in covariates},
             "w_notes": [note for covariate in covariates for note in covariate.notes],
+            **({"notes": list(groups.limits)} if groups.limits else {}),
             **design_of(groups.words, settings),
         }
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from undertow._files import is_plain_file
+from undertow._files import is_plain_file, parse_toml
 from undertow._schemas import Schema, Text, Texts, check
 from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
+from undertow.data.text_files import RESOURCES, closest, find_repeat, read_text, read_toml
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -58,6 +58,13 @@ class TemplateEntry(Schema):
     factors: dict[str, Annotated[Any, AfterValidator(_column_value)]] = Field(default_factory=dict)
 
 
+class ControlEntry(Schema):
+    """A sentence that decides its blank."""
+
+    text: Text
+    gold: Text
+
+
 class ListEntry(Schema):
     """A W list as its file has it."""
 
@@ -98,6 +105,7 @@ class ChallengeFile(Schema):
 
     title: Text | None = None
     source: str = ""
+    limits: Texts = Field(default_factory=list)
     templates: Annotated[list[Entry], Field(min_length=1)]
     w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(default_factory=_published_dates)
     words: Annotated[str, AfterValidator(_known_words)] | None = None
@@ -106,6 +114,7 @@ class ChallengeFile(Schema):
     slots: dict[str, Texts] = Field(default_factory=dict)
     clusters: Texts | None = None
     gaps: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None = None
+    controls: list[ControlEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _one_kind_of_words(self) -> ChallengeFile:
@@ -123,8 +132,39 @@ class ChallengeFile(Schema):
 
 
 def names() -> list[str]:
-    """The challenge sets that come with the package."""
-    return sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml"))
+    """The challenge sets that come with the package: published sets, then packs."""
+    return [*sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml")), *packs()]
+
+
+def packs() -> dict[str, Path]:
+    """The ready challenge files: one per file of `resources/packs`, by name."""
+    return {path.stem: path for path in sorted((RESOURCES / "packs").glob("*.toml"))}
+
+
+def pack_text(name: str) -> str:
+    """The text of a ready challenge file.
+
+    Raises:
+        UndertowError: there is no such pack.
+    """
+    if name not in packs():
+        raise UndertowError(f"there is no pack {name!r}{closest(name, packs())}; use {', '.join(packs())}")
+    return read_text(packs()[name])
+
+
+def check_text(text: str, where: str) -> None:
+    """Check the text of a challenge file and its sentences.
+
+    Raises:
+        UndertowError: it cannot be read, or its sentences cannot be made.
+    """
+    try:
+        table = parse_toml(text)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is not valid TOML: {error}") from error
+    chosen = _challenge(Path(where).stem, table, ("", ""), where)
+    chosen.items()
+    chosen.control_items()
 
 
 def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()) -> ChallengeSet:
@@ -137,7 +177,7 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         others: names that the caller knows besides, for the error.
     """
     if name in names():
-        table = read_toml(RESOURCES / "sets" / f"{name}.toml")
+        table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
         return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
     path = Path(name)
     if is_plain_file(path):
@@ -196,6 +236,8 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         covariates=tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items()),
         cluster_by=_cluster_by(given.clusters, slots, templates, where),
         gaps=_gaps(given.gaps, words, where),
+        controls=_controls(given.controls, words, where, of_file=not words_name),
+        limits=tuple(given.limits),
     )
 
 
@@ -274,6 +316,28 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
                 f"{where}: template {template.text!r} has a hole {{{hole}}} that nothing fills; "
                 f"known are {', '.join(known)}{closest(hole, known)}"
             )
+
+
+def _controls(
+    entries: Sequence[ControlEntry], words: Words, where: str, *, of_file: bool
+) -> tuple[tuple[Template, str], ...]:
+    """The control sentences; those of groups that another word list lacks are left out."""
+    controls = []
+    for entry in entries:
+        template = Template(entry.text)
+        _check_holes(template, words, {}, where)
+        if "w" in template.holes():
+            raise UndertowError(
+                f"{where}: control {entry.text!r} has a place for W; a control has none, so leave {{w}} out"
+            )
+        if entry.gold in words.groups:
+            controls.append((template, entry.gold))
+        elif of_file:
+            raise UndertowError(
+                f"{where}: gold {entry.gold!r} of control {entry.text!r} is none of the groups {', '.join(words.groups)}"
+                f"{closest(entry.gold, words.groups)}"
+            )
+    return tuple(controls)
 
 
 def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Covariate:
