@@ -166,7 +166,7 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
 
 
 def suite(
-    file: Annotated[Path, typer.Argument(help="TOML file: models, options, rules, and an [[audit]] for each audit.")],
+    file: Annotated[Path, typer.Argument(help="TOML or YAML file: models, options, rules, and the audits.")],
     *,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the runs; as the file says, if not given.")
