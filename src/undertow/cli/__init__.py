@@ -64,8 +64,8 @@ def _escaped_errors() -> Iterator[None]:
 app = Group(
     name="undertow",
     cls=_Commands,
-    help="Audit language models for bias that enters through underspecified tasks and dataset selection. The environment sets any "
-    "option, too: UNDERTOW_DEVICE is --device.",
+    help="Audit language models for bias that enters through underspecified tasks and dataset selection. Environment variables set "
+    "options, too: UNDERTOW_DEVICE is --device; only --overwrite and --all must be on the command line.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
 from pathlib import Path
@@ -75,6 +75,12 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
         raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
+def _tell(text: str) -> None:
+    """Print a line on progress on standard error; where that is closed, the work goes on without it."""
+    with suppress(OSError, ValueError):
+        warn(text)
+
+
 LINE_EVERY_S = 30.0
 """Seconds between lines on progress where there is no terminal."""
 
@@ -101,7 +107,7 @@ class _Phase(logging.Handler):
         """Begin the next phase."""
         self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
         if self.is_printed:
-            warn(f"undertow: {self.text}")
+            _tell(f"undertow: {self.text}")
 
     @property
     def count(self) -> str:
@@ -111,7 +117,7 @@ class _Phase(logging.Handler):
     def print_line(self) -> None:
         """Print the phase, its count and its time on standard error."""
         counted = f": {self.count}" if self.total else ""
-        warn(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
+        _tell(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
 
 
 @contextmanager
@@ -130,7 +136,7 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     try:
         if VERBOSITY.quiet:
             yield lambda done, total: None
-        elif as_json or phase.is_printed or not sys.stderr.isatty():
+        elif as_json or phase.is_printed or not _is_terminal():
             with _every(LINE_EVERY_S, phase.print_line):
                 yield lambda done, total: _set_count(phase, done, total)
         else:
@@ -139,6 +145,11 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     finally:
         LOGGER.removeHandler(phase)
         LOGGER.setLevel(level)
+
+
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal; it may be closed, or None where it was so from the start."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def _set_count(phase: _Phase, done: int, total: int) -> None:
@@ -154,7 +165,7 @@ def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
         while not ended.wait(seconds):
             act()
 
-    thread = threading.Thread(target=repeat, daemon=True)
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -358,14 +369,19 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
     return command
 
 
+NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
+"""Options that delete something: they stand on the command line, or not at all."""
+
+
 class Command(TyperCommand):
-    """A command with the options that all commands have; each option may also be set as UNDERTOW_OPTION in the environment."""
+    """A command with the options that all commands have; most may also be set as UNDERTOW_OPTION in the environment."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own options, then -q, -v and --log-file."""
         *own, help_option = super().get_params(ctx)
         for option in own:
-            if isinstance(option, TyperOption) and option.envvar is None:
+            is_deleting = not {*option.opts}.isdisjoint(NOT_FROM_ENVIRONMENT)
+            if isinstance(option, TyperOption) and option.envvar is None and not is_deleting:
                 longest = max(option.opts, key=len)
                 option.show_envvar = False
                 option.envvar = f"UNDERTOW_{longest.lstrip('-').replace('-', '_').upper()}"

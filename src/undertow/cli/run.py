@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,8 +83,21 @@ class CommonOptions:
     as_json: Json = False
 
 
+_given_options: ContextVar[set[str]] = ContextVar("given_options")
+
+
 class AuditCommand(Command):
     """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; options that are given although they have their default value count as given beside a preset."""
+        token = _given_options.set(
+            {name for name in ctx.params if ctx.get_parameter_source(name).name in ("COMMANDLINE", "ENVIRONMENT")}
+        )
+        try:
+            return super().invoke(ctx)
+        finally:
+            _given_options.reset(token)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
@@ -125,9 +139,9 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         options = {key: (given.pop(key), option.default) for key, option in (own | of_models).items()}
-        _run(
-            name, CommonOptions(**given), {key: value for key, (value, default) in options.items() if value != default}
-        )
+        kept = _given_options.get() if given["preset"] else set()
+        options = {key: value for key, (value, default) in options.items() if value != default or key in kept}
+        _run(name, CommonOptions(**given), options)
 
     common = {one.name: one for one in parameters_of(CommonOptions)}
     if audit.limit_help:

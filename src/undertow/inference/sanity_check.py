@@ -102,7 +102,7 @@ class SanityCheck:
         )
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'better' if self.reads else 'no better'} than chance (50%){caveat}"
+            f"{'better' if self.reads else 'no better'} than chance ({100 / self.n_groups:.0f}%){caveat}"
         )
 
 
