@@ -45,7 +45,7 @@ NOTHING_WRITTEN = "nothing was written"
 def show_challenge(  # noqa: PLR0913 - an option each
     name: Annotated[
         str,
-        typer.Argument(help="A challenge set or set of sentences: a name, or a .toml, .csv or .tsv file of your own."),
+        typer.Argument(help="A name of `undertow list challenges`, or a .toml, .csv or .tsv file of your own."),
     ],
     *,
     w: WLists = "",
@@ -55,7 +55,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     data_dir: DataDir = "",
     options: TableOptions = "",
     descriptions: Annotated[
-        bool, typer.Option("--descriptions", help="Of bias-diagnosis, -identification, ...: all wordings of the task.")
+        bool, typer.Option("--descriptions", help="Print all wordings of a task: bias-diagnosis, bias-extraction, ...")
     ] = False,
     description_file: Annotated[
         str, typer.Option(help="TOML file with classes of task descriptions of your own.")
@@ -63,7 +63,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print a challenge set. Also prints documents, task wordings and tables of the checklist; needs no model."""
+    """Print the items of a challenge set. Needs no model; also prints documents, task wordings and tables of the checklist."""
     from undertow import data
 
     if descriptions or name in (*data.TASKS, *data.CHECKLIST_SUMMARIES) or data.is_documents(name):

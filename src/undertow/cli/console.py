@@ -9,11 +9,12 @@ import dataclasses
 import inspect
 import logging
 import math
+import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -297,20 +298,25 @@ Dtype = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
 WLists = Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")]
-WScale = Annotated[str, typer.Option(help="What slopes are per: index, value or none; each list's own if not given.")]
-Inject = Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")]
-Words = Annotated[str, typer.Option(help="Word list to fill the blank from.")]
+WScale = Annotated[
+    str,
+    typer.Option(
+        help="Unit of slopes: index (a step of the list), value (the numbers) or none (no order); each list's own if not given."
+    ),
+]
+Inject = Annotated[str, typer.Option(help="Text that puts W in front of sentences without {w}: 'In {w}: '.")]
+Words = Annotated[str, typer.Option(help="Word list that fills the blank: pronouns, aaai, icml.")]
 DataDir = Annotated[str, typer.Option(help="Folder with the two published files of winogender.")]
 TableOptions = Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="Run folder to write; named after the audit, the model and the options if not given."),
+    typer.Option("--out", help="Run folder to write; a name from audit, model and options if not given."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 ModelInfo = Annotated[
     Path | None,
-    typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+    typer.Option(help="TOML file with facts about models ([models.NAME]): parameters, objective, post_training."),
 ]
 
 
@@ -329,14 +335,14 @@ Graph = Annotated[
     typer.Option(
         "--graph",
         callback=_named,
-        help="Causal graph to read the findings under: a name of `undertow graph`, a file, or the graph itself.",
+        help="Causal graph that findings are interpreted under: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
 Protocol = Annotated[
     str,
     typer.Option(
         "--protocol",
-        help="What is read: exact, paper (where there is a choice), or text: free replies, of any chat model.",
+        help="How answers are read: exact, paper (where the audit has it), or text (free replies of any chat model).",
     ),
 ]
 
@@ -373,6 +379,36 @@ NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
 """Options that delete something: they stand on the command line, or not at all."""
 
 
+OWN_OPTIONS = "Options"
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Model": ("model", "models", "revision", "dtype", "device", "model_info", "float32_sample", "allow_any_model"),
+    OWN_OPTIONS: (),
+    "Where it runs": ("engine", "ray_address", "workers"),
+    "Output": ("out", "overwrite", "dry_run", "as_json"),
+    "Servers (openai:MODEL) and UL2": (),
+    "All commands": ("quiet", "verbose", "log_file", "help"),
+}
+"""Sections of the help of a command on a model, with their options; the rest is its own, or of a model family."""
+_FAMILY_SECTION = "Servers (openai:MODEL) and UL2"
+
+
+@cache
+def _family_names() -> frozenset[str]:
+    from undertow import models
+
+    return frozenset(models.settings())
+
+
+def _section_of(name: str) -> str:
+    of_families = _FAMILY_SECTION if name in _family_names() else OWN_OPTIONS
+    return next((title for title, names in SECTIONS.items() if name in names), of_families)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text."""
+    return re.split(r"(?<=[.?])\s", text.strip(), maxsplit=1)[0].replace("\n", " ")
+
+
 class Command(TyperCommand):
     """A command with the options that all commands have; most may also be set as UNDERTOW_OPTION in the environment."""
 
@@ -391,6 +427,25 @@ class Command(TyperCommand):
     def further_options() -> list[Any]:
         """Options beside its own."""
         return _shared_options()
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Its first sentence, in the list of commands."""
+        return first_sentence(self.help or "")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Its arguments, then its options; those of a command on a model in sections."""
+        params = self.get_params(ctx)
+        has_sections = any(one.name in _family_names() for one in params)
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in SECTIONS}}
+        for one in params:
+            if (record := one.get_help_record(ctx)) is None:
+                continue
+            title = _section_of(str(one.name)) if has_sections else OWN_OPTIONS
+            sections["Arguments" if one.param_type_name == "argument" else title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; an error goes into the log file, too."""

@@ -167,7 +167,7 @@ def _yaml_loader() -> Any:
     """A safe loader that refuses a key that stands twice, as TOML does."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [str(key.value) for key, _ in node.value]
             if twice := find_repeat(keys):

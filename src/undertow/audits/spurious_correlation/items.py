@@ -18,15 +18,15 @@ from undertow.types import Item
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = option("mgc", "Challenge set: a name, or a .toml file of your own.")
+    challenge: str = option("mgc", "A name of `undertow list challenges`, or a file of your own.")
     options: str = option("", "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'.")
-    inject: str = option("", "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'")
+    inject: str = option("", "Text that puts W into sentences without {w}: 'In {w}: ', or '{text} It was {w}.'")
     w_scale: str = option(
         "",
-        "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
-        "value for number lists of your own, else index, if not given.",
+        "Unit of slopes: index (a step of the list), value (the numbers), or none (no order). Default: value for your own lists "
+        "of numbers, else index.",
     )
-    words: str = option("", "Word list to fill the blank from: pronouns, aaai, icml.")
+    words: str = option("", "Word list that fills the blank: pronouns, aaai, icml.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Settings:
     mode: str = field(
         default=AUTO,
         metadata={
-            "help": "UL2's mode before a text: NLU, NLG, S2S or none; auto is NLU for blanks and S2S for prompts with UL2, else none"
+            "help": "Mode token of UL2: NLU, NLG, S2S or none; auto: NLU for blanks, S2S for prompts, none for other models."
         },
     )
 
