@@ -258,7 +258,7 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
     """What `undertow doctor` prints as JSON."""
     done = cli("doctor", *arguments, "--json")
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
-    return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:

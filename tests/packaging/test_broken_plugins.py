@@ -33,7 +33,7 @@ def install(folder: Path, group: str, name: str, code: str) -> None:
             "from undertow.audits.base import Audit\nclass Broken(Audit): pass",
             "has no name",
         ),
-        ("undertow.metrics", "somebody:spread", "spread = 1", "is no metric"),
+        ("undertow.metrics", "somebody:spread", "spread = 1", "is not a metric"),
         (
             "undertow.metrics",
             "somebody:spread",

@@ -97,7 +97,7 @@ def test_a_suite_file_in_yaml_says_the_same(file: Path) -> None:
     ("text", "words"),
     [
         ("models: [toy\n", "is not valid YAML"),
-        ("models: [toy]\nmodels: [toy]\n", "'models' stands there twice"),
+        ("models: [toy]\nmodels: [toy]\n", "'models' is given twice"),
         ("- toy\n", "holds no keys with values"),
         ("models: !!python/object/apply:os.getcwd []\n", "is not valid YAML"),
         ("models: [toy]\n", "audit"),
@@ -134,7 +134,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert suite_module._located_option("date,towns.txt", file, "here") == "date,ci/towns.txt"
     assert suite_module._located_option("{text} It was {w}.", file, "here") == "{text} It was {w}."
     assert suite_module._located_option(3, file, "here") == 3
-    with pytest.raises(undertow.UndertowError, match="elsewhere is no path from the folder of this file"):
+    with pytest.raises(undertow.UndertowError, match="elsewhere is not a path from the folder of this file"):
         suite_module._located_model("elsewhere", file, "here")
 
 

@@ -622,7 +622,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
         )
     if silent := _without_numbers(run):
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
-        raise UndertowError(f"no result of {models}; {run.folder} has the queries")
+        raise UndertowError(f"no results for {models}; {run.folder} has the queries")
 
 
 def _plain_finding(finding: Finding, assumptions: FindingAssumptions | None) -> dict[str, Any]:

@@ -162,9 +162,9 @@ def corpus(
     from undertow.lab.corpus_files import write_corpus
 
     if file.exists():
-        raise UndertowError(f"{file} is there already; name another file, or remove it")
+        raise UndertowError(f"{file} exists already; name another file, or remove it")
     if not file.parent.is_dir():
-        raise UndertowError(f"{file}: its folder is not there; make it first")
+        raise UndertowError(f"{file}: its folder does not exist; create it first")
     written = write_corpus(file, CorpusOptions(**options))
     if as_json:
         print_json(written.rows() | written.by_value())

@@ -242,9 +242,8 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
         return ModelRun(subject, responses, observations)
     rows = audit.observe(subject.design, items, scores, model).frame
     groups = list(subject.design.get("words", {}))
-    preferred: Sequence[str] = (
-        list(rows[groups].astype(float).fillna(-1.0).idxmax(axis=1)) if responses.own_controls else []
-    )
+    masses = rows[groups].astype(float).fillna(-1.0)
+    preferred = map(str, masses.idxmax(axis=1)) if responses.own_controls else ()
     own = [{"gold": str(item.gold), "preferred": group} for item, group in zip(items, preferred, strict=False)]
     controls = [
         {

@@ -171,9 +171,7 @@ def _yaml_loader() -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [str(key.value) for key, _ in node.value]
             if twice := find_repeat(keys):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {twice!r} stands there twice", node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is given twice", node.start_mark)
             return super().construct_mapping(node, deep=deep)
 
     return Loader
@@ -193,7 +191,7 @@ def _located(text: str, path: Path, where: str) -> str:
         return str(place)
     if path_exists(Path(text)):
         raise UndertowError(
-            f"{where}: {text} is no path from the folder of this file, {path.parent.absolute()}; write it from there"
+            f"{where}: {text} is not a path from the folder of this file, {path.parent.absolute()}; write it from there"
         )
     return text
 
@@ -231,7 +229,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
         if Path(name).name != name or name in ("..", INDEX):
             raise UndertowError(
-                f"{where}: folder {name!r} is no name of a folder in the suite; write one without slashes"
+                f"{where}: folder {name!r} is not a name of a folder in the suite; write one without slashes"
             )
         if name in configs:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")

@@ -32,7 +32,7 @@ RESERVED_COLUMNS = {
 def _checked_values(values: list[str]) -> list[str]:
     twice = find_repeat(values)
     if twice is not None:
-        raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
+        raise ValueError(f"W value {twice!r} is listed more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
     if missing is not None:
         raise ValueError(f"W value {missing!r} is not a finite number; leave it out")
@@ -45,7 +45,7 @@ def _column_value(level: Any) -> Any:
     if not isinstance(level, Factor):
         raise ValueError(f"must be a text or a number, not {level!r}")
     if not isinstance(level, str) and not abs(level) < MAX_PER_FACTOR:  # not a number is not below anything
-        raise ValueError("is no number that a column can hold; write a smaller one, or a text")
+        raise ValueError("is not a number that a column can hold; write a smaller one, or a text")
     return level
 
 
@@ -82,7 +82,7 @@ def _w_by_name(given: Any) -> Any:
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
     twice = find_repeat(names)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there more than once; write it once")
+        raise ValueError(f"{twice!r} is listed more than once; write it once")
     return dict.fromkeys(names)
 
 
@@ -127,7 +127,7 @@ class ChallengeFile(Schema):
     def _distinct_templates(self) -> ChallengeFile:
         twice = find_repeat(template.text for template in self.templates)
         if twice is not None:
-            raise ValueError(f"template {twice!r} stands there more than once; write each once")
+            raise ValueError(f"template {twice!r} is listed more than once; write each once")
         return self
 
 
@@ -291,7 +291,7 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
             if kind == "group" and name.endswith(BOUNDS):
-                raise UndertowError(f"{where}: group {name!r} is called like the bounds of a mass; rename it")
+                raise UndertowError(f"{where}: group {name!r} ends like a column of bounds; rename it")
             owners[name] = f"a {kind}"
     # A factor is a column, so its levels are all texts or all numbers.
     kinds: dict[str, bool] = {}
@@ -356,7 +356,7 @@ def _cluster_by(
     known = ["template", *slots, *dict.fromkeys(factor for template in templates for factor in template.factors)]
     strange = next((factor for factor in chosen or () if factor not in known), None)
     if strange is not None:
-        raise UndertowError(f"{where}: clusters names {strange!r}, which is no factor; known are {', '.join(known)}")
+        raise UndertowError(f"{where}: clusters names {strange!r}, which is not a factor; known are {', '.join(known)}")
     return ("template", *slots) if chosen is None else tuple(chosen)
 
 

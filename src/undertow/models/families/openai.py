@@ -124,7 +124,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if not model.strip():
         raise UndertowError("openai: needs the model's name after the colon, as in -m openai:gpt-4.1-mini")
     if request.dtype != FLOAT32:
-        raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
+        raise UndertowError(f"{request.name}: the server sets the precision; leave --dtype out")
     settings = _settings(request.settings)
     address = address_of(settings.base_url)
     identity = ModelIdentity(

@@ -215,7 +215,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
 
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
-                f"{name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
+                f"{name}: is a model of the kind {config.model_type}, which is not a text encoder-decoder; name one such as "
                 "T5, UL2 or BART"
             )
 
