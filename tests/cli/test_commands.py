@@ -18,12 +18,13 @@ from helpers.cli_refusal import refused
 from helpers.workplace import Workplace
 from undertow import data, models
 from undertow.cli.console import print_table
+from undertow.data.templates.challenge_file import packs
 
 slow = pytest.mark.slow
 RUN = ["run", "spurious-correlation", "-m"]
 TOY = [*RUN, "toy", "--w", "date", "--limit", "90"]
 CHALLENGES = [
-    "mgc", "mgt", "mgt-icml", "undertow-schemas", "simplified", "winogender", "undertow-statements", "cad",
+    "mgc", "mgt", "mgt-icml", *packs(), "undertow-schemas", "simplified", "winogender", "undertow-statements", "cad",
     "occupation-checklist", "occupations", "name-pairs",
 ]  # fmt: skip
 EXAMPLES = {

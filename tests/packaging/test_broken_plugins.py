@@ -21,7 +21,7 @@ BROKEN = {
         "from undertow.audits.base import Audit\nclass Broken(Audit): pass",
         "has no name",
     ),
-    "number": ("undertow.metrics", ":spread", "spread = 1", "is no metric"),
+    "number": ("undertow.metrics", ":spread", "spread = 1", "is not a metric"),
     "dividing": (
         "undertow.metrics",
         ":spread",

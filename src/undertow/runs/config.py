@@ -145,6 +145,11 @@ class RunConfig:
             return [ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)]
         given = [split_label(text) for text in self.models]
         labels = {name: label for label, name in given if label}
+        for name, n_times in Counter(name for _, name in given).items():
+            if n_times > 1 and (own := [label for label, one in given if one == name and label]):
+                raise UndertowError(
+                    f"model {name!r} is given {n_times} times, labelled {' and '.join(own)}; a run asks a model once, so give it one label"
+                )
         names = expand_patterns([name for _, name in given])
         if patterns := labels.keys() - {*names}:
             (pattern, *_) = patterns

@@ -94,9 +94,21 @@ def _picture(drawing: Drawing, figures: Path) -> PageFigure:
 
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
-    checks = manifest.get("sanity_check", {}).items()
-    return [said for model, one in checks if (said := sentences("run").sanity_caveat(model, one["right"], one["of"]))]
+    """A sentence for each model of a run that errs where a sentence decides its answer, and for each on control sentences of a file."""
+    checks, texts = manifest.get("sanity_check", {}).items(), sentences("run")
+    controls = manifest.get("design", {}).get("controls", {})
+    said = [
+        texts.control_sentences(model, one, _errors(controls.get(model, ())))
+        if "n_groups" in one
+        else texts.sanity_caveat(model, one["right"], one["of"])
+        for model, one in checks
+    ]
+    return [sentence for sentence in said if sentence]
+
+
+def _errors(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Control sentences whose group is not the one that the model prefers."""
+    return [row for row in controls if not row["missing_reason"] and row.get("gold") != row.get("preferred")]
 
 
 # The sample, protocol and scoring method of each finding.

@@ -59,8 +59,8 @@ class BiasAudit(Audit):
     references = ("bauer2022limits",)
     reply_factors = ("description_class", "dimension")
     limit_help = (
-        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
-        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all."
+        "Maximum number of items (document x wording x number of examples x draw x decoding), in balance over documents and wordings; "
+        "0 for all. Documents are sampled evenly over dimensions; a finding needs 6 documents."
     )
 
     def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:

@@ -85,7 +85,7 @@ def _parts_of(text: str) -> list[tuple[str, str | None]]:
         raise UndertowError(f"template {text!r}: {error}; write {{{{ and }}}} for literal braces") from error
     for _, name, spec, conversion in parsed:
         if name is not None and (not name.isidentifier() or spec or conversion):
-            raise UndertowError(f"template {text!r}: a hole must be a plain name such as {{w}}, not {{{name}}}")
+            raise UndertowError(f"template {text!r}: a placeholder must be a plain name such as {{w}}, not {{{name}}}")
     return [(literal, name) for literal, name, _, _ in parsed]
 
 

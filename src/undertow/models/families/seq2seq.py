@@ -61,7 +61,7 @@ class Settings:
     mode: str = field(
         default=AUTO,
         metadata={
-            "help": "UL2's mode before a text: NLU, NLG, S2S or none; auto is NLU for blanks and S2S for prompts with UL2, else none"
+            "help": "Mode token of UL2: NLU, NLG, S2S or none; auto: NLU for blanks, S2S for prompts, none for other models."
         },
     )
 
@@ -215,7 +215,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
 
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
-                f"{name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
+                f"{name}: is a model of the kind {config.model_type}, which is not a text encoder-decoder; name one such as "
                 "T5, UL2 or BART"
             )
 
