@@ -51,8 +51,13 @@ class RunListing:
     @property
     def title(self) -> str:
         """One line on it."""
-        audit, models = self.audit.replace("-", " "), ", ".join(self.models)
-        return f"{audit}: {models} · {moment(self.created)} · {self.n_items:,} texts · {self.name}"
+        return f"{self.audit.replace('-', ' ')}: {self.short_title} · {self.n_items:,} texts · {self.name}"
+
+    @property
+    def short_title(self) -> str:
+        """Its models, without the folders that they lie in, and when it was made."""
+        models = [name.rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name for name in self.models]
+        return f"{', '.join(models)} · {moment(self.created)}"
 
     def is_comparable(self, other: RunListing) -> bool:
         """Whether two runs asked the same kind of questions of models that can be paired."""

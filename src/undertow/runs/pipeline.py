@@ -155,7 +155,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
-def run_audit(
+def run_audit(  # noqa: PLR0913 - where a run comes from and where it goes
     config: RunConfig,
     out: Path | None,
     progress: Progress = no_progress,
@@ -178,7 +178,9 @@ def run_audit(
         return _run(config, out, progress, cache or cache_file(), overwrite=overwrite, runs=runs)
 
 
-def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool, runs: Path) -> Run:
+def _run(  # noqa: PLR0913 - as above
+    config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool, runs: Path
+) -> Run:
     started = time.perf_counter()
     audit, model_info, graph = _check(config)
     subjects, request_key = models_under_test(config)

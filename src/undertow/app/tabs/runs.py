@@ -125,4 +125,4 @@ class RunsTab:
 
 
 def _choices(runs: Any) -> list[tuple[str, str]]:
-    return [(one.title, one.name) for one in runs]
+    return [(f"{one.short_title} · {one.name}", one.name) for one in runs]
