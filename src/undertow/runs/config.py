@@ -188,10 +188,10 @@ class RunConfig:
             return python_call("audit", in_memory, self.changed())
         return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
 
-    def folder(self, requests: Sequence[ModelRequest], run_key: str) -> Path:
-        """The run folder where none is given."""
+    def folder_name(self, requests: Sequence[ModelRequest], run_key: str) -> str:
+        """The name of the run folder where none is given."""
         more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-        return Path("runs") / f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
+        return f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
 
 
 COMMON = {

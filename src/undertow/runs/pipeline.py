@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "audit", "dry_run", "finish", "observations_of", "write_report"]
 
 
+RUNS = Path("runs")
 ModelNames: TypeAlias = str | Path | Network | Sequence[str | Path]
 
 
@@ -154,28 +155,37 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
-def run_audit(
-    config: RunConfig, out: Path | None, progress: Progress = no_progress, *, overwrite: bool, cache: Path | None = None
+def run_audit(  # noqa: PLR0913 - where a run comes from and where it goes
+    config: RunConfig,
+    out: Path | None,
+    progress: Progress = no_progress,
+    *,
+    overwrite: bool,
+    cache: Path | None = None,
+    runs: Path = RUNS,
 ) -> Run:
     """Run an audit; see `audit`.
 
     Args:
         config: audit, options and models.
-        out: the run folder; None to choose it.
+        out: the run folder; None to choose its name.
         progress: called with (queries done, queries in all).
         overwrite: replace a folder that holds another run.
         cache: file of the answer cache; None for the user's.
+        runs: the folder that a run folder of a chosen name is written into.
     """
     with nullcontext() if config.network is None else preserve(config.network):
-        return _run(config, out, progress, cache or cache_file(), overwrite=overwrite)
+        return _run(config, out, progress, cache or cache_file(), overwrite=overwrite, runs=runs)
 
 
-def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool) -> Run:
+def _run(  # noqa: PLR0913 - as above
+    config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool, runs: Path
+) -> Run:
     started = time.perf_counter()
     audit, model_info, graph = _check(config)
     subjects, request_key = models_under_test(config)
     run_key = key_of_run(request_key, config.seed)
-    folder = out or config.folder([subject.request for subject in subjects], run_key)
+    folder = out or runs / config.folder_name([subject.request for subject in subjects], run_key)
     check_place(folder, run_key, overwrite=overwrite)
     config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
     head = {
