@@ -88,6 +88,7 @@ def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterato
                 + _scales(observations.design, of_models)
             ),
             alt=describe_slope_against_size(of_models, name),
+            of={"challenge": challenge, "w_name": w_name, "pronoun": pair},
         )
 
 
@@ -212,6 +213,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
                 f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
             ),
             alt=describe_model_grid(panels, groups, lines, mean),
+            of={"challenge": str(challenge), "w_name": str(w_name)},
         )
 
 
