@@ -13,6 +13,7 @@ from undertow.types import Finding, Result
 if TYPE_CHECKING:
     from undertow.causal.assumptions import Assumption
 
+
 @dataclass(frozen=True, slots=True)
 class ReportTable:
     """A table for the page, beside those of the measures: a paper's layout, or examples.

@@ -34,7 +34,7 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
         (place / f"{name}.csv").write_text(csv_of(table), encoding="utf-8", newline="")
 
 
-def render_run(
+def render_run(  # noqa: PLR0913 - each is a part of the page
     folder: Path,
     record: Record,
     text: ReportText,
@@ -141,7 +141,10 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
         return None
     shown = table.head(MAX_SENTENCES)
     names = [name for name in table if name not in ("cluster", "sentence") and (table[name].astype(str) != "").any()]
-    cells = [[amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names] for row in shown.to_dict("records")]
+    cells = [
+        [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
+        for row in shown.to_dict("records")
+    ]
     words = sentences("run")
     heads = [words.heads.get(name, spaced(str(name))) for name in names]
     return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(shown), len(table)))
