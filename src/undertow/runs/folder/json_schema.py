@@ -205,6 +205,7 @@ class Manifest(TypedDict):
     recorded: NotRequired[str]
     limit: NotRequired[Count]
     challenge_sha256: NotRequired[str]
+    challenge_file: NotRequired[str]
     model_info_sha256: NotRequired[str]
     code_sha256: NotRequired[str]
     counts: NotRequired[dict[str, Count]]

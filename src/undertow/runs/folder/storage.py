@@ -59,7 +59,9 @@ UNFINISHED = ".unfinished"
 MAX_CELLS, MAX_VALUE_BYTES = 200_000_000, 4 * 2**30
 """Of the table of observations."""
 MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES, MAX_PRECISION_BYTES = 16 * 2**20, 64 * 2**20, 64 * 2**20
-PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
+CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
+"""Names of a copy of the challenge file, by its kind."""
+PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables", *CHALLENGES)
 TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
 
