@@ -67,7 +67,11 @@ class WorkPanel:
         self.outcome = text_box(label, lines=2, elem_classes="undertow-meaning", **before)
 
     def wire(
-        self, works: Sequence[Callable[..., Any]], fields: Sequence[Any], filled: Sequence[Any], kept: Sequence[Any] = ()
+        self,
+        works: Sequence[Callable[..., Any]],
+        fields: Sequence[Any],
+        filled: Sequence[Any],
+        kept: Sequence[Any] = (),
     ) -> None:
         """Have each start button do its work on the fields; besides the outcome it fills `filled`, which an error hides, and `kept`."""
 
