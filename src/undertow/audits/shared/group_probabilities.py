@@ -35,7 +35,9 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
     reasons, masses = group_masses(queries, scores.answers, groups, shared=scores.scoring_method == LIKELIHOOD)
     names = list(dict.fromkeys(name for item in items for name in item.factors))
     first = names[: len(items[0].factors)] if items else []
-    spellings = {id(query.options): [" ".join(option.fills) for option in query.options] for query in queries}
+    spellings = {
+        options: [" ".join(option.fills) for option in options] for options in {query.options for query in queries}
+    }
 
     def factors(names: Sequence[str]) -> dict[str, list[Any]]:
         return {
@@ -58,7 +60,7 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
             for reason, answer in zip(reasons, scores.answers, strict=True)
         ],
         "missing_reason": reasons,
-        "options": [spellings[id(query.options)] for query in queries],
+        "options": [spellings[query.options] for query in queries],
         "logprobs_nats": [list(answer.logprobs_nats) for answer in scores.answers],
         **factors(names[len(first) :]),
     }
@@ -97,18 +99,18 @@ def group_masses(
     """
     reasons = [answer.missing_reason for answer in answers]
     masses = {group: np.full(len(answers), math.nan) for group in groups}
-    alike: dict[int, tuple[tuple[Option, ...], list[int]]] = {}  # queries of a design share their options
+    alike: dict[tuple[Option, ...], list[int]] = {}
     for at, query in enumerate(queries):
         if not reasons[at]:
-            alike.setdefault(id(query.options), (query.options, []))[1].append(at)
-    for options, places in alike.values():
+            alike.setdefault(query.options, []).append(at)
+    for options, places in alike.items():
         nats = np.array([answers[at].logprobs_nats for at in places], dtype=np.float64)
         no_number = np.isnan(nats).all(axis=1) | np.isposinf(nats).any(axis=1)
         # Of shares nothing is left; of probabilities of their own, none is a measurement.
         highest = np.asarray(np.fmax.reduce(nats, axis=1, initial=-math.inf))
-        no_share = ~no_number & np.isneginf(highest) & shared
-        for row in np.flatnonzero(no_number | no_share):
-            reasons[places[row]] = NO_NUMBERS if no_number[row] else NO_SHARES
+        no_share = np.asarray(~no_number & np.isneginf(highest) & shared)
+        for row in np.flatnonzero(no_number | no_share).tolist():
+            reasons[places[row]] = NO_SHARES if no_share[row] else NO_NUMBERS
         known = ~(no_number | no_share)
         if not known.any():
             continue
