@@ -94,7 +94,7 @@ def _factors(table: Table) -> pd.DataFrame:
         sentence = cells["sentence"]
     elif given:
         named = [name for name in given if name != "participant" or "participant_class" not in given]
-        sentence = joined(cells[named])
+        sentence = pd.Series(joined(cells[named]), cells.index)
     else:
         raise UndertowError(f"{table.path}: has no column 'occupation' or 'sentence'; add one")
     frame = pd.DataFrame(
