@@ -52,7 +52,7 @@ class WorkPanel:
 
     def build_buttons(self, *labels: str) -> None:
         """A start button with each label, and one to stop."""
-        with gr.Row():
+        with gr.Row(elem_classes="undertow-buttons"):
             variants = ["primary", *["secondary"] * (len(labels) - 1)]
             self.starts = [
                 gr.Button(label, variant=variant, scale=2, min_width=140)
@@ -67,7 +67,11 @@ class WorkPanel:
         self.outcome = text_box(label, lines=2, elem_classes="undertow-meaning", **before)
 
     def wire(
-        self, works: Sequence[Callable[..., Any]], fields: Sequence[Any], filled: Sequence[Any], kept: Sequence[Any] = ()
+        self,
+        works: Sequence[Callable[..., Any]],
+        fields: Sequence[Any],
+        filled: Sequence[Any],
+        kept: Sequence[Any] = (),
     ) -> None:
         """Have each start button do its work on the fields; besides the outcome it fills `filled`, which an error hides, and `kept`."""
 
