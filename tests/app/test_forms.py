@@ -472,7 +472,9 @@ def test_own_words_in_several_sentences_are_averaged_and_the_same_question_is_a_
     assert "good: kind, honest; bad: mean, cruel" in preview
     run = asked.run(tmp_path / "new" / "runs", ModelRequest(""), lambda done, total: None)
     assert run.folder.parent == tmp_path / "new" / "runs"
-    assert set(run.observations["text"]) == {item.query.display_text() for item in question.items()}
+    assert set(run.observations["text"]) == {
+        pattern.with_value(value).display_text() for pattern in question.patterns for value in question.values
+    }
     np.testing.assert_allclose(
         run.observations.groupby("w_index")["good"].mean(), reply.table["good"], err_msg="the page and the audit agree"
     )

@@ -23,7 +23,7 @@ from undertow.models.base import ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.pipeline import run_audit
-from undertow.types import Progress
+from undertow.types import ClozeQuery, Progress
 
 MAX_CHALLENGE_CHARS = 60_000
 MAX_ITEMS = 50_000
@@ -113,7 +113,11 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         audit = audits.load(name)
         settings = audit.Settings(**asked.options)
         texts = list(
-            dict.fromkeys(item.query.display_text(BLANK_TEXT) for item in next(audit.items(settings, Sampling(0, 0))))
+            dict.fromkeys(
+                item.query.display_text(BLANK_TEXT)
+                for item in next(audit.items(settings, Sampling(0, 0)))
+                if isinstance(item.query, ClozeQuery)
+            )
         )
         limits = audit.limitations(settings, Sampling(limit, 0))
     except UndertowError as error:

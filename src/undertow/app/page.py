@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from undertow.app.audit_request import AuditRequest
     from undertow.app.model_reply import ModelReply, Steps
     from undertow.runs.finished_run import Run
+    from undertow.types import Progress
 
 MAX_WAITING = 4
 """Questions that wait for the model; one more runs, and Gradio refuses further ones."""
@@ -155,7 +157,7 @@ class Page:
             of_model = f"{label}: " if len(question.models) > 1 else ""
             step(f"{of_model}Loading the model")
             handle = self._loaded_model.load(name)
-            replies[label] = answer(question, handle, lambda doing, of_model=of_model: step(f"{of_model}{doing}"))
+            replies[label] = answer(question, handle, partial(_of_model, step, of_model))
         return replies
 
     def run_audit(self, asked: AuditRequest, step: Steps) -> Run:
@@ -163,3 +165,7 @@ class Page:
         progress = step("Running the audit")
         self._loaded_model.drop()
         return asked.run(self.run_browser.root, self.allowed_models.request, progress)
+
+
+def _of_model(step: Steps, before: str, doing: str) -> Progress:
+    return step(f"{before}{doing}")

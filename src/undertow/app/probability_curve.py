@@ -173,8 +173,8 @@ def _figure(
             axes.set_xlabel(plain(shortened(covariate.order, 60)), size=9)
         if slanted:
             axes.tick_params("x", labelrotation=35)
-            for label in axes.get_xticklabels():
-                label.set(ha="right", rotation_mode="anchor")
+            for tick in axes.get_xticklabels():
+                tick.set(ha="right", rotation_mode="anchor")
     return figure
 
 

@@ -174,7 +174,8 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
             if mark.lastgroup != "value":
                 pieces.append([])
     pieces[-1].append(sentence[at:])
-    n_values, places = sum(mark.lastgroup == "value" for mark in marks), (BLANK,)
+    n_values = sum(mark.lastgroup == "value" for mark in marks)
+    places: tuple[str, ...] = (BLANK,)
     if blanks:
         like = "A" if starts_sentence(sentence[: blanks[0].start()], first=True) else "a"
         words = words or PRONOUNS[UNKNOWN_CASE]

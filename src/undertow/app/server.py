@@ -78,11 +78,11 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
 
-    @app.get(f"{REPORT}/{{name}}")
     def report(name: str) -> HTMLResponse:
         content = run_browser.report(name)
         return HTMLResponse(content or "This run has no report page.", 200 if content else 404, REPORT_HEADERS)
 
+    app.add_api_route(f"{REPORT}/{{name}}", report, response_class=HTMLResponse)
     server.access.n_functions = page.mount(app, server.access.visitor)
     server.admit(app, "/")
     return server

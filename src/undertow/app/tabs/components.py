@@ -52,7 +52,7 @@ class WorkPanel:
 
     def build_buttons(self, *labels: str) -> None:
         """A start button with each label, and one to stop."""
-        with gr.Row():
+        with gr.Row(elem_classes="undertow-buttons"):
             variants = ["primary", *["secondary"] * (len(labels) - 1)]
             self.starts = [
                 gr.Button(label, variant=variant, scale=2, min_width=140)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -196,9 +196,8 @@ class SentenceTab:
         first, *others = replies.values()
         named = {label: f"{label}: " if others else "" for label in replies}
         said = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
-        for label, reply in replies.items():
-            said += [f"{named[label]}{caveat}" for caveat in reply.caveats]
-        notes = dict.fromkeys(f"{named[label]}{note}" for label, reply in replies.items() for note in reply.notes)
+        said += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
+        notes = _labelled({named[label]: reply.notes for label, reply in replies.items()})
         table = _joined({label: reply.table for label, reply in replies.items()})
         updates = {
             **self._panel.show_outcome("\n\n".join(said)),
@@ -232,3 +231,17 @@ def _joined(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
     if len(known) == 1:
         return next(iter(known.values()))
     return pd.concat([table.assign(model=label)[["model", *table.columns]] for label, table in known.items()])
+
+
+def _labelled(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of several models, each with its model in front; what holds of all of them once."""
+    every = dict.fromkeys(line for own in lines.values() for line in own)
+    return [
+        line
+        for one in every
+        for line in (
+            [one]
+            if all(one in own for own in lines.values())
+            else [f"{label}{one}" for label, own in lines.items() if one in own]
+        )
+    ]
