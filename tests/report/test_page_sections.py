@@ -59,14 +59,14 @@ def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: P
     told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
-    render_run(tmp_path, record, told, (DRIFTS,), [], causal_assumptions=(causal_assumptions(figure=None), drawing))
+    render_run(tmp_path, record, told, (DRIFTS,), list, causal_assumptions=(causal_assumptions(figure=None), drawing))
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
     assert f'alt="{drawing.alt}"' in section(html, "causal_assumptions")
     assert drawing.caption in section(html, "causal_assumptions")
-    render_run(tmp_path, record, told, (DRIFTS,), [])
+    render_run(tmp_path, record, told, (DRIFTS,), list)
     assert not list((tmp_path / "figures").iterdir())
     assert 'id="causal_assumptions"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, zip_longest
+from itertools import islice, takewhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +67,18 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         save_drawing(drawing, folder / "figures")
     main, figures = _page_figures(draw, drawings, findings)
     manifest = record.manifest
+    # What an audit tells before its significant findings, a reader must know to read those.
+    leading = [one.text for one in takewhile(lambda one: not one.significant, findings)]
     page = Page(
         title=f"{text.title}: {manifest['model']}",
         lead=text.lead,
         facts=_facts(record),
-        caveats=[*sanity_check_caveats(manifest), *manifest.get("design", {}).get("limitations", ()), *text.caveats],
+        caveats=[
+            *sanity_check_caveats(manifest),
+            *(leading if len(leading) < len(findings) else ()),
+            *manifest.get("design", {}).get("limitations", ()),
+            *text.caveats,
+        ],
         main=main,
         findings=findings,
         results=record.results,
