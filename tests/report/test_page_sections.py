@@ -64,7 +64,7 @@ def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: P
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
-    assert f'alt="{drawing.alt}"' in section(html, "causal_assumptions")
+    assert f'aria-label="{drawing.alt}"' in section(html, "causal_assumptions")
     assert drawing.caption in section(html, "causal_assumptions")
     render_run(tmp_path, record, told, (DRIFTS,), list)
     assert not list((tmp_path / "figures").iterdir())
@@ -91,14 +91,15 @@ def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
     assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
 
 
-def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
+def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
     html = section(page(tables=[EXAMPLES]), "tables")
     assert re.search(
-        r'<details class="warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
+        r'<details class="table">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
     )
-    for size, folded in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
+    for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
-        assert (f"<summary>Show all {size} rows</summary>" in html) is folded
+        assert f"{size} rows</span></summary>" in html
+        assert ('class="scroll long"' in html) is is_long
     with pytest.raises(ValueError, match="'T'"):
         page(tables=[ReportTable("T", ["a", "b"], [["1"]])])
 

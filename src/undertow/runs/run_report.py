@@ -147,7 +147,11 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     if table is None or table.empty:
         return None
     shown = table.head(MAX_SENTENCES)
-    names = [name for name in table if name not in ("cluster", "sentence") and (table[name].astype(str) != "").any()]
+    left_out = {"cluster", "sentence", "slope"}
+    left_out |= {
+        key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
+    }
+    names = [name for name in table if name not in left_out]
     cells = [
         [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
         for row in shown.to_dict("records")
@@ -161,7 +165,7 @@ def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Files of the run folder that a reader may want, and what they are."""
     given = {str(manifest["challenge_file"]): "the challenge file"} if "challenge_file" in manifest else {}
     tables = {f"tables/{path.name}": "a table" for path in sorted((folder / "tables").glob("*.csv"))}
-    return given | sentences("run").files | tables
+    return {**given, **sentences("run").files, **tables}
 
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
