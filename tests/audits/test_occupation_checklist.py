@@ -363,7 +363,7 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert value(found, "position_bias") == 50
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
-    assert any("the woman" in one.text and "+100.0" in one.text for one in found.findings)
+    assert any("the woman, by 100.0" in one.text for one in found.findings)
     assert any("5 of 5 occupations" in one.text for one in found.findings)
 
 

@@ -94,7 +94,7 @@ def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
 def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
     html = section(page(tables=[EXAMPLES]), "tables")
     assert re.search(
-        r'<details class="table">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
+        r'<details class="table warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
     )
     for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
