@@ -18,7 +18,7 @@ from undertow.report import Page, PageFigure, render_page
 from undertow.types import Finding, Result
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+SVG = '<svg viewBox="0 0 1 1"></svg>'
 
 
 class Outline(HTMLParser):
@@ -143,9 +143,22 @@ def test_the_policy_names_the_one_script_by_its_hash() -> None:
 
 def test_the_first_screen_has_the_verdict_the_figure_how_it_was_decided_and_the_caveats() -> None:
     main = PageFigure("main", SVG, "The main figure.", "Lines.")
-    parts: dict[str, Any] = {"main": main, "facts": {"Model": "m"}, "caveats": ["First.", "Second.", "Third.", "Fourth."]}
+    parts: dict[str, Any] = {
+        "main": main,
+        "facts": {"Model": "m"},
+        "caveats": ["First.", "Second.", "Third.", "Fourth."],
+    }
     first = render_page(page(**parts, findings=[RESTING])).partition("<header")[2].partition("</header>")[0]
-    told = ["An audit", "Significant", "it drifts", "Survives the correction", "The main figure.", "First.", "Third.", "Model"]
+    told = [
+        "An audit",
+        "Significant",
+        "it drifts",
+        "Survives the correction",
+        "The main figure.",
+        "First.",
+        "Third.",
+        "Model",
+    ]
     assert sorted(told, key=first.index) == told
     assert "Fourth." not in first
     nothing = render_page(page(findings=[Finding("nothing moves", False, 1.0)])).partition("</header>")[0]

@@ -137,8 +137,12 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
             assert name in told
         assert "95% interval" in first.locator("table").inner_text()
         assert page.tab.locator("h2").first.inner_text() == "Findings"
-        verdict, figure = page.tab.locator(".verdict").bounding_box(), page.tab.locator("#summary figure").bounding_box()
-        assert verdict and figure
+        verdict, figure = (
+            page.tab.locator(".verdict").bounding_box(),
+            page.tab.locator("#summary figure").bounding_box(),
+        )
+        assert verdict
+        assert figure
         assert figure["x"] > verdict["x"] + verdict["width"], "beside the verdict"
         assert figure["y"] < DESK / 2
 

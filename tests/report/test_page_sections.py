@@ -28,7 +28,7 @@ from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}"/>'
+SVG = '<svg viewBox="0 0 {} {}"></svg>'
 DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, causal_claim=False)
 NOTHING = Finding("nothing moved", False, 1.0)
 

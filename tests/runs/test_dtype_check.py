@@ -520,8 +520,8 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
         for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
     ]
     told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
-    assert [text.partition(" points")[0] for text in told["could_change"]] == [
-        "Over 2 models, female-male by date (mgc) has the steepest slope in m-70m (+2.00"
+    assert [text.partition(" percentage")[0] for text in told["could_change"]] == [
+        "Over 2 models, female-male moves most with date in m-70m, by 2.0"
     ] * turns
 
 

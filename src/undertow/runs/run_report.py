@@ -108,7 +108,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
 MAX_PHONE_FIGURES = 6
 """Figures that are drawn for narrow screens, too; drawing takes time."""
 MAX_SENTENCES = 200
-"""Of the table on the page; `tables/sentences.csv` has all."""
+"""Of the table on the page; `tables/sentence_slopes.csv` has all."""
 
 
 def _page_figures(
