@@ -46,7 +46,7 @@ def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[R
         assert all(any(one is result for result in run.record.results) for one in finding.results), finding.text
 
     for finding in findings:
-        assert not re.search(r"\([^)]*\d", finding.text), "numbers in brackets are for its table"
+        assert not re.search(r"\([^)]*\d\.\d", finding.text), "numbers in brackets are for its table"
         # What a sentence says to a tenth is a number of its results, or a change over the whole list.
         sizes = {
             abs(size)
