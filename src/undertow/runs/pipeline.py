@@ -352,7 +352,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
 
         LOGGER.info("figures and report")
         behind = audit.sentences(observations)
-        write_tables(folder, {**audit.tables(observations), **({"sentences": behind} if len(behind) else {})})
+        write_tables(folder, {**audit.tables(observations), **({"sentence_slopes": behind} if len(behind) else {})})
         render_run(
             folder,
             record,

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, zip_longest
+from itertools import islice, takewhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +67,18 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         save_drawing(drawing, folder / "figures")
     main, figures = _page_figures(draw, drawings, findings)
     manifest = record.manifest
+    # What an audit tells before its significant findings, a reader must know to read those.
+    leading = [one.text for one in takewhile(lambda one: not one.significant, findings)]
     page = Page(
         title=f"{text.title}: {manifest['model']}",
         lead=text.lead,
         facts=_facts(record),
-        caveats=[*sanity_check_caveats(manifest), *manifest.get("design", {}).get("limitations", ()), *text.caveats],
+        caveats=[
+            *sanity_check_caveats(manifest),
+            *(leading if len(leading) < len(findings) else ()),
+            *manifest.get("design", {}).get("limitations", ()),
+            *text.caveats,
+        ],
         main=main,
         findings=findings,
         results=record.results,
@@ -101,7 +108,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
 MAX_PHONE_FIGURES = 6
 """Figures that are drawn for narrow screens, too; drawing takes time."""
 MAX_SENTENCES = 200
-"""Of the table on the page; `tables/sentences.csv` has all."""
+"""Of the table on the page; `tables/sentence_slopes.csv` has all."""
 
 
 def _page_figures(
@@ -140,7 +147,11 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     if table is None or table.empty:
         return None
     shown = table.head(MAX_SENTENCES)
-    names = [name for name in table if name not in ("cluster", "sentence") and (table[name].astype(str) != "").any()]
+    left_out = {"cluster", "sentence", "slope"}
+    left_out |= {
+        key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
+    }
+    names = [name for name in table if name not in left_out]
     cells = [
         [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
         for row in shown.to_dict("records")
@@ -154,7 +165,7 @@ def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Files of the run folder that a reader may want, and what they are."""
     given = {str(manifest["challenge_file"]): "the challenge file"} if "challenge_file" in manifest else {}
     tables = {f"tables/{path.name}": "a table" for path in sorted((folder / "tables").glob("*.csv"))}
-    return given | sentences("run").files | tables
+    return {**given, **sentences("run").files, **tables}
 
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:

@@ -28,6 +28,7 @@ from undertow.audits.bias_in_text.tasks import DIAGNOSIS, EXTRACTION, IDENTIFICA
 from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
+from undertow.report.sentence_templates import sentences
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class BiasAudit(Audit):
             notes=[*report.notes(observations, results), *self.notes],
             glossary=report.glossary(observations.frame),
             null_prefix=self.null_prefix,
+            caveats=sentences("bias_in_text").caveats,
             tables=[
                 *report.paper_tables(observations.frame, results, self.task, self.paper),
                 *report.wording_tables(observations),

@@ -16,7 +16,7 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
 
     The mass is that of the first word group less the second of the first gap, else of the first group. `effect` is how far the line
     through it moves over the whole list, in percentage points. `first` and `last` are the values of W at its ends; columns such as
-    `she first` have the answers of the model there, in percent.
+    `she first` have the answers of the model there, in percent, and `reply first` what it said, where it answered in text.
 
     Args:
         frame: a row per item, with `w`, `w_index` and a column of mass for each group.
@@ -54,6 +54,11 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
                     for name, n in (("first", 0), ("last", -1))
                 },
                 **({"other_words": own["other_words"].mean()} if "other_words" in own else {}),
+                **{
+                    f"reply {name}": str(end["reply"])
+                    for name, end in zip(("first", "last"), ends, strict=True)
+                    if "reply" in own
+                },
             }
         )
     table = pd.DataFrame(rows)

@@ -43,6 +43,7 @@ def report_text(observations: Observations) -> ReportText:
             *words.notes,
             *(f"Missing, {count:,} texts of {model}: {reason}" for (model, reason), count in missing.items()),
         ],
+        caveats=words.caveats,
         tables=word_findings.report_tables(observations),
     )
 
