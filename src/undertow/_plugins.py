@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
 
 from undertow._folders import notify
@@ -12,6 +13,12 @@ from undertow.errors import UndertowError, on_one_line
 
 T = TypeVar("T")
 _notify_once = cache(notify)
+
+
+@cache
+def _entry_points(search_path: tuple[str, ...]) -> EntryPoints:
+    """The entry points of all packages on a search path, which is read once: a file for each package."""
+    return entry_points()
 
 
 def plugins(
@@ -24,7 +31,7 @@ def plugins(
         checked: returns what an object stands for, or raises an `UndertowError` that says what it lacks.
         known: names that the package itself has; no other package replaces them.
     """
-    for entry in entry_points(group=group):
+    for entry in _entry_points(tuple(sys.path)).select(group=group):
         if entry.name in known:
             continue
         try:

@@ -151,7 +151,10 @@ def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("wrapper", ["_orig_mod.", "module.", "module._orig_mod.", "model.model.", "student."])
+@pytest.mark.parametrize(
+    "wrapper",
+    ["_orig_mod.", "module.", "module._orig_mod.", "_fsdp_wrapped_module.", "model.", "model.model.", "student."],
+)
 def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     family: str, wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
 ) -> None:
@@ -170,14 +173,19 @@ def test_weights_of_which_some_were_saved_in_a_wrapper_are_refused(changed: Chan
     assert all(part in said for part in ("2 of its", "attn.c_attn.bias", "attn.c_attn.weight"))
 
 
-def test_a_part_that_was_compiled_is_read_and_it_is_said(changed: Changed, folder_of: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize(
+    "wrapper", ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module._orig_mod."]
+)
+def test_a_part_that_was_wrapped_is_read_and_it_is_said(
+    wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
+) -> None:
     name = "causal with a head of its own"
     part = changed(
-        name, lambda tensors: {one.replace("layers.1.", "layers.1._orig_mod."): at for one, at in tensors.items()}
+        name, lambda tensors: {one.replace("layers.1.", f"layers.1.{wrapper}"): at for one, at in tensors.items()}
     )
     opened = open_model(part)
     assert opened.network.weights_digest == open_model(folder_of(name)).network.weights_digest
-    assert any("_orig_mod." in note for note in opened.notes)
+    assert any(wrapper in note for note in opened.notes)
 
 
 def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None:

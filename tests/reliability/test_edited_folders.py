@@ -28,7 +28,7 @@ QUICK = (
     "causal network", "judgements",
 )  # fmt: skip
 """Kinds that differ in how they are read; `make soak` edits all."""
-COMMANDS_OF = 40
+COMMANDS_OF = 200
 """One edit in so many is read by a command line, too."""
 NEEDS_TORCH = ("reduced precision", "causal network", "masked network", "encoder-decoder", "lab", "fine-tuned model")
 

@@ -102,6 +102,8 @@ def _is_even(values: Sequence[str], places: Sequence[int]) -> bool:
 
 
 REQUIRED = ("model", "w_name", "w_index", "w")
+NAMES = ("model", "w_name")
+"""Columns whose cells name a thing: "m" and "m " are one model."""
 OPTIONAL = (
     "prompt", "challenge", "text", "cluster", "text_index", "item", "other_words", "missing_reason", "w_value", "unit",
 )  # fmt: skip
@@ -264,14 +266,18 @@ def check_reserved_names(path: Path, groups: Collection[str]) -> None:
 
 
 def read_cells(path: Path) -> Table:
-    """The cells of a CSV, TSV or Parquet file, whatever they mean."""
+    """The cells of a CSV, TSV or Parquet file, whatever they mean; names in `NAMES` without white space around them."""
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     if path.name.endswith(".parquet"):
-        return _read_parquet(path)
-    columns, rows = tables.read_cells(path, MAX_BYTES)
-    cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
-    return Table(path, cells, [f"line {line}" for line, _ in rows])
+        table = _read_parquet(path)
+    else:
+        columns, rows = tables.read_cells(path, MAX_BYTES)
+        cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
+        table = Table(path, cells, [f"line {line}" for line, _ in rows])
+    for name in table.cells.columns.intersection(NAMES):
+        table.cells[name] = table.cells[name].str.strip()
+    return table
 
 
 def _read_parquet(path: Path) -> Table:

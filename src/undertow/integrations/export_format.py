@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from undertow.errors import on_one_line
+from undertow.report.formatting import in_markdown
 from undertow.report.sentence_templates import text_templates
 from undertow.types import Item, as_json
 
@@ -78,13 +78,6 @@ class Format(Protocol):
     def write(self, request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
         """Write the export into `draft`, which is moved to `folder` afterwards."""
         ...
-
-
-def in_markdown(text: str) -> str:
-    """Text escaped for a line or cell of Markdown."""
-    line = html.escape(on_one_line(text.strip()), quote=False)
-    marked = re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", line)
-    return re.sub(r"^(\d*)(?=[-+=.)])", r"\1\\", marked)
 
 
 def code(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, in_markdown, named_files, render
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, named_files, render
 from undertow.types import (
     BLANK,
     CHOICE,

@@ -75,14 +75,16 @@ class ModelRequest:
 
 
 def split_label(text: str) -> tuple[str, str]:
-    """Label and name of a model given as `label=NAME`; the label is "" where there is none.
+    """Label and name of a model given as `label=NAME`, without white space around them; the label is "" where there is none.
 
     A label has neither slash nor colon, so that `toy:slope=-1` and `runs/lr=0.1` are names; so is the name of a folder that exists.
     """
-    label, equals, name = text.partition("=")
-    if not equals or not label.strip() or not name or set(label) & set("/\\:") or Path(text).exists():
+    if Path(text).exists():
         return "", text
-    return label.strip(), name
+    label, equals, name = text.partition("=")
+    if not equals or not label.strip() or not name.strip() or set(label) & set("/\\:"):
+        return "", text.strip()
+    return label.strip(), name.strip()
 
 
 class UnsupportedQueryError(UndertowError):

@@ -102,8 +102,8 @@ def resolve(request: ModelRequest) -> ModelHandle:
     if request.network is not None:
         return resolve_network(in_dtype(request.network, request.dtype), request.tokenizer, request.name)
     # A name that is a family, or a prefix of the form `family:`, selects it without importing the others.
-    own = request.name.partition(":")[0]
-    for name in [own] if own in _names() else _names():
+    own, names = request.name.partition(":")[0], _names()
+    for name in [own] if own in names else names:
         # The identity holds the dtype that the model runs in: no family gets `auto`.
         with_dtype = replace(request, dtype=supported_dtype(request.dtype, name, request.device))
         handle: ModelHandle | None = _module(name).resolve(with_dtype)

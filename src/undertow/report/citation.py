@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from undertow.errors import on_one_line
 from undertow.report.paper_table import escape_latex
 from undertow.report.sentence_templates import sentences
 
@@ -52,11 +53,11 @@ def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> C
             f"@misc{{{SOFTWARE},",
             "  title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},",
             "  author = {{The Undertow authors}},",
-            f"  note = {{Version {version}}},",
+            f"  note = {{Version {escape_latex(version)}}},",
             "}",
         ]
     )
-    methods = " ".join(sentences("papers").methods({**facts, "references": list(references)}).split())
+    methods = on_one_line(" ".join(sentences("papers").methods({**facts, "references": list(references)}).split()))
     return Citation(methods, "\n\n".join([software, *(entries[key] for key in references)]))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from undertow.errors import counted
+from undertow.errors import counted, on_one_line
 from undertow.metrics.metric import get_metric
 from undertow.types import MAX_DECIMALS, Result, format_interval
 
@@ -243,3 +244,14 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "short_count": short_count,
 }
 """The filters of all Jinja templates: they alone write numbers."""
+
+
+def inline_markdown(text: str) -> str:
+    """Text on one line that marks nothing within a line or cell of Markdown."""
+    line = html.escape(on_one_line(text.strip()), quote=False)
+    return re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", line)
+
+
+def in_markdown(text: str) -> str:
+    """Text that is a line of Markdown of its own: it begins no list, heading or rule either."""
+    return re.sub(r"^(\d*)(?=[-+=.)])", r"\1\\", inline_markdown(text))

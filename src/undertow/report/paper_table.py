@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from undertow.errors import UndertowError, closest
+from undertow.errors import UndertowError, closest, on_one_line
 from undertow.metrics.metric import OVER_PROMPTS, get_metric
 from undertow.report.formatting import (
     MINUS,
@@ -16,6 +16,8 @@ from undertow.report.formatting import (
     correlation,
     decimals_of,
     in_brackets,
+    in_markdown,
+    inline_markdown,
     number,
     probability,
     significant,
@@ -41,6 +43,7 @@ _ESCAPES = {
     MISSING: "--",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
     "\N{ZERO WIDTH SPACE}": "{}",
 }
 _PLAIN_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
@@ -112,10 +115,10 @@ class PaperTable:
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown, with its caption below."""
-        rows = [[cell.replace("|", r"\|") for cell in row] for row in [self.text.columns, *self._rows("**", "**")]]
+        rows = [list(map(_markdown_cell, self.text.columns)), *self._rows("**", "**", _markdown_cell)]
         heads, *lines = [f"| {' | '.join(row)} |" for row in rows]
         rule = f"|{'|'.join('---:' if one else '---' for one in self._numeric)}|"
-        return "\n".join([heads, rule, *lines, "", self.caption])
+        return "\n".join([heads, rule, *lines, "", in_markdown(self.caption)])
 
     @property
     def _numeric(self) -> list[bool]:
@@ -123,7 +126,7 @@ class PaperTable:
         columns = zip(*self.text.rows, strict=True)
         return [all(map(_NUMERIC.fullmatch, own)) and any(map(str.isdigit, "".join(own))) for own in columns]
 
-    def _rows(self, begin: str, end: str, escape: Callable[[str], str] = str) -> list[list[str]]:
+    def _rows(self, begin: str, end: str, escape: Callable[[str], str]) -> list[list[str]]:
         """The cells, with the estimate of a significant row between these marks."""
         rows = [[escape(cell) for cell in row] for row in self.text.rows]
         if self.estimate and self.text.bold:
@@ -133,9 +136,14 @@ class PaperTable:
         return rows
 
 
+def _markdown_cell(text: str) -> str:
+    """A cell of a table; numbers and intervals hold nothing to escape."""
+    return text if _NUMERIC.fullmatch(text) and on_one_line(text) == text else inline_markdown(text)
+
+
 def escape_latex(text: str) -> str:
-    """The text with the signs that LaTeX reads as commands escaped."""
-    apart = text.replace("--", "-\N{ZERO WIDTH SPACE}-")  # two hyphens would become a dash
+    """The text on one line, with the signs that LaTeX reads as commands escaped."""
+    apart = on_one_line(text).replace("--", "-\N{ZERO WIDTH SPACE}-")  # two hyphens would become a dash
     return "".join(_ESCAPES.get(sign, sign) for sign in apart)
 
 

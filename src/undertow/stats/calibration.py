@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
-from scipy.optimize import nnls
+from scipy import special
 
 from undertow.stats.arrays import Estimate, Floats, as_floats, t_quantile
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
@@ -48,8 +47,10 @@ def share(hits: ArrayLike) -> Estimate:
     values = np.asarray(hits, dtype=bool)
     if not values.size:
         return Estimate(math.nan)
-    interval = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="exact")
-    return Estimate(float(values.mean()), float(interval.low), float(interval.high), values.size)
+    n, right, tail = values.size, int(values.sum()), (1 - LEVEL) / 2
+    low = float(special.betaincinv(right, n - right + 1, tail)) if right else 0.0
+    high = float(special.betaincinv(right + 1, n - right, 1 - tail)) if right < n else 1.0
+    return Estimate(float(values.mean()), low, high, n)
 
 
 def mean_over_models(values: ArrayLike) -> Estimate:
@@ -223,6 +224,8 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
     if math.isnan(line.slope):
         none = Estimate(math.nan, n=line.n)
         return Calibration(none, none, line, math.nan, math.nan, math.nan)
+    from scipy.optimize import nnls
+
     (offset, scale), _ = nnls(np.column_stack([np.ones_like(x), x**2]), own**2)
     df = float(own_df.min())
     slope_variance = max(line.residual_sd**2 / line.sum_squares_x, _hc3_variance(line, x, y))

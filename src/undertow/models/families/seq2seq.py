@@ -370,14 +370,16 @@ def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
 
     try:
         labels = torch.tensor([tokenizer("a")["input_ids"]], device=network.device)
-        return int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
-    except (AttributeError, TypeError, ValueError) as error:
+        opening = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
+    except (AttributeError, OverflowError, RuntimeError, TypeError, ValueError):
         opening = getattr(network.config, "decoder_start_token_id", None)
-        if opening is None:
-            raise UndertowError(
-                f"{identity.name}: does not say what its decoder begins with; set decoder_start_token_id in its config.json"
-            ) from error
-        return int(opening)
+    n_embeddings = int(network.get_input_embeddings().weight.shape[0])
+    if not isinstance(opening, int) or not 0 <= opening < n_embeddings:
+        raise UndertowError(
+            f"{identity.name}: does not say which of its {n_embeddings:,} tokens its decoder begins with; "
+            "set decoder_start_token_id in its config.json"
+        )
+    return opening
 
 
 MODEL = Seq2SeqModel

@@ -14,8 +14,11 @@ from undertow.errors import UndertowError
 from undertow.models.loading.check_folder import first_names, index_files, read_tensor_table, tokens_error
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
-WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
-"""Prefixes of torch.compile, DistributedDataParallel and Lightning Fabric in names of weights."""
+WRAPPERS = (
+    r"^((_orig_mod|module|_forward_module|_fsdp_wrapped_module)\.)+"
+    r"|(?<=\.)((_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.)+"
+)
+"""What torch.compile, DistributedDataParallel, Lightning Fabric, FSDP and checkpointed activations add to names of weights."""
 HEADS = r"lm_head\."
 """Prefix of the head's weights in a network whose body has no prefix."""
 
@@ -66,6 +69,18 @@ def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[
             mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
             return " and ".join(map(repr, prefixes_read)), mapping if prefixes_read else {}
     return "", {}
+
+
+def body_prefix(network: Any, weights: WeightFiles) -> str:
+    """The prefix of the network's body, where all of its files' names have it once too often, as transformers reads silently."""
+    prefix, state = f"{network.base_model_prefix}.", network.state_dict()
+    names = {
+        name
+        for path in Path(weights.location).glob("*.safetensors")
+        for name in read_tensor_table(path).keys() - {"__metadata__"}
+    }
+    wrapped = [name for name in names if name not in state and name.removeprefix(prefix) in state]
+    return prefix if wrapped and all(name.startswith(prefix) for name in names) else ""
 
 
 def check_complete(  # noqa: PLR0913 - everything that the cause depends on
@@ -208,7 +223,8 @@ def check_finite(name: str, network: Any) -> None:
         UndertowError: names the first one.
     """
     for key, tensor in network.state_dict().items():
-        if tensor.is_floating_point() and tensor.isnan().any():
+        # A sum without NaN is that of weights without NaN, and takes no array of truths; an infinite one may hide two that cancel.
+        if tensor.is_floating_point() and not tensor.sum().isfinite() and tensor.isnan().any():
             raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,24 +80,26 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
         names |= get_gguf_hf_weights_map(alone, processor, qual_name=prefix)
     assert weights.gguf is not None
     content = np.asarray(np.memmap(weights.gguf, mode="r"))
-    parsed: dict[str, Any] = {"config": entries, "tensors": {}}
-    end, before = 0, ""
-    for one in sorted(header.tensors, key=lambda tensor: tensor.offset):
+    in_order = sorted(header.tensors, key=lambda tensor: tensor.offset)
+    end, before, packed = 0, "", []
+    for one in in_order:
         shape = quant_shape_to_byte_shape(one.shape, GGMLQuantizationType(one.kind))
-        packed = content[one.offset :][: int(np.prod(shape))]
-        if packed.size < np.prod(shape):
+        packed.append(content[one.offset :][: int(np.prod(shape))])
+        if packed[-1].size < np.prod(shape):
             raise ValueError(f"it ends before the end of {one.name}")
         if one.offset < end:
             raise ValueError(f"{before} and {one.name} share numbers")
-        end, before = one.offset + packed.size, one.name
-        result = processor.process(
-            weights=dequantize(packed.reshape(shape), GGMLQuantizationType(one.kind)),
-            name=one.name,
-            tensor_key_mapping=names,
-            parsed_parameters=parsed,
-        )
-        if result.name in names:
-            own = np.require(result.weights, requirements=["C", "W"])
-            parsed["tensors"][names[result.name]] = torch.from_numpy(own).to(dtype)
+        end, before = one.offset + packed[-1].size, one.name
+        packed[-1] = packed[-1].reshape(shape)
+    parsed: dict[str, Any] = {"config": entries, "tensors": {}}
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy computes without Python's lock
+        unpacked = pool.map(dequantize, packed, [GGMLQuantizationType(one.kind) for one in in_order])
+        for one, numbers in zip(in_order, unpacked, strict=True):
+            result = processor.process(
+                weights=numbers, name=one.name, tensor_key_mapping=names, parsed_parameters=parsed
+            )
+            if result.name in names:
+                own = np.require(result.weights, requirements=["C", "W"])
+                parsed["tensors"][names[result.name]] = torch.from_numpy(own).to(dtype)
     tensors: dict[str, Any] = parsed["tensors"]
     return tensors

@@ -18,6 +18,7 @@ from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import accelerated
 from undertow.models.loading.check_folder import first_names, packed_weights, read_tensor_table
 from undertow.models.loading.check_weights import (
+    body_prefix,
     check_complete,
     check_finite,
     check_quantization,
@@ -102,6 +103,9 @@ def load_network(
         if mapping:
             del network
             network, loaded = kind.from_pretrained(weights.location, key_mapping=mapping, **keywords)
+        elif weights.gguf is None and (prefix := body_prefix(network, weights)):
+            wrapper = repr(prefix)
+        if wrapper:
             notes = (
                 f"names of its weights hold {wrapper}, from a wrapper that it was saved in, and were read without it",
             )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.errors import UndertowError, closest, counted, short_traceback
+from undertow.report.formatting import inline_markdown
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
@@ -172,9 +173,9 @@ class GateReport:
             for folder, one in sorted(judged, key=lambda pair: order.index(pair[1].outcome))
         ]
         cells = [("outcome", "rule", "value", "allowed", "run"), ("---", "---", "---:", "---", "---"), *rows[:MAX_ROWS]]
-        lines = [f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in cells]
+        lines = [f"| {' | '.join(map(inline_markdown, row))} |" for row in cells]
         more = [f"{len(rows) - MAX_ROWS:,} more rows; --json has all of them."] if len(rows) > MAX_ROWS else []
-        notes = [f"Note: {note}" for run in self.runs for note in run.limitations]
+        notes = [f"Note: {inline_markdown(note)}" for run in self.runs for note in run.limitations]
         return "\n".join([f"**Undertow: {verdict}** ({counts})", "", *lines, "", *more, *notes]).rstrip()
 
     def as_json(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from undertow.stats.arrays import ROUNDING_SHARE, Floats, as_floats, is_constant, t_quantile
 
@@ -72,6 +71,8 @@ def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
     slope, intercept, r, residual_sd = 0.0, float(ys.mean()), math.nan, 0.0
     r_low, r_high = math.nan, math.nan
     if not is_constant(ys):
+        from scipy import stats
+
         fit = stats.linregress(xs, ys)
         slope, intercept, r = float(fit.slope), float(fit.intercept), float(fit.rvalue)
         residual_sd = float(fit.stderr) * math.sqrt(sum_squares_x)

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from undertow.stats.arrays import Floats
 
@@ -23,5 +22,7 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
     q_values = np.full(p_values.shape, math.nan)
     made = ~np.isnan(p_values)
     if made.any():
+        from scipy import stats
+
         q_values[made] = stats.false_discovery_control(p_values[made], method="bh")
     return q_values
