@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TypeVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
 
 from undertow._folders import notify
 from undertow.errors import UndertowError, on_one_line
@@ -16,7 +16,7 @@ _notify_once = cache(notify)
 
 
 @cache
-def _entry_points(search_path: tuple[str, ...]) -> EntryPoints:
+def _entry_points(search_path: tuple[str, ...]) -> Any:
     """The entry points of all packages on a search path, which is read once: a file for each package."""
     return entry_points()
 

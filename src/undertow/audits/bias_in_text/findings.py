@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.report.sentence_templates import sentences
@@ -59,7 +60,9 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
     unknown = [one for one in settings if math.isnan(one.value)]
     for one in unknown:
         yield Finding(words.nothing(one, several), False, FIRST, results=(one,), decision_rule=words.not_tested)
-    known = [{"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in settings if one not in unknown]
+    known: list[dict[str, Any]] = [
+        {"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in settings if one not in unknown
+    ]
     if not known:
         return
     # The clearest comparison decides, and comes first.

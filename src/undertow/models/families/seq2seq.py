@@ -370,7 +370,7 @@ def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
 
     try:
         labels = torch.tensor([tokenizer("a")["input_ids"]], device=network.device)
-        opening = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
+        opening: Any = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
     except (AttributeError, OverflowError, RuntimeError, TypeError, ValueError):
         opening = getattr(network.config, "decoder_start_token_id", None)
     n_embeddings = int(network.get_input_embeddings().weight.shape[0])
