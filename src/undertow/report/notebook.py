@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from undertow.errors import on_one_line
-from undertow.report.formatting import minus_signs, number
+from undertow.report.formatting import minus_signs, number, probability
 from undertow.types import Finding, Progress, Result
 
 MIN_SECONDS = 0.3
@@ -40,17 +40,19 @@ def notebook_progress() -> Progress | None:
 
 
 def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], report: Path) -> str:
-    """Findings, significant ones in bold, a table of results, and the place of the report.
+    """Findings, significant ones in bold, a table of the results that they tell, and the place of the report.
 
     Args:
         head: audit and model.
         findings: the strongest first.
-        results: the measures.
+        results: the measures, which the table has where no finding tells any.
         report: the page.
     """
     import jinja2
 
-    keys = list(dict.fromkeys(key for result in results[:MAX_RESULTS] for key in result.group))
+    told = {id(result): result for finding in findings for result in finding.results}
+    results = list(told.values()) or results
+    keys = list(dict.fromkeys(key for result in results[:MAX_RESULTS] for key, level in result.group.items() if level))
     rows = [
         [
             result.measure,
@@ -59,7 +61,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
             f"{number(result.low)} to {number(result.high)}" if math.isfinite(result.low) else "",
             f"{result.n:,}",
             f"{result.n_missing:,}",
-            number(result.q, 3),
+            probability(result.q),
             result.unit,
         ]
         for result in results[:MAX_RESULTS]
