@@ -126,7 +126,7 @@ def _name_values(axes: Any, shown: Surface, column_in: float, names_in: float, n
     for column in range(axes.shape[1]):
         lowest = axes[(n_panels - 1 - column) // axes.shape[1], column]
         lowest.set_xticks(at, [fitted(first[place], widest, _TICK_SIZE) for place in at], fontsize=_TICK_SIZE)
-        for panel in axes[:, column]:
+        for panel in axes.flat[column : n_panels : axes.shape[1]]:
             panel.tick_params(axis="x", labelbottom=panel is lowest, length=2 * (panel is lowest))
     for row in range(axes.shape[0]):
         axes[row, 0].set_yticks(
