@@ -110,4 +110,5 @@ def _surface(
             f"{len(facet):,} texts. Each panel has a scale of its own. Without an interaction, all rows change alike from left to right."
         ),
         alt=describe_surface(facet, groups, parts, mean),
+        of={"model": model, "challenge": challenge, "w_name": w_name},
     )
