@@ -69,7 +69,7 @@ class Vocabulary:
         """The tokens of each option's word.
 
         Raises:
-            UnsupportedQueryError: single tokens do not distinguish the options. Without options there is nothing to tell apart.
+            UnsupportedQueryError: the tokenizer spells options of two groups alike, or knows none of them.
         """
         key = tuple(options)
         if key not in self._known:
