@@ -25,7 +25,7 @@ else:
     Floats: TypeAlias = Any
 from undertow.errors import UndertowError, on_one_line
 
-SCORING_VERSION = 5
+SCORING_VERSION = 6
 """Increment when the same model would give other numbers, so that older cached answers are not used."""
 
 
@@ -33,7 +33,7 @@ LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
 
 
-NOT_SEEN = "not seen in answers to prompts, since they are several tokens"
+NOT_SEEN = "not read, because the tokenizer does not know them"
 """Beginning of the note that lists such words."""
 
 
@@ -374,7 +374,8 @@ class Answer:
 
     Attributes:
         logprobs_nats: one log-probability for each option or label, in the query's order [option]; NaN for an option that the
-            model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it;
+            model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it, and
+            for one that its tokenizer does not know;
             minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
         other_prob: probability of everything but the options, in 0 to 1; NaN where not readable.
         missing_reason: why there are no numbers; "" where there are. A missing value is never zero.
@@ -385,6 +386,8 @@ class Answer:
             options together may have beyond what was shown.
         n_dropped_shots: number of examples that did not fit before the prompt.
         n_tokens: tokens of each option, without those that all options end with [option]; () where unknown.
+        spaced_nats: at the start of a text, the part of each log-probability that the word with a space before it has [option]; ()
+            elsewhere, and where the tokenizer has no such token.
         reply: the free reply that the answer was read from; None where it was not.
     """
 
@@ -396,6 +399,7 @@ class Answer:
     truncated_prob: float = 0.0
     n_dropped_shots: int = 0
     n_tokens: tuple[int, ...] = ()
+    spaced_nats: tuple[float, ...] = ()
     reply: Reply | None = None
 
     @classmethod

@@ -342,18 +342,16 @@ verb = ["cooked", "sang", "waited", "cleaned", "painted", "read"]
 """
 
 
-def test_a_word_of_several_tokens_leaves_other_groups_their_numbers(
+def test_a_word_of_several_tokens_is_read_whole_and_scored(
     network: Callable[[str], str], cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
     asked = ("--challenge", "neo.toml", "--date-count", "9", "--prompts", "A", "--out", "run")
     done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked)
     assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if "several tokens" in line and "xemself" in line]
     run = undertow.load_run(tmp_path / "run")
     masses = run.observations[["female", "male", "neo"]]
-    assert masses.notna().all().tolist() == [True, True, False]
-    assert masses["neo"].isna().all()
+    assert masses.notna().all().tolist() == [True, True, True]
     values = {result.group["pronoun"]: result.value for result in run.record.results if result.measure == "slope"}
     assert {group: math.isnan(value) for group, value in values.items()} == {
         "female": False,

@@ -60,10 +60,22 @@ def test_a_word_is_every_token_that_spells_it() -> None:
     assert found == OptionTokens(((2, 3), (4,), (6, 7)))
 
 
-def test_a_word_of_several_tokens_has_none() -> None:
+def test_a_word_of_several_tokens_is_a_chain_and_one_with_an_unknown_token_has_none() -> None:
     assert tokens_of(Spelling("she", " he"), *options(f="she hers", m="himself he him")) == OptionTokens(
         ((2,), (), (), (3,), ())
     )
+    tokenizer = byte_level_tokenizer()
+    chosen = tokens_of(tokenizer, *options(f="she", x="shex ze"))
+    spelled = {
+        (one.option, tuple(tokenizer.convert_ids_to_tokens(list(one.tokens)))): one.inside for one in chosen.chains
+    }
+    assert chosen.ids[1:] == ((), ())
+    assert {option for option, _ in spelled} == {1, 2}
+    for (option, pieces), inside in spelled.items():
+        assert "".join(pieces).removeprefix("\u0120") == ("she", "shex", "ze")[option]
+        assert inside == (0 if pieces[0].removeprefix("\u0120") == "she" else -1)
+    written = [chosen.ids[0][0], *chosen.chains[-1].tokens]
+    assert [chosen.size_at(written, at) for at in range(2)] == [1, len(chosen.chains[-1].tokens)]
 
 
 def test_forms_that_become_one_token_count_with_the_earlier_one() -> None:
@@ -112,8 +124,8 @@ def test_real_tokenizers() -> None:
         for ids, names in zip(found.ids, spelled, strict=True):
             assert set(tokenizer.convert_ids_to_tokens(list(ids))) == set(names) & present
         assert found.ids[0]
-        with pytest.raises(UnsupportedQueryError):
-            tokens_of(tokenizer, *asked[3:])
+        whole = attempt(Vocabulary(tokenizer).of_options, asked[3:])
+        assert isinstance(whole, UnsupportedQueryError) or (whole.ids == ((),) and whole.chains)
 
 
 def test_the_end_of_a_word_is_no_word() -> None:

@@ -23,7 +23,7 @@ from undertow.models.families import causal
 from undertow.models.generation import backends, generator
 from undertow.models.generation.step_readout import EMPTY
 from undertow.models.tokens.chat_template import encode_chat
-from undertow.types import GenerateQuery, Option, Query
+from undertow.types import NOT_SEEN, GenerateQuery, Option, Query
 
 TOLERANCE_NATS = 1e-3
 WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_bends_its_distributions_is_read_straight(network: Net
     [
         (GenerateQuery("It is", SINGLES, 5, chat=True), "chat template"),
         (GenerateQuery("It is " * 40, SINGLES, 5), "64 tokens"),
-        (GenerateQuery("It is", options({"x": ["zirself"], "y": ["himself"]}), 5), "single token"),
+        (GenerateQuery("It is", options({"x": [" "], "y": [" "]}), 5), "none of the words"),
         (GenerateQuery("", SINGLES, 5), "empty"),
     ],
     ids=["chat", "long", "words", "nothing"],
@@ -196,17 +196,16 @@ def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> N
     assert model.facts["post_training"]
 
 
-def test_words_of_several_tokens_are_named(tmp_path: Path, model: Any) -> None:
-    query = GenerateQuery("It is", options({"one": ["a", "zirself"], "other": ["n"]}), 3)
+def test_words_of_several_tokens_have_a_number_and_unknown_ones_are_named(tmp_path: Path, model: Any) -> None:
+    query = GenerateQuery("It is", options({"one": ["a", "zirself", "\u03a9"], "other": ["n"]}), 3)
     with AnswerCache(tmp_path / "s") as store:
         found = found_as(model)
         asked = run_queries(found, [query], store, EXACT, lambda done, total: None)
         again = run_queries(found, prompts()[:1], store, EXACT, lambda done, total: None)
     (answer,) = asked.scores.answers
-    assert math.isnan(answer.logprobs_nats[1])
-    assert not math.isnan(answer.logprobs_nats[0])
-    assert any("several tokens: zirself" in note for note in asked.notes)
-    assert not any("zirself" in note for note in again.notes)
+    assert not any(map(math.isnan, answer.logprobs_nats[:2]))
+    assert math.isnan(answer.logprobs_nats[2]) == any(f"{NOT_SEEN}: \u03a9" in note for note in asked.notes)
+    assert not any("\u03a9" in note for note in again.notes)
 
 
 @pytest.mark.soak

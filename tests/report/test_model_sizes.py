@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
 from helpers.model_points import NAN, asked, compared, fit, gridded, point
-from undertow.report.style import COLOURS, MARKERS
+from undertow.report.style import COLOURS, MARKERS, figure_width
 
 PAPER = [
     point("bert-base-uncased", 110e6, 0.42, objective="masked", r_squared=0.62, n_prompts=1),
@@ -94,6 +94,26 @@ def test_each_panel_shows_the_mean_of_each_group_at_each_w() -> None:
             assert np.asarray(dots.get_ydata()) == pytest.approx(expected[group], nan_ok=True)
             assert to_hex(dots.get_color()) == COLOURS[group].lower()
             assert dots.get_marker() == MARKERS[group]
+
+
+@pytest.mark.parametrize(("width", "n_columns"), [(3.3, 2), (8.0, 5)])
+def test_models_without_common_prompts_are_small_multiples_in_the_order_given(width: float, n_columns: int) -> None:
+    keys = [
+        ("zeta", ""),
+        ("bert", ""),
+        ("gpt2", "prompt C"),
+        ("gpt2", "prompt A"),
+        ("alpha", ""),
+        ("mu", ""),
+        ("nu", ""),
+    ]
+    with figure_width(width):
+        figure = gridded({one: asked(base=10.0 * place) for place, one in enumerate(keys)})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [" · ".join(filter(None, key)) for key in keys]
+    assert [float(panel_dots(axes)[0].get_ydata()[0]) for axes in figure.axes] == [10.0 * place for place in range(7)]
+    rows = sorted({round(axes.get_position().y0, 3) for axes in figure.axes}, reverse=True)
+    assert len(rows) == -(-7 // n_columns)
+    assert figure.get_figwidth() == pytest.approx(width)
 
 
 def test_lines_and_bands_are_those_of_the_caller_in_the_colour_of_their_group() -> None:

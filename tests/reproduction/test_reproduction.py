@@ -105,7 +105,7 @@ def test_words_of_a_list_fill_every_blank_of_task_specification(tmp_path: Path) 
         *("She", "Her", "Female", "she", "her", "female"),
         *("He", "Him", "His", "Male", "he", "him", "his", "male", "They", "they"),
     }
-    with pytest.raises(UndertowError, match="there is no such list; use pronouns, aaai, icml"):
+    with pytest.raises(UndertowError, match=r"there is no word list and no file .*; use pronouns, aaai, icml"):
         undertow.audit("task-specification", "toy", words="aai", out=tmp_path / "other")
 
 
@@ -157,3 +157,56 @@ def test_docs_list_every_artefact_with_what_it_needs() -> None:
     page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     for one in artefacts().values():
         assert f"| `{one.id}` | {one.title} | {one.needs} |" in page
+
+
+SENTENCES = (
+    "set,model,prompt,occupation,participant,participant_class,coreferent,"
+    "w_first_female,w_first_male,w_first_neutral,w_last_female,w_last_male,w_last_neutral\n"
+) + "".join(
+    f"winogender,{model},{prompt},job{at},{people},{people},{whose},{30 + 10 * at},{70 - 10 * at},0,{35 + 10 * at},{65 - 10 * at},0\n"
+    for model, prompt in (("bert-base-uncased", ""), ("text-davinci-002", "A"))
+    for at in range(3)
+    for people in ("man", "someone")
+    for whose in (0, 1)
+)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    with gzip.open(tmp_path / "specification_pronoun_mass.csv.gz", "wt", encoding="utf-8") as file:
+        file.write(SENTENCES)
+    return tmp_path
+
+
+def test_figures_of_one_kind_of_model_show_these_alone_and_models_stand_side_by_side(recorded: Path) -> None:
+    reasons: list[UndertowError] = []
+    names = ["000:figure-5", "000:figure-10", "000:figure-11", "000:figure-12"]
+    made = reproduce(names, recorded=recorded, out=recorded / "out", on_error=reasons.append)
+    pictures = {name: [path.stem for path in paths if path.suffix == ".png"] for name, paths in made.items()}
+    assert list(pictures) == ["000:figure-5", "000:figure-10", "000:figure-12"]
+    assert len(pictures["000:figure-5"]) == 3
+    assert any("occupations-models" in stem for stem in pictures["000:figure-5"])
+    assert ["bert" in stem for stem in pictures["000:figure-10"]] == [True]
+    assert ["davinci" in stem for stem in pictures["000:figure-12"]] == [True]
+    assert [str(reason) for reason in reasons] == ["000:figure-11: shows denoising models, and none of these is one"]
+
+
+def test_all_fails_where_an_artefact_failed_and_skips_what_nobody_gave(cli: Cli, recorded: Path) -> None:
+    (recorded / "mgc_pronoun_mass.csv.gz").write_bytes(b"no table")
+    failed = cli("reproduce", "--all", "--recorded", str(recorded), "--out", str(recorded / "out"))
+    assert failed.returncode == 1
+    assert "of " in failed.stderr
+    assert "artefacts that these models and files allow failed; the first reason is" in failed.stderr
+    assert "003:table-2 needs a model" in failed.stderr
+    assert "000:figure-10" in failed.stdout
+
+
+def test_words_come_from_a_file_in_either_audit(tmp_path: Path) -> None:
+    words = tmp_path / "mine.toml"
+    words.write_text('female = ["she"]\nmale = ["he"]\nneutral = ["ze", "xe"]\n', encoding="utf-8")
+    for audit, challenge in (("spurious-correlation", "mgc"), ("task-specification", "undertow-schemas")):
+        run = undertow.audit(audit, "toy", challenge=challenge, words=str(words), limit=48, out=tmp_path / audit)
+        assert run.manifest["design"]["words"]["neutral"] == ["ze", "xe"]
+    words.write_text('female = ["she"]\n', encoding="utf-8")
+    with pytest.raises(UndertowError, match=r"mine.toml: needs two groups of words or more"):
+        undertow.audit("spurious-correlation", "toy", words=str(words), out=tmp_path / "few")

@@ -525,6 +525,31 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
     ] * turns
 
 
+def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> None:
+    group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
+    values = (("a", 2.0, ""), ("b", -2.0, "A"), ("c", 0.5, ""))
+    gaps = [
+        Result(
+            "slope_gap",
+            {"model": name, **group, "prompt": prompt},
+            value,
+            value - 0.1,
+            value + 0.1,
+            null_value=0.0,
+            p=1e-9,
+            q=1e-9,
+        )
+        for name, value, prompt in values
+    ]
+    frame = pd.DataFrame({"model": [name for name, *_ in values]})
+    (finding,) = comparison_findings(gaps, frame, {})
+    assert "moves most with date in a and b by prompt A, by 2" in finding.text
+    assert "and least in c, by 0.5" in finding.text
+    (alike,) = comparison_findings(gaps[:2], frame[:2], {})
+    assert "moves equally with date" in alike.text
+    assert "most" not in alike.text
+
+
 def test_that_none_turned_is_said_only_where_every_error_is_known() -> None:
     results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "difference": 0.1, "low": 0.1, "high": 0.1}]
     unread = {"model": "n", "dtype": "bfloat16", "unknown": "it takes too much"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -87,7 +88,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
             )
         sentences = data.load_sentences(name, data_dir, options)
-        covariates = [data.load_covariate(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
+        load = partial(data.load_covariate, least=2, scale=w_scale)
+        covariates = [data.crossed(one, load) for one in names or (["date"] if inject else [])]
         injection = data.Injection.parse(inject or "In {w}: ")
         items = sentences.inject(injection, covariates) if covariates else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
@@ -97,7 +99,10 @@ def show_challenge(  # noqa: PLR0913 - an option each
         tables = data.DOCUMENT_SUMMARIES, data.TASKS, data.CHECKLIST_SUMMARIES
         chosen = data.load(name, words, w_scale, chain(data.SUMMARIES, *tables))
         of_set = {covariate.name: covariate for covariate in chosen.covariates}
-        covariates = [of_set.get(one) or data.load_covariate(one, scale=w_scale) for one in names or of_set]
+        covariates = [
+            data.crossed(one, lambda name: of_set.get(name) or data.load_covariate(name, scale=w_scale))
+            for one in names or of_set
+        ]
         items = chosen.items(covariates)
         title, groups = (
             chosen.name,

@@ -101,6 +101,7 @@ def reproduce(  # noqa: PLR0913 - an option each
 ) -> None:
     """Make a table or figure of a paper with your models beside the published numbers; lists all of them without a name."""
     from undertow import reproduction
+    from undertow.reproduction.contents import IncompleteInputError
 
     if everything and name:
         raise UndertowError(f"--all makes every artefact; leave {name} out, or --all")
@@ -116,6 +117,13 @@ def reproduce(  # noqa: PLR0913 - an option each
     defaults = {"limit": 0, "dtype": "float32", "device": "auto"}
     options = {key: value for key, value in options.items() if value != defaults[key]}
     names = list(reproduction.artefacts()) if everything else [name]
+    failures: list[UndertowError] = []
+
+    def note(error: UndertowError) -> None:
+        warn(error)
+        if not isinstance(error, IncompleteInputError):
+            failures.append(error)
+
     with stoppable(), progress_bar(as_json) as progress:
         made = reproduction.reproduce(
             names,
@@ -127,13 +135,18 @@ def reproduce(  # noqa: PLR0913 - an option each
             rephrasings=rephrasings,
             out=out,
             progress=progress,
-            on_error=warn if everything else None,
+            on_error=note if everything else None,
             **options,
         )
-    if not made:
+    if not made and not failures:
         raise UndertowError("nothing was made; name a model with -m, or the published outputs with --recorded")
     if as_json:
         print_rows([{"artefact": one, "files": [*map(str, files)]} for one, files in made.items()], as_json=True)
-        return
-    for one, files in made.items():
-        echo(f"{one}: {files[0].resolve()}")
+    else:
+        for one, files in made.items():
+            echo(f"{one}: {files[0].resolve()}")
+    if failures:
+        raise UndertowError(
+            f"{len(failures)} of {len(made) + len(failures)} artefacts that these models and files allow failed; the first reason is: "
+            f"{failures[0]}"
+        )

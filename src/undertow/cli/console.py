@@ -297,7 +297,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")]
 Dtype = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
-WLists = Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")]
+WLists = Annotated[
+    str, typer.Option(help="W lists, comma-separated; 'date x place' crosses two. Those of the set if not given.")
+]
 WScale = Annotated[
     str,
     typer.Option(
@@ -305,7 +307,7 @@ WScale = Annotated[
     ),
 ]
 Inject = Annotated[str, typer.Option(help="Text that puts W in front of sentences without {w}: 'In {w}: '.")]
-Words = Annotated[str, typer.Option(help="Word list that fills the blank: pronouns, aaai, icml.")]
+Words = Annotated[str, typer.Option(help="Word list that fills the blank: pronouns, aaai, icml, or a .toml file.")]
 DataDir = Annotated[str, typer.Option(help="Folder with the two published files of winogender.")]
 TableOptions = Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]

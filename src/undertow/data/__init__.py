@@ -30,6 +30,7 @@ from undertow.data.templates.covariates import (
     check_covariates,
     check_scale,
     check_scaled,
+    crossed,
     list_text,
     load_covariate,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "check_scaled",
     "check_text",
     "checklist_table",
+    "crossed",
     "describe",
     "documents_table",
     "is_documents",

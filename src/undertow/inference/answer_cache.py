@@ -24,7 +24,7 @@ from undertow.types import Answer, ModelIdentity
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 SYNCHRONOUS = "FULL"
 """Of SQLite: a transaction that ended outlives a power cut."""
 LOCK_RETRY_S = 0.5
@@ -47,11 +47,11 @@ CREATE TABLE IF NOT EXISTS models (
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, query TEXT NOT NULL, probs BLOB NOT NULL, missing_reason TEXT NOT NULL,
     text TEXT NOT NULL DEFAULT '', bounds BLOB NOT NULL DEFAULT x'', n_dropped_shots INTEGER NOT NULL DEFAULT 0,
-    n_tokens BLOB NOT NULL DEFAULT x'',
+    n_tokens BLOB NOT NULL DEFAULT x'', spaced BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
-COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens"
+COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens, spaced"
 MAX_QUERIES_PER_SELECT = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -222,7 +222,7 @@ class AnswerCache:
                 ),
             )
             self._database.executemany(
-                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
                 [
                     (
                         key,
@@ -233,6 +233,7 @@ class AnswerCache:
                         _pack_bounds(answer),
                         answer.n_dropped_shots,
                         _pack_tokens(answer),
+                        np.array(answer.spaced_nats, dtype="<f8").tobytes(),
                     )
                     for query, answer in answers.items()
                 ],
@@ -323,13 +324,15 @@ class AnswerCache:
             ) from error
 
     def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
-        probs, missing_reason, text, bounds, n_dropped_shots, token_counts = columns
+        probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced = columns
         if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
         if not isinstance(bounds, bytes) or len(bounds) not in (0, len(probs)):
             raise sqlite3.DatabaseError(f"the bounds of answer {query[:12]} are truncated")
         if not isinstance(token_counts, bytes) or len(token_counts) not in (0, len(probs) - 8):
             raise sqlite3.DatabaseError(f"the token counts of answer {query[:12]} are truncated")
+        if not isinstance(spaced, bytes) or len(spaced) not in (0, len(probs) - 8):
+            raise sqlite3.DatabaseError(f"the forms with a space of answer {query[:12]} are truncated")
         other_prob, *logprobs = np.frombuffer(probs, dtype="<f8").tolist()
         truncated_prob, *upper_bounds = np.frombuffer(bounds, dtype="<f8").tolist() if bounds else [0.0]
         n_tokens = tuple(np.frombuffer(token_counts, dtype="<i8").tolist())
@@ -342,6 +345,7 @@ class AnswerCache:
             truncated_prob,
             int(n_dropped_shots),
             n_tokens,
+            tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -321,16 +322,22 @@ def _unread_options(distinct: Mapping[str, Query], answers: Mapping[str, Answer]
     unseen: dict[str, None] = {}
     for digest, query in distinct.items():
         answer = answers.get(digest)
-        if answer is None or answer.missing_reason or not isinstance(query, GenerateQuery):
+        if answer is None or answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
             continue
         alike: set[tuple[str, str]] = set()
         for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
-            same = option.group, option.fills[0].strip().casefold()
+            same = option.group, _without_marks(" ".join(option.fills))
             if math.isnan(nats) and same not in alike:
-                unseen[option.fills[0]] = None
+                unseen[" ".join(option.fills)] = None
             elif not math.isnan(nats):
                 alike.add(same)
     return list(unseen)
+
+
+def _without_marks(word: str) -> str:
+    """The word as an uncased tokenizer sees it: without capitals and accents."""
+    signs = unicodedata.normalize("NFKD", word.strip().casefold())
+    return "".join(sign for sign in signs if not unicodedata.combining(sign))
 
 
 def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
@@ -565,12 +572,26 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
 def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answer:
     """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
     sums = list(map(sum, reads_nats))
-    logprobs = [sum(sums[path] for path in parts) for parts in query.options] if query.options else sums
+    spaced = _nats_of(sums, query.spaced)
+    logprobs = _nats_of(sums, query.option_paths)
+    if spaced:
+        logprobs = list(map(_log_sum, logprobs, spaced))
     # Minus infinity is an answer: the token is not among those that the protocol counts.
-    if any(math.isnan(value) or value == math.inf for value in logprobs):
+    if any(math.isnan(value) or value == math.inf for value in sums):
         return Answer.missing("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
-    return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens)
+    return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens, spaced_nats=tuple(spaced))
+
+
+def _log_sum(nats: float, more: float) -> float:
+    """Logarithm of the sum of two probabilities, of which the second may be missing."""
+    high = max(nats, more) if not math.isnan(more) else nats
+    return high if math.isnan(more) or high == -math.inf else high + math.log1p(math.exp(min(nats, more) - high))
+
+
+def _nats_of(sums: Sequence[float], options: Sequence[Sequence[int]]) -> list[float]:
+    """The log-probability of each option from those of its paths; NaN without paths."""
+    return [sum(sums[path] for path in parts) if parts else math.nan for parts in options]
 
 
 def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> float:
@@ -579,7 +600,7 @@ def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> f
     A masked model reads a word of two tokens in a text with two masks.
     """
     claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
-    for first, *_ in query.option_paths:
+    for first, *_ in filter(None, (*query.option_paths, *query.spaced)):
         path = query.paths[first]
         position, token = path.reads[0]
         context = path.tokens if query.bidirectional else path.tokens[: position + 1]

@@ -27,6 +27,7 @@ KEYS = ("model", "prompt", "challenge", "w_name")
 NO_W = "none"
 """The `w_name` of a sentence that was asked as it stands."""
 DELTA, SLOPE, SHIFT, MEAN = "delta_", "slope_", "shift_", "mean_"
+_OF_GROUPS = (MEAN, SHIFT, DELTA, SLOPE)
 TOTAL_VARIATION, JENSEN_SHANNON, ENTROPY, ENTROPY_PLAIN = (
     "total_variation", "jensen_shannon", "entropy", "entropy_plain"
 )  # fmt: skip
@@ -34,7 +35,18 @@ COMBINED = "combined"
 """Chance that a sentence is unspecified, in percent, by a fit to sentences of other clusters; see `features`."""
 FEATURE_FLOOR = 5e-4
 """Added to masses before logarithms are taken: half of the tenth of a percent that recorded masses are rounded to."""
-_PER_ROW = ("item", "w_index", "w_value", "w", "other_words", "missing_reason", "options", "logprobs_nats", "part")
+_PER_ROW = (
+    "item",
+    "w_index",
+    "w_value",
+    "w",
+    "other_words",
+    "missing_reason",
+    "options",
+    "logprobs_nats",
+    "spaced_logprobs_nats",
+    "part",
+)
 _ROUNDING_PERCENT = 0.6
 """Recorded masses are rounded to a tenth, so three of them that are normalised add up to a little more or less than 100."""
 
@@ -88,9 +100,13 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
             f"{len(levels)} W values are too few for a movement between the first {endpoint_window} and the last "
             f"{endpoint_window}; use at least {2 * endpoint_window}"
         )
-    masses = np.full((len(sentences), len(levels), len(groups)), math.nan)
-    masses[of, at] = normalised_percent(rows[list(groups)].to_numpy(dtype=np.float64))
-    scores = _movements(masses, groups, endpoint_window, levels.astype(np.float64))
+    # A group whose words the tokenizer does not know has no mass anywhere; the others share what there is.
+    read = [group for group in groups if rows[group].notna().any()] or list(groups)
+    masses = np.full((len(sentences), len(levels), len(read)), math.nan)
+    masses[of, at] = normalised_percent(rows[read].to_numpy(dtype=np.float64))
+    missing = {f"{kind}{group}": np.full(len(sentences), math.nan) for group in groups for kind in _OF_GROUPS}
+    of_read = _movements(masses, read, endpoint_window, levels.astype(np.float64))
+    scores = of_read if len(read) == len(groups) else missing | of_read
     opened = np.zeros(len(sentences), dtype=object)
     opened[:] = ""
     needed = np.isin(at, [*range(endpoint_window), *range(len(levels) - endpoint_window, len(levels))])

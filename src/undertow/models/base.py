@@ -133,13 +133,15 @@ class EncodedQuery:
     Attributes:
         paths: texts to read; one per option in the query's order if `options` is empty.
         duplicate_options: options with the tokens of an earlier one of their group; they count once.
-        options: indices of the paths of each option, if an option needs several.
+        options: indices of the paths of each option, if an option needs several; () for one that the tokenizer does not know.
+        spaced: indices of the paths of each option with a space before it, which are a second way to write it; () if none.
         bidirectional: whether a read depends on the whole text (a masked model), not only on what precedes it.
     """
 
     paths: tuple[TokenPath, ...]
     duplicate_options: frozenset[int] = frozenset()
     options: tuple[tuple[int, ...], ...] = ()
+    spaced: tuple[tuple[int, ...], ...] = ()
     bidirectional: bool = False
 
     @property
@@ -153,13 +155,16 @@ class EncodedQuery:
 
         Without the tokens that all options end with, which are the words behind the blank.
         """
-        read = [tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.option_paths]
+        by_option = [
+            tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.option_paths
+        ]
+        read = [tokens for tokens in by_option if tokens]
         if len(set(read)) < 2:
             return ()
         # A masked model reads the options only.
         behind = 0 if self.bidirectional else min(common_prefix_length(read[0][::-1], tokens[::-1]) for tokens in read)
         behind = min(behind, min(map(len, read)) - 1)
-        return tuple(len(tokens) - behind for tokens in read)
+        return tuple(max(len(tokens) - behind, 0) for tokens in by_option)
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -41,7 +41,8 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         rephrasings: file with rephrasings of CAD's texts, which were not published; "" without.
         out: folder; each artefact has a folder of its own in it, and runs are in `runs/`.
         progress: called with (queries done, queries in all).
-        on_error: called with the reason why an artefact was not made; without it the first reason is raised.
+        on_error: called with the reason why an artefact was not made, an `IncompleteInputError` where nothing failed; without it the
+            first reason is raised.
         options: of every run, such as `limit=400` or `dtype="bfloat16"`.
 
     Returns:

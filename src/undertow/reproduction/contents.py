@@ -26,6 +26,10 @@ SLOPE_UNIT = "Slopes in percent per step of the W list."
 PUBLISHED, RECOMPUTED = "published", "recomputed"
 
 
+class IncompleteInputError(UndertowError):
+    """An artefact cannot be made, or not with the models and files that are given; nothing failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """What an artefact shows.
@@ -48,9 +52,9 @@ def content(artefact: Artefact, sources: Sources) -> Content:
         UndertowError: it cannot be made, or needs a model or file that is not given.
     """
     if artefact.why:
-        raise UndertowError(f"{artefact.id} ({artefact.title}): {artefact.why}")
+        raise IncompleteInputError(f"{artefact.id} ({artefact.title}): {artefact.why}")
     if lacking := sources.is_enough(artefact):
-        raise UndertowError(f"{artefact.id} {lacking}")
+        raise IncompleteInputError(f"{artefact.id} {lacking}")
     made: Content = MAKERS[artefact.make](artefact, sources, **artefact.settings)
     return made
 
@@ -214,7 +218,7 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
         prompted = measured.observations.frame["prompt"].astype(str) != ""
         measured = measured.only(measured.observations.frame[prompted if reading == "prompt" else ~prompted])
         if measured.observations.frame.empty:
-            raise UndertowError(
+            raise IncompleteInputError(
                 f"{artefact.id}: shows models that {'answer prompts' if reading == 'prompt' else 'fill a blank'}, and none of these does"
             )
     needs_results = "models" in figure
@@ -260,21 +264,45 @@ def slope_rows(measured: Measured) -> list[dict[str, str]]:
 # Task specification.
 
 
-def occupations(
-    artefact: Artefact, sources: Sources, design: str, threshold: float = 0.5, coreferent: str = ""
+def occupations(  # noqa: PLR0913 - what the figures of task specification differ in
+    artefact: Artefact,
+    sources: Sources,
+    *,
+    design: str,
+    threshold: float = 0.5,
+    coreferent: str = "",
+    objective: str = "",
 ) -> Content:
-    """The task specification metric of every sentence, a row for each occupation and a figure for each model."""
+    """The task specification metric of every sentence, a row for each occupation, a figure for each model and one of all side by side.
+
+    Raises:
+        UndertowError: the figure shows models of one objective, and none of these has it.
+    """
     drawings, measured = [], sources.measured(design)
     frame = measured.observations.frame
+    if objective:
+        frame = frame[[_objective(str(model), measured) == objective for model in frame["model"]]]
+        if frame.empty:
+            raise IncompleteInputError(f"{artefact.id}: shows {objective} models, and none of these is one")
     for whose in coreferent.split(",") if coreferent else [""]:
         chosen = measured.only(frame[frame["coreferent"].astype(str).str.startswith(whose)], threshold=threshold)
         part = {"0": " (a)", "1": " (b)"}.get(whose, "") if "," in coreferent else ""
         drawings += [
             type(one)(one.name + part, one.figure, one.caption, one.alt)
             for one in chosen.audit.draw(chosen.observations, ())
-            if one.name.startswith("occupations")
+            if one.name.startswith(("occupations_", "occupations-models"))
         ]
     return Content(drawings)
+
+
+def _objective(model: str, measured: Measured) -> str:
+    """The training objective that a figure is for; a model that says none is taken by whether it answers prompts."""
+    said = str(measured.observations.design.get("models", {}).get(model, {}).get("objective", ""))
+    for known in ("masked", "denoising", "autoregressive"):
+        if said.startswith(known):
+            return known
+    frame = measured.observations.frame
+    return "autoregressive" if (frame.loc[frame["model"] == model, "prompt"].astype(str) != "").any() else "masked"
 
 
 def trace(artefact: Artefact, sources: Sources, design: str) -> Content:

@@ -74,6 +74,8 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
         columns |= {name: [one[name] for one in bounds] for name in bounds[0]}
         columns["upper_bound_prob"] = [list(answer.upper_bound_prob) for answer in scores.answers]
         columns["truncated_prob"] = [answer.truncated_prob for answer in scores.answers]
+    if any(answer.spaced_nats for answer in scores.answers):
+        columns["spaced_logprobs_nats"] = [list(answer.spaced_nats) for answer in scores.answers]
     return pd.DataFrame(columns)
 
 

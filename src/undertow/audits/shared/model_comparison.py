@@ -119,14 +119,19 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
-            alike = abs(abs(ranked[0].value) - abs(ranked[-1].value)) <= TIE * abs(ranked[0].value)
+            most, least = ([one for one in ranked if _alike(one, end)] for end in (ranked[0], ranked[-1]))
             lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
             what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
             what += f" ({challenge})" if n_challenges > 1 else ""
-            text = words.models(what, w_name, ranked, over_prompts, n_claimed, alike)
+            text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least))
             rank = 1000.0 + abs(ranked[0].value)
             claims.append(Finding(text, n_claimed > 0, rank, results=tuple(ranked), decision_rule=words.models_rule))
     return claims
+
+
+def _alike(one: Result, other: Result) -> bool:
+    """Whether two slopes are of one size."""
+    return abs(abs(one.value) - abs(other.value)) <= TIE * abs(other.value)
 
 
 def is_ordered(design: Mapping[str, Any], w_name: str) -> bool:
@@ -183,6 +188,8 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
 
     frame = observations.frame
     for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
+        if "parts" in observations.design.get("covariates", {}).get(str(w_name), {}):
+            continue
         rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
         models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
         prompts.sort(key=bool)  # sentences without any first
@@ -211,9 +218,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
                 title=f"{mean} by {w_name} · {challenge}",
                 measured=mass_label(observations.design, models),
             ),
-            caption=(
-                f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
-            ),
+            caption=(f"{mean} of each word group at every {w_name}, with fitted lines; the same axes in every panel."),
             alt=describe_model_grid(panels, groups, lines, mean),
             of={"challenge": str(challenge), "w_name": str(w_name)},
         )

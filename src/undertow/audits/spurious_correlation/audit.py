@@ -120,12 +120,16 @@ class SpuriousCorrelation(Audit):
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         # Statistics and tables take most of a second to load: listing, help and refusals do without.
         from undertow.metrics.covariate_association import measure_association
+        from undertow.metrics.crossed_covariates import measure_interactions
 
         groups = observations.design["groups"]
         gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
-        return measure_association(
-            observations.frame, groups, gaps, covariates=observations.design.get("covariates", {}), seed=seed
-        )
+        whole = with_margins(observations)
+        covariates = whole.design.get("covariates", {})
+        return [
+            *measure_association(whole.frame, groups, gaps, covariates=covariates, seed=seed),
+            *measure_interactions(observations.frame, groups, gaps, covariates=covariates, seed=seed),
+        ]
 
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
@@ -135,10 +139,10 @@ class SpuriousCorrelation(Audit):
         return drift_differences((baseline.frame, candidate.frame), baseline.design, margin=margin, seed=seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        return drift_findings.findings(observations, results)
+        return drift_findings.findings(with_margins(observations), results)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        return figures.draw(observations, results)
+        return figures.draw(with_margins(observations), results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
         """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
@@ -150,6 +154,16 @@ class SpuriousCorrelation(Audit):
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)
+
+
+def with_margins(observations: Observations) -> Observations:
+    """The observations with the rows of crossed W lists once more for either W; as they are without crossed lists."""
+    if not any("parts" in one for one in observations.design.get("covariates", {}).values()):
+        return observations
+    from undertow.metrics.crossed_covariates import with_margins as frame_with_margins
+
+    frame, covariates = frame_with_margins(observations.frame, observations.design["covariates"])
+    return Observations(frame, {**observations.design, "covariates": covariates})
 
 
 def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:

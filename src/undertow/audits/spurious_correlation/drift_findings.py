@@ -27,6 +27,7 @@ FACETS = ("model", "challenge", "prompt", "w_name")
 KEYS = ("model", "challenge", "w_name")
 DRIFTS = ("slope", "slope_gap")
 OTHER_WORDS = "other_words"
+INTERACTION = "w_interaction"
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
@@ -39,7 +40,11 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     reasons = {str(model): rows for model, rows in frame.groupby("model", sort=False)["missing_reason"]}
     silent = {model: rows for model, rows in reasons.items() if (rows != "").all()}
     scored = [result for result in results if result.group.get("model") not in silent]
-    claims = [*_drift_claims(scored, frame, design), *comparison_findings(scored, frame, design)]
+    claims = [
+        *_drift_claims(scored, frame, design),
+        *_interaction_claims(scored, frame, design),
+        *comparison_findings(scored, frame, design),
+    ]
     claims.sort(key=lambda finding: (not finding.significant, -finding.strength))
     for model, rows in silent.items():
         text = words.unmeasured(model, len(rows), dict(rows.value_counts()))
@@ -95,6 +100,41 @@ def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mappin
         n_tests = n_effects if _is_effect(own[0].result) else n_drifts
         other_mass = beside(own[0].result, "mean_mass", pronoun=OTHER_WORDS)
         claims.append(DriftFinding(own, design, facets[key], other_mass, frame["model"].nunique() > 1).finding(n_tests))
+    return claims
+
+
+def _interaction_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
+    """A finding on the interaction of two crossed W lists for each model and list, of several prompts on their average."""
+    interactions = [one for one in results if one.measure.removesuffix(OVER_PROMPTS) == INTERACTION]
+    averaged = {_facet(one) for one in interactions if one.measure.endswith(OVER_PROMPTS)}
+    decisive = [one for one in interactions if one.measure.endswith(OVER_PROMPTS) or _facet(one) not in averaged]
+    slopes = {(one.measure, tuple(one.group.items())): one for one in results if "interaction_slope" in one.measure}
+    facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
+    n_tests = sum(math.isfinite(one.q) for one in decisive)
+    drifts: dict[tuple[str, ...], list[Drift]] = {}
+    for result in decisive:
+        measure = result.measure.replace(INTERACTION, "interaction_slope")
+        slope = slopes.get((measure, tuple(result.group.items())))
+        drifts.setdefault(_facet(result), []).append(Drift(result, [slope] if slope else [], design))
+    words, claims = sentences("drift"), []
+    for key, own in drifts.items():
+        of = DriftFinding(own, design, facets[key], None, frame["model"].nunique() > 1)
+        first, second = (part["name"] for part in design["covariates"][of.w]["parts"])
+        known = of.of_state("moved") or own
+        leading = next((one for one in known if one.pair), known[0])
+        ordered = [leading, *(one for one in own if one is not leading)]
+        tested = math.isfinite(leading.result.p)
+        claims.append(
+            Finding(
+                words.interaction(of, first, second),
+                significant=bool(of.of_state("moved")),
+                strength=max(one.strength for one in known),
+                results=tuple(result for one in ordered for result in (one.result, *one.beside)),
+                n_tests=n_tests if tested else 0,
+                decision_rule="" if tested else words.not_tested,
+                detail=words.interaction_detail(of, first, second),
+            )
+        )
     return claims
 
 

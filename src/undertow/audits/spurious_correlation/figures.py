@@ -22,6 +22,8 @@ from undertow.errors import UndertowError
 from undertow.types import Result
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from undertow.report.style import Drawing
 
 TRAJECTORIES = {
@@ -51,6 +53,9 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         if not any(facet[group].notna().any() for group in groups):
             continue
         model, name, prompt, w_name = (str(level) for level in levels)
+        if "parts" in observations.design.get("covariates", {}).get(w_name, {}):
+            yield _surface(observations, facet, groups, (model, name, prompt, w_name))
+            continue
         lines = []
         for group in groups if is_ordered(observations.design, w_name) else ():
             line = line_of(facet, group)
@@ -79,3 +84,31 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
             alt=describe_spectrum(facet, groups, lines, mean_of(observations.design, [model])),
             of={"model": model, "challenge": name, "w_name": w_name},
         )
+
+
+def _surface(
+    observations: Observations, facet: pd.DataFrame, groups: Sequence[str], about: tuple[str, str, str, str]
+) -> Drawing:
+    """Every combination of two crossed W lists, for each word group."""
+    from undertow.report.figures.surface import describe_surface, surface
+    from undertow.report.style import Drawing
+
+    model, challenge, prompt, w_name = about
+    parts = observations.design["covariates"][w_name]["parts"]
+    mean, measured = mean_of(observations.design, [model]), mass_label(observations.design, [model])
+    return Drawing(
+        name="_".join(filter(None, ["surface", w_name, challenge, model, prompt and f"prompt-{prompt}"])),
+        figure=surface(
+            facet,
+            groups,
+            parts,
+            title=" · ".join(filter(None, [model, challenge, prompt and f"prompt {prompt}", w_name])),
+            measured=measured,
+        ),
+        caption=(
+            f"{mean} of each word group for every combination of {parts[0]['name']} and {parts[1]['name']}, in percent, "
+            f"{len(facet):,} texts. Each panel has a scale of its own. Without an interaction, all rows change alike from left to right."
+        ),
+        alt=describe_surface(facet, groups, parts, mean),
+        of={"model": model, "challenge": challenge, "w_name": w_name},
+    )

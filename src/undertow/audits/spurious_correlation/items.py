@@ -21,12 +21,19 @@ class Settings(SentenceSettings):
     challenge: str = option("mgc", "A name of `undertow list challenges`, or a file of your own.")
     options: str = option("", "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'.")
     inject: str = option("", "Text that puts W into sentences without {w}: 'In {w}: ', or '{text} It was {w}.'")
+    w: str = option(
+        "",
+        "W lists, comma-separated: date, place, subreddit, or a file with one value a line; 'date x place' puts a value of both into "
+        "each text, in every combination.",
+    )
     w_scale: str = option(
         "",
         "Unit of slopes: index (a step of the list), value (the numbers), or none (no order). Default: value for your own lists "
         "of numbers, else index.",
     )
-    words: str = option("", "Word list that fills the blank: pronouns, aaai, icml.")
+    words: str = option(
+        "", "Word list that fills the blank: pronouns, aaai, icml, or a .toml file with a list for each group."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +91,21 @@ def covariates_of(settings: Settings) -> list[challenge.Covariate]:
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
     names, scale = settings.list_names(), settings.w_scale
     if settings.inject:
-        chosen = [challenge.load_covariate(name, dates, scale=scale) for name in names or ["date"]]
+        chosen = [
+            challenge.crossed(name, lambda one: challenge.load_covariate(one, dates, scale=scale))
+            for name in names or ["date"]
+        ]
     else:
         # The package's date list follows the date options wherever a set names it.
         published = challenge.Dates().to_covariate(scale)
         of_set = {
             one.name: dates.to_covariate(scale) if one == published else one for one in _challenge(settings).covariates
         }
-        chosen = [of_set.get(name) or challenge.load_covariate(name, dates, scale=scale) for name in names or of_set]
-    challenge.check_scaled(chosen, scale)
+        chosen = [
+            challenge.crossed(name, lambda one: of_set.get(one) or challenge.load_covariate(one, dates, scale=scale))
+            for name in names or of_set
+        ]
+    challenge.check_scaled([part for one in chosen for part in one.parts or (one,)], scale)
     return chosen
 
 
@@ -126,17 +139,31 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
         return items
     lists = _by_list(items).values()
     shares = item_limit.divide_limit(limit, list(map(len, lists)))
-    return [item for one, share in zip(lists, shares, strict=True) for item in _sample(one, share, sampling.seed)]
+    n_inner = {one.name: len(one.parts[1].values) if one.parts else 1 for one in covariates_of(settings)}
+    return [
+        item
+        for one, share in zip(lists, shares, strict=True)
+        for item in _sample(one, share, sampling.seed, n_inner[str(one[0].factors["w_name"])])
+    ]
 
 
-def _sample(items: list[Item], limit: int, seed: int) -> list[Item]:
-    """Whole sentences at evenly spread values, about `limit` items of a list; sentences of as many clusters as there can be."""
+def _sample(items: list[Item], limit: int, seed: int, n_inner: int = 1) -> list[Item]:
+    """Whole sentences at evenly spread values, about `limit` items of a list; sentences of as many clusters as there can be.
+
+    Of two crossed lists, whose second has `n_inner` values, the values are spread over both.
+    """
     if limit >= len(items):
         return items
     clusters = {_sentence_key(item): item.cluster for item in items}
     values = sorted({int(item.factors["w_index"]) for item in items})
     n_sentences, n_values = item_limit.cross_sizes(limit, len(clusters), len(values))
-    kept = {values[place] for place in item_limit.even_places(n_values, len(values))}
+    n_outer = len(values) // n_inner
+    outer = min(max(round((n_values * n_outer / n_inner) ** 0.5), 1), n_values) if n_inner > 1 else n_values
+    kept = {
+        values[first * n_inner + second]
+        for first in item_limit.even_places(outer, n_outer)
+        for second in item_limit.even_places(n_values // outer, n_inner)
+    }
     drawn = item_limit.stratified_sample(list(clusters.values()), n_sentences, seed)
     sentences = {list(clusters)[at] for at in drawn}
     return [item for item in items if item.factors["w_index"] in kept and _sentence_key(item) in sentences]

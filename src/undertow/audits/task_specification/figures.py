@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 TRAJECTORIES = {"auroc": "Area under the ROC curve", "balanced_accuracy": "Balanced accuracy"}
+MAX_COLUMNS = 3
+"""Models side by side in one figure."""
 MAX_ROWS = 90
 """A figure of more occupations than this could not be read."""
 
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
-    from undertow.report.figures.specification import occupations, over_w, roc
+    from undertow.report.figures.specification import occupation_panels, occupations, over_w, roc
     from undertow.report.style import Drawing
 
     yield from draw_trajectories(observations, results, TRAJECTORIES, "score")
     table, design = score_sentences(observations), observations.design
     lead, threshold = design["groups"][0], float(design["threshold"])
     by = ["model", "challenge", "prompt", "w_name"]
+    side_by_side: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
     for levels, part in table.groupby(by, sort=False):
         name = [str(level) for level in levels if level]
         known = part[part["missing_reason"] == ""]
@@ -41,6 +44,25 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
             continue
         score = f"delta_{lead}"
         if known["cluster"].nunique() <= MAX_ROWS:
+            model, challenge, prompt, w_name = map(str, levels)
+            column = " · ".join(filter(None, [model, prompt and f"prompt {prompt}"]))
+            side_by_side.setdefault((challenge, w_name), {})[column] = known
+            if split := _by_coreferent(known):
+                yield Drawing(
+                    name="_".join(["occupations-coreferent", *name]),
+                    figure=occupation_panels(
+                        split,
+                        score,
+                        threshold,
+                        title=" · ".join(name),
+                        unit=f"movement of {lead} mass, percentage points",
+                    ),
+                    caption=(
+                        f"How far the {lead} mass moves, (a) where the pronoun is the professional's, so that no sentence decides it, and "
+                        "(b) where it is the participant's."
+                    ),
+                    alt=" ".join(f"{part}: {_describe(rows, score, threshold, lead)}" for part, rows in split.items()),
+                )
             row = (
                 "a row for each occupation in order of its share of women"
                 if "percent_female" in known and known["percent_female"].notna().any()
@@ -71,7 +93,36 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                 ),
                 alt=f"ROC curves of {len(curves)} scores; the largest area is {best.area:.2f}, of {best.name.replace('_', ' ')}.",
             )
+    for (challenge, w_name), columns in side_by_side.items():
+        names = list(columns)
+        for start in range(0, len(names) if len(names) > 1 else 0, MAX_COLUMNS):
+            some = {one: columns[one] for one in names[start : start + MAX_COLUMNS]}
+            yield Drawing(
+                name="_".join(
+                    ["occupations-models", challenge, w_name, *([str(start // MAX_COLUMNS + 1)] if start else [])]
+                ),
+                figure=occupation_panels(
+                    some,
+                    f"delta_{lead}",
+                    threshold,
+                    title=f"{challenge} · {w_name}",
+                    unit=f"movement of {lead} mass, percentage points",
+                ),
+                caption=f"How far the {lead} mass moves in each sentence, models side by side with the same rows and axis.",
+                alt=" ".join(
+                    f"{one}: {_describe(rows, f'delta_{lead}', threshold, lead)}" for one, rows in some.items()
+                ),
+            )
     yield from _followed_drawings(observations, over_w, Drawing)
+
+
+def _by_coreferent(known: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The sentences by whose the pronoun is; {} where they are all of one kind or none is known."""
+    if "coreferent" not in known:
+        return {}
+    whose = known["coreferent"].fillna(-1).astype(int)
+    parts = {"(a) the professional's pronoun": known[whose == 0], "(b) the participant's pronoun": known[whose == 1]}
+    return {} if any(part.empty for part in parts.values()) else parts
 
 
 def _is_of(result: Result, levels: Sequence[object]) -> bool:

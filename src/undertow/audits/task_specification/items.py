@@ -23,7 +23,9 @@ class Settings(SentenceSettings):
     """Options of the audit."""
 
     words: str = option(
-        "", "Word list that fills every blank, regardless of case: aaai; the form of the case if not given."
+        "",
+        "Word list that fills every blank, regardless of case: aaai, or a .toml file with a list for each group; the form of the case if "
+        "not given.",
     )
     challenge: str = option(
         "undertow-schemas",

@@ -31,7 +31,8 @@ KNOWN_FACTORS = frozenset(
 RESERVED_COLUMNS = frozenset(
     {
         "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
-        "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob", "reply", "reply_outcome",
+        "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats",
+        "expected", "answer", "upper_bound_prob", "truncated_prob", "reply", "reply_outcome",
         "first_token_low", "first_token_high",
     }
 )  # fmt: skip
@@ -121,7 +122,8 @@ class SentenceSet:
         unlike = words.keys() ^ self.words.keys()
         if unlike:
             raise UndertowError(
-                f"{self.name}: the word list and the sentences differ in group {min(unlike)!r}; use pronouns or aaai"
+                f"{self.name}: the word list and the sentences differ in group {min(unlike)!r}; the list needs the groups "
+                f"{', '.join(self.words)}"
             )
         sentences = []
         for sentence in self.sentences:

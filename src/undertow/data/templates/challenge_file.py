@@ -23,8 +23,8 @@ DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63
 RESERVED_COLUMNS = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w_value", "w", "cluster", "text", "template", "pronoun",
-    "other_words", "missing_reason", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "upper_bound_prob",
-    "truncated_prob",
+    "other_words", "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats", "part", "sentence", "expected",
+    "answer", "upper_bound_prob", "truncated_prob",
 }  # fmt: skip
 """Columns of every observation table, so no slot, factor or group can be called so."""
 
@@ -196,22 +196,32 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
 
 
 def word_list(name: str) -> dict[str, list[str]]:
-    """A word list of the package: forms by group.
+    """A word list of the package, or of a TOML file with one list of words for each group: forms by group.
 
     Raises:
-        UndertowError: there is no such list.
+        UndertowError: there is no such list and no such file, or the file does not hold word groups.
     """
-    if name not in word_lists():
+    if name in word_lists():
+        return word_lists()[name]
+    path = Path(name)
+    if not is_plain_file(path):
         raise UndertowError(
-            f"--words {name!r}: there is no such list; use {', '.join(word_lists())}{closest(name, word_lists())}"
+            f"there is no word list and no file {name!r}{closest(name, word_lists())}; use {', '.join(word_lists())}, or a .toml file"
         )
-    return word_lists()[name]
+    groups = read_toml(path)
+    for group, forms in groups.items():
+        if not isinstance(forms, list) or not forms or not all(isinstance(one, str) and one.strip() for one in forms):
+            raise UndertowError(f'{path}: {group} must be a list of words, such as {group} = ["she", "her"]')
+    if len(groups) < 2:
+        raise UndertowError(f"{path}: needs two groups of words or more to tell apart")
+    return groups
 
 
 def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], where: str) -> ChallengeSet:
     words_name, scale = chosen
     if words_name:
-        table = {key: value for key, value in table.items() if key not in ("groups", "blanks")} | {"words": words_name}
+        replaced = ("groups", "blanks", "words")
+        table = {key: value for key, value in table.items() if key not in replaced} | {"groups": word_list(words_name)}
     _check_places(table, where)
     given = check(ChallengeFile, table, where)
     templates = tuple(

@@ -82,7 +82,7 @@ class ChallengeSet:
                 len(covariate.values) * self._n_cells(template)
                 for covariate in chosen
                 for template in self.templates
-                if template.serves(covariate.name)
+                if all(map(template.serves, covariate.names))
             ),
         )
         return [item for covariate in chosen for item in self._of_covariate(covariate)]
@@ -147,7 +147,7 @@ class ChallengeSet:
         cells = [
             (index, template, slots)
             for index, template in enumerate(self.templates)
-            if template.serves(covariate.name)
+            if all(map(template.serves, covariate.names))
             for slots in self._slot_cells(template)
         ]
         if not cells:

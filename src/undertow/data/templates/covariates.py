@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -103,6 +103,7 @@ class Covariate:
         scale: "value": the covariate is the number; "index": it is the place in the list; "none": the list has no order.
         numbers: the values as numbers [w]; () where they are not all numbers.
         notes: sentences on what was done to the list, and on what its scale ignores.
+        parts: the two lists that a crossed list combines, whose values vary with the first one slowest; () for a plain list.
     """
 
     name: str
@@ -111,6 +112,12 @@ class Covariate:
     scale: str = INDEX
     numbers: tuple[float, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
+    parts: tuple[Covariate, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the lists whose values stand in a text."""
+        return tuple(part.name for part in self.parts) or (self.name,)
 
     @property
     def axis(self) -> tuple[float, ...]:
@@ -134,9 +141,18 @@ class Covariate:
             for index, (x, value) in enumerate(zip(self.axis, self.values, strict=True))
         ]
 
-    def design_entry(self) -> dict[str, str | bool]:
-        """The order, scale and unit of the list, and whether its steps are uneven, as a run's design holds them."""
-        return {"order": self.order, "scale": self.scale, "unit": self.unit, "uneven": self.is_uneven}
+    def design_entry(self) -> dict[str, Any]:
+        """The order, scale and unit of the list, and whether its steps are uneven, as a run's design holds them.
+
+        A crossed list also has its `parts`: name, values, places on the axis, and these facts of each.
+        """
+        entry: dict[str, Any] = {"order": self.order, "scale": self.scale, "unit": self.unit, "uneven": self.is_uneven}
+        if self.parts:
+            entry["parts"] = [
+                {"name": part.name, "values": list(part.values), "axis": list(part.axis), **part.design_entry()}
+                for part in self.parts
+            ]
+        return entry
 
     def summary(self) -> str:
         """One line on the list: its size, its ends, its order and its scale."""
@@ -151,7 +167,13 @@ def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) ->
         values: in order, at least one.
         covariate: as `Covariate.design_entry` gives it.
     """
-    count = f"{name}: {len(values)} values"
+    count = f"{name}: {len(values):,} values"
+    if covariate.get("parts"):
+        first, second = covariate["parts"]
+        return (
+            f"{count}, each of {len(first['values'])} ({first['name']}) with each of {len(second['values'])} ({second['name']}); tested "
+            f"for whether the effect of {first['name']} depends on {second['name']}."
+        )
     if covariate["scale"] == NONE:
         return f"{count}, in no order; tested for any difference between them (scale none)."
     step = (
@@ -317,6 +339,38 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
     raise UndertowError(
         f"there is no W called {name!r} and no such file: use {', '.join(names())}"
         f", or a text file with one value a line{closest(name, names())}"
+    )
+
+
+CROSS = " x "
+"""Between the names of two lists whose values stand in one text, in every combination."""
+BETWEEN_VALUES = " in "
+"""Between their values: *In 1801 in Mali, she was a child.*"""
+
+
+def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
+    """The list of this name, or two lists crossed for a name such as `date x place`.
+
+    Args:
+        name: of a list, or of two with ` x ` between them, in the order in which their values stand in a text.
+        load: returns a list by its name.
+
+    Raises:
+        UndertowError: more than two lists are crossed, or one with itself.
+    """
+    names = [part.strip() for part in name.split(CROSS)] if not is_plain_file(Path(name)) else [name]
+    if len(names) == 1:
+        return load(name)
+    if len(names) > 2 or len(set(names)) < 2 or not all(names):
+        raise UndertowError(f"--w {name!r}: two different lists can be crossed, as in 'date x place'")
+    parts = tuple(map(load, names))
+    return Covariate(
+        CROSS.join(part.name for part in parts),
+        tuple(f"{first}{BETWEEN_VALUES}{second}" for first in parts[0].values for second in parts[1].values),
+        UNORDERED,
+        NONE,
+        notes=tuple(note for part in parts for note in part.notes),
+        parts=parts,
     )
 
 

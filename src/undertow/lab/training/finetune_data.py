@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from undertow._files import LONE_SURROGATE, file_size, first_line, is_encodable, parse_json
-from undertow.data.templates.challenge_file import word_lists
-from undertow.data.text_files import closest, read_toml
+from undertow.data.templates.challenge_file import word_list
+from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.lab.training.finetune import FinetunedModel, check_ends
 from undertow.lab.training.finetune import finetune as train
@@ -132,17 +132,8 @@ def word_groups(name: str) -> dict[str, list[str]]:
     Raises:
         UndertowError: there is no such list, or the file does not hold word groups.
     """
-    lists = word_lists()
-    if name in lists:
-        return lists[name]
-    path = Path(name)
-    if not path.is_file():
-        raise UndertowError(f"there is no word list and no file {name!r}{closest(name, lists)}; use {', '.join(lists)}")
-    groups = read_toml(path)
-    for group, forms in groups.items():
-        if not isinstance(forms, list) or not forms or not all(isinstance(one, str) and one.strip() for one in forms):
-            raise UndertowError(f'{path}: {group} must be a list of words, such as {group} = ["she", "her"]')
-    Masker(groups, str(path))
+    groups = word_list(name)
+    Masker(groups, name)
     return groups
 
 

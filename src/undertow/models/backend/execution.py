@@ -98,7 +98,7 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
 
     Args:
         query: the query.
-        spellings: tokens of each option, of the whole text or the fill only [option].
+        spellings: tokens of each option, of the whole text or the fill only [option]; () for one that the tokenizer does not know.
 
     Raises:
         UnsupportedQueryError: two groups share an option.
@@ -111,6 +111,8 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
     owner: dict[tuple[int, ...], str] = {}
     repeats = set()
     for option, (spelling, group) in enumerate(zip(spellings, groups, strict=True)):
+        if not spelling:
+            continue
         if owner.setdefault(spelling, group) != group:
             raise UnsupportedQueryError(
                 f"this tokenizer spells an option of {owner[spelling]} and one of {group} alike"

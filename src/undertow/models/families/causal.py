@@ -152,14 +152,19 @@ class CausalModel(PromptModel):
         unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
         if len(unknown) == len(options):  # what all of them hold is in the text behind the blank
             raise UnsupportedQueryError("the text behind the blank holds a character that this tokenizer does not know")
-        if unknown:
+        if unknown and not isinstance(query, ClozeQuery):
             raise unknown_words(query, unknown)
-        repeats = list_duplicate_options(query, [tuple(tokens) for tokens in options])
+        repeats = list_duplicate_options(
+            query, [() if option in unknown else tuple(tokens) for option, tokens in enumerate(options)]
+        )
+        known = [option for option in range(len(options)) if option not in unknown]
         paths = [
             TokenPath(tuple(tokens[:-1]), tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
-            for tokens in options
+            for tokens in map(options.__getitem__, known)
         ]
-        return EncodedQuery(tuple(paths), repeats)
+        path_of = {option: (path,) for path, option in enumerate(known)}
+        parts = tuple(path_of.get(option, ()) for option in range(len(options))) if unknown else ()
+        return EncodedQuery(tuple(paths), repeats, parts)
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """One forward over the whole tree [read]."""

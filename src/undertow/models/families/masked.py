@@ -3,6 +3,9 @@
     In  1953  ,  [MASK]  was  a  teenager  .
                    ^ log P(she), log P(he), log P(they), from one forward pass; the head sees this row only
 
+At the start of a text a byte-level vocabulary has two tokens for a word, with and without a space; both count, as they do in a
+list of the most probable tokens.
+
 A word of several tokens is read whole, left to right: as many masks as it has tokens, then its first token put in, and so on
 (a chain, so that its probability is one of a whole word). Several blanks are chained in the same way.
 
@@ -36,6 +39,7 @@ from undertow.models.tokens.fill_spans import (
     fill_offsets,
     locate_fills,
     tokenize_with_offsets,
+    with_space,
 )
 from undertow.types import BLANK, ClozeQuery, ModelIdentity, ScoredQuery
 
@@ -78,16 +82,25 @@ class MaskedModel(BatchReader):
                 f"the text is longer than the {self.context_tokens} tokens that the model reads"
             )
         unknown = [at for at, one in enumerate(spans) if self.tokenizer.unk_token_id in one.fill_tokens]
-        if unknown:
+        if len(unknown) == len(spans):
             raise unknown_words(query, unknown)
-        duplicates = list_duplicate_options(query, [one.tokens for one in spans])
+        duplicates = list_duplicate_options(
+            query, [() if at in unknown else one.tokens for at, one in enumerate(spans)]
+        )
         paths: list[TokenPath] = []
-        options = []
-        for one in spans:
-            chain = _chain(one, self.tokenizer.mask_token_id)
-            options.append(tuple(range(len(paths), len(paths) + len(chain))))
-            paths += chain
-        return EncodedQuery(tuple(paths), duplicates, tuple(options), bidirectional=True)
+
+        def add(one: FillSpan | None) -> tuple[int, ...]:
+            chain = _chain(one, self.tokenizer.mask_token_id) if one is not None else []
+            paths.extend(chain)
+            return tuple(range(len(paths) - len(chain), len(paths)))
+
+        options = tuple(add(None if at in unknown else one) for at, one in enumerate(spans))
+        initial = [
+            None if at in unknown or at in duplicates else with_space(self.tokenizer, query, at, one)
+            for at, one in enumerate(spans)
+        ]
+        spaced = tuple(map(add, initial)) if any(initial) else ()
+        return EncodedQuery(tuple(paths), duplicates, options, spaced, bidirectional=True)
 
     def _whole_logits(self, batch: TokenBatch) -> torch.Tensor:
         logits: torch.Tensor = self.network(input_ids=to_device(batch.tokens, self.network.device)).logits

@@ -39,7 +39,14 @@ from undertow.models.generation.generator import Generator, PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
-from undertow.models.tokens.fill_spans import TextWithOffsets, fill_offsets, locate_fills, tokenize_with_offsets
+from undertow.models.tokens.fill_spans import (
+    FillSpan,
+    TextWithOffsets,
+    fill_offsets,
+    locate_fills,
+    tokenize_with_offsets,
+    with_space,
+)
 from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import BLANK, CHOICE, GENERATION, WRITING, ClozeQuery, ModelIdentity, ScoredQuery
 
@@ -257,19 +264,21 @@ class Seq2SeqModel(PromptModel, BatchReader):
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets], n_before: int) -> EncodedQuery:
         marks = self.marks.of_blanks(len(query.pieces) - 1)
         paths: list[TokenPath] = []
+        options: list[tuple[int, ...]] = []
+        spaced: list[tuple[int, ...]] = []
         unknown = []
         for number, (text, ids, offsets) in enumerate(rows):
             spans = [(n_before + first, n_before + end) for first, end in fill_offsets(query, number)]
             fills = [locate_fills(text, ids, offsets, [span]).places for span in spans]
             if any(ids[place] == self.tokenizer.unk_token_id for places in fills for place in places):
                 unknown.append(number)
+                options.append(())
+                spaced.append(())
                 continue
             if set(marks) & set(ids):
                 raise UnsupportedQueryError("the text holds what stands for a blank in this model's texts")
             source, written, places = (_fills_alone if self.marks.sentinels else _whole_text)(ids, fills, marks)
-            # The last token is read, not fed.
-            reads = tuple((place, written[place]) for place in places)
-            path = TokenPath((self.opening, *written[:-1]), reads, source)
+            path = self._path(source, written, places)
             if max(len(source), len(written)) > self.context_tokens:
                 raise UnsupportedQueryError(
                     f"the text is longer than the {self.context_tokens} tokens that the model reads"
@@ -278,14 +287,40 @@ class Seq2SeqModel(PromptModel, BatchReader):
                 raise UnsupportedQueryError(
                     "this tokenizer splits the text around an option otherwise than around another"
                 )
+            options.append((len(paths),))
             paths.append(path)
-        if unknown:
+            initial = self._with_space(query, number, ids, fills)
+            spaced.append((len(paths),) if initial else ())
+            paths += initial
+        if len(unknown) == len(rows):
             raise unknown_words(query, unknown)
-        repeats = list_duplicate_options(query, [(*path.tokens, path.reads[-1][1]) for path in paths])
+        repeats = list_duplicate_options(
+            query, [(*paths[one[0]].tokens, paths[one[0]].reads[-1][1]) if one else () for one in options]
+        )
         # Rows of one length share a batch, and so the one pass of the encoder. What is fed after the last read changes nothing.
         longest = max(len(path.tokens) for path in paths)
         padded = [replace(one, tokens=one.tokens + (self.opening,) * (longest - len(one.tokens))) for one in paths]
-        return EncodedQuery(tuple(padded), repeats)
+        return EncodedQuery(tuple(padded), repeats, tuple(options), tuple(spaced) if any(spaced) else ())
+
+    def _path(self, source: tuple[int, ...], written: tuple[int, ...], places: tuple[int, ...]) -> TokenPath:
+        # The last token is read, not fed.
+        return TokenPath((self.opening, *written[:-1]), tuple((at, written[at]) for at in places), source)
+
+    def _with_space(
+        self, query: ClozeQuery, number: int, ids: Sequence[int], fills: Sequence[Sequence[int]]
+    ) -> list[TokenPath]:
+        """An option at the start of a text with a space before it, where the model writes whole texts."""
+        if self.marks.sentinels:
+            return []
+        filled = FillSpan(tuple(ids), tuple(place for fill in fills for place in fill))
+        other = with_space(self.tokenizer, query, number, filled)
+        if other is None:
+            return []
+        left, parts = list(other.places), []
+        for size in (len(fill) for fill in reversed(fills[1:])):
+            parts.append(left[len(left) - size :])
+            del left[len(left) - size :]
+        return [self._path(*_whole_text(other.tokens, [left, *reversed(parts)], self.marks.of_blanks(len(fills))))]
 
     def _whole_logits(self, batch: TokenBatch) -> torch.Tensor:
         sources = to_device(batch.sources[batch.source_of_row], self.network.device)

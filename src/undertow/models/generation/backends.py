@@ -52,8 +52,8 @@ class Backend(Protocol):
         """Packs of prompts of one mode, as many as fit; the prefix shared with the prompt `before` is free."""
         ...
 
-    def start(self, prompts: Sequence[Tokens]) -> None:
-        """Begin a pack."""
+    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
+        """Begin a pack of prompts of one mode."""
         ...
 
     def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
@@ -121,7 +121,7 @@ class TreeBackend:
         if pack:
             yield pack
 
-    def start(self, prompts: Sequence[Tokens]) -> None:
+    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack with the prefix that the last one left."""
         self._prompts, self._tree, self._sees = prompts, None, {}
         if self.trunk is None:
@@ -211,7 +211,7 @@ class GenerateBackend(ABC):
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
         """What `generate` is given of some prompts of the pack."""
 
-    def start(self, prompts: Sequence[Tokens]) -> None:
+    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack."""
         self.prompts = prompts
 
@@ -328,7 +328,7 @@ class EncoderDecoderTexts(GenerateBackend):
 
     def __init__(self, reader: EncoderDecoder, stops: Stops, given: Tokens) -> None:
         super().__init__(reader.network, stops, decoder_start_token_id=given[0])
-        self._reader, self._given = reader, given
+        self._reader, self._given, self._before = reader, given, given
 
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """Prompts of one length, the longest first; those of one text are together, and are read once."""
@@ -348,9 +348,9 @@ class EncoderDecoderTexts(GenerateBackend):
         if pack:
             yield pack
 
-    def start(self, prompts: Sequence[Tokens]) -> None:
-        """Read the prompts of a pack."""
-        self.prompts = prompts
+    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
+        """Read the prompts of a pack; an answer whose steps are recorded begins with the opening alone."""
+        self.prompts, self._before = prompts, self._given[:1] if mode == GENERATION else self._given
         distinct = {tokens: row for row, tokens in enumerate(dict.fromkeys(prompts))}
         self._row_of = [distinct[tokens] for tokens in prompts]
         self._states = self._reader.encode_sources(np.array(list(distinct), dtype=np.int64))
@@ -366,25 +366,24 @@ class EncoderDecoderTexts(GenerateBackend):
                 rows.append([number])
         for start in range(0, len(rows), MAX_SEQUENCES):
             some = rows[start : start + MAX_SEQUENCES]
-            fed_rows = [(*self._given, *texts[numbers[-1]][1]) for numbers in some]
+            fed_rows = [(*self._before, *texts[numbers[-1]][1]) for numbers in some]
             length = max(map(len, fed_rows))
             fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in fed_rows], dtype=np.int64)
             read = [(number, row) for row, numbers in enumerate(some) for number in numbers]
-            places = np.array([row * length + len(self._given) - 1 + len(texts[number][1]) for number, row in read])
+            places = np.array([row * length + len(self._before) - 1 + len(texts[number][1]) for number, row in read])
             states = self._states[[self._row_of[texts[numbers[-1]][0]] for numbers in some]]
             left = iter(read)
             for logits in self._reader.logits_at(states, fed, places):
                 yield [next(left)[0] for _ in logits], logits
 
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
-        """Encoder states, and what the decoder is given; an answer whose steps are recorded begins with the opening alone."""
+        """Encoder states, and what the decoder is given."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
         encoded = self._states[[self._row_of[state.number] for state in states]]
-        given = self._given[:1] if states[0].prompt.mode == GENERATION else self._given
         return {
             "encoder_outputs": BaseModelOutput(last_hidden_state=encoded),
             "attention_mask": torch.ones(encoded.shape[:2], dtype=torch.int64, device=encoded.device),
-            "decoder_input_ids": torch.tensor([given] * len(states), device=encoded.device),
+            "decoder_input_ids": torch.tensor([self._before] * len(states), device=encoded.device),
         }

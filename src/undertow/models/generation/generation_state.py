@@ -115,6 +115,7 @@ class GenerationState:
         draws: random generator of a sampled answer.
         tokens, nats: tokens so far, and their log-probability.
         probs: what the recorder saw at each of them.
+        chain_probs: probability of each spelling of several tokens at the places that count [place][chain].
         done: whether the answer has ended.
     """
 
@@ -125,6 +126,7 @@ class GenerationState:
     tokens: list[int] = field(default_factory=list)
     nats: float = 0.0
     probs: list[Floats] = field(default_factory=list)
+    chain_probs: dict[int, list[float]] = field(default_factory=dict)
     done: bool = False
 
     @classmethod
@@ -203,22 +205,29 @@ class GenerationState:
         text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         query = self.prompt.query
         if isinstance(query, GenerateQuery):
-            return answer_of(query, self._steps(vocabulary), text)
+            return answer_of(query, self.steps(vocabulary), text)
         if math.isnan(self.nats):
             return UnsupportedQueryError("the model gave a probability that is not a number")
         if isinstance(self.state, PassageSpan) and self.tokens:
             text = self.prompt.passage.text_of_span(self.tokens)
         return written_answer(self.prompt, self.nats, text)
 
-    def _steps(self, vocabulary: Vocabulary) -> list[Step]:
-        """Each token with the probability of each option; NaN for an option without tokens of its own."""
-        ids = self.prompt.options.ids
-        words = {token for own in ids for token in own}
-        starts = np.cumsum([0, *map(len, ids)])
+    def steps(self, vocabulary: Vocabulary) -> list[Step]:
+        """Each token with the probability of each option; NaN for an option that cannot be read.
+
+        An option is less what a longer one that begins with it has: *her* is not *herself*.
+        """
+        options = self.prompt.options
+        starts = np.cumsum([0, *map(len, options.ids)])
         steps = []
-        for token, probs in zip(self.tokens, self.probs, strict=True):
-            sums = (float(probs[start:end].sum()) if end > start else math.nan for start, end in pairwise(starts))
-            steps.append(Step(vocabulary.text_of(token), tuple(sums), spells=token in words))
+        for at, (token, probs) in enumerate(zip(self.tokens, self.probs, strict=True)):
+            sums = [float(probs[start:end].sum()) if end > start else math.nan for start, end in pairwise(starts)]
+            for chain, prob in zip(options.chains, self.chain_probs.get(at, ()), strict=False):
+                sums[chain.option] = prob + (0.0 if math.isnan(sums[chain.option]) else sums[chain.option])
+            for chain, prob in zip(options.chains, self.chain_probs.get(at, ()), strict=False):
+                if chain.inside >= 0:
+                    sums[chain.inside] = max(sums[chain.inside] - prob, 0.0)
+            steps.append(Step(vocabulary.text_of(token), tuple(sums), spells=options.size_at(self.tokens, at)))
         return steps
 
 

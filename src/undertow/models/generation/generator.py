@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, is_oom, oom_errors
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom, oom_errors
 from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError
 from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
 from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
@@ -30,15 +30,21 @@ from undertow.models.generation.generation_state import (
     written_answer,
 )
 from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder
+from undertow.models.generation.step_readout import places_that_count
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
 from undertow.models.tokens.chat_template import template_notes
-from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, MultipleChoiceQuery, Query
+from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
+
+if TYPE_CHECKING:
+    import torch
 
 BLOCK = 4096
 """Prompts to tokenize before the first answer."""
 SECTION = 16
 """Packs of choices and of writing that share a cache: what they begin with is read again for the next sixteen."""
 CHECK_STEPS = 3
+CHAIN_LOGITS = 2**24
+"""Logits of one pass that reads words of several tokens: 64 MiB in float32."""
 NOT_A_NUMBER = "the model gave a probability that is not a number"
 Answers = dict[int, Answer | UnsupportedQueryError]
 
@@ -127,7 +133,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
         return self._refusal
 
     def _in_tree(self, prompt: EncodedPrompt) -> bool:
-        return self.tree is not None and not self.refusal and len(prompt.tokens) + prompt.max_tokens <= self.tree_depth
+        return self.tree is not None and not self.refusal and len(prompt.tokens) + prompt.reach <= self.tree_depth
 
     def pack_cost(self, pack: Sequence[EncodedPrompt]) -> CostEstimate:
         """The distinct tokens of the prompts, and what is written; a pass of the prompts, and one for each step."""
@@ -184,7 +190,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
         in_tree = all(map(self._in_tree, pack))
         backend: Backend = self.tree if in_tree and self.tree else self.plain
         with torch.inference_mode(), oom_errors():
-            backend.start([prompt.tokens for prompt in pack])
+            backend.start([prompt.tokens for prompt in pack], pack[0].mode)
             if pack[0].mode == CHOICE:
                 answers = self._choose(pack, backend, ends_early=protocol == PAPER)
             elif pack[0].mode == SEARCH:
@@ -201,7 +207,55 @@ class Generator(PackedAnswers[EncodedPrompt]):
             recorder = StepRecorder.from_prompts(pack, top, self.model.network.device)
         backend.write(states, partial(decode_step, stops=self.stops, recorder=recorder))
         tokenizer, vocabulary = self.encoder.tokenizer, self.encoder.vocabulary
+        chained = [state for state in states if state.prompt.options.chains and state.tokens]
+        if chained and recorder is not None:
+            self._read_chains(pack, chained, backend, top)
         return {state.prompt.place: state.answer(tokenizer, vocabulary) for state in states}
+
+    def _read_chains(
+        self, pack: Sequence[EncodedPrompt], states: Sequence[GenerationState], backend: Backend, top: int
+    ) -> None:
+        """Read words of several tokens behind the beginnings of written answers, at the places that count.
+
+        answer   The word is she          " z" and "e" are read here, one after the other
+                            ^
+        """
+        vocabulary = self.encoder.vocabulary
+        places = {
+            state.number: places_that_count(state.steps(vocabulary), cast(GenerateQuery, state.prompt.query).options)
+            for state in states
+        }
+        wanted: dict[Text, set[int]] = {}
+        for state in states:
+            for at in places[state.number]:
+                for chain in state.prompt.options.chains:
+                    for size, token in enumerate(chain.tokens):
+                        text = state.number, (*state.tokens[:at], *chain.tokens[:size])
+                        wanted.setdefault(text, set()).add(token)
+        texts = sorted(wanted, key=lambda text: (pack[text[0]].tokens, *text))
+        probs: dict[Text, dict[int, float]] = {}
+        n_logits = int(self.model.network.get_output_embeddings().weight.shape[0])
+        size = max(1, CHAIN_LOGITS // n_logits)
+        last = max(range(len(pack)), key=lambda number: pack[number].tokens), ()  # what `finish` keeps is read too
+        backend.finish()
+        for start in range(0, len(texts), size):
+            some = list(dict.fromkeys([*texts[start : start + size], last]))
+            backend.start([prompt.tokens for prompt in pack], GENERATION)
+            for numbers, logits in backend.logits_after(some):
+                of_slice = [some[number] for number in numbers]
+                probs |= _token_probs(logits, of_slice, [sorted(wanted.get(text, ())) for text in of_slice], top)
+            backend.finish()
+        for state in states:
+            state.chain_probs = {
+                at: [
+                    math.prod(
+                        probs[state.number, (*state.tokens[:at], *chain.tokens[:size])][token]
+                        for size, token in enumerate(chain.tokens)
+                    )
+                    for chain in state.prompt.options.chains
+                ]
+                for at in places[state.number]
+            }
 
     def _choose(self, pack: Sequence[EncodedPrompt], backend: Backend, *, ends_early: bool) -> Answers:
         """The greedily decoded label and the log-probabilities of all; it may be part of a label if an end may come early."""
@@ -307,14 +361,14 @@ class Generator(PackedAnswers[EncodedPrompt]):
         try:
             with torch.inference_mode():
                 gaps = []
-                tree.start(prompts)
-                self.plain.start(prompts)
+                tree.start(prompts, CHOICE)
+                self.plain.start(prompts, CHOICE)
                 for n in range(CHECK_STEPS + 1):
                     texts = [(at, tuple(row[length : length + n].tolist())) for at, row in enumerate(draws)]
                     gaps.append(gap(texts, (0, n_rows // 2, n_rows - 1)))
                 tree.finish()
-                tree.start([after])
-                self.plain.start([after])
+                tree.start([after], CHOICE)
+                self.plain.start([after], CHOICE)
                 gaps.append(gap([(0, ())], (0,)))
         except FORWARD_ERRORS as error:
             if is_oom(error):
@@ -325,6 +379,22 @@ class Generator(PackedAnswers[EncodedPrompt]):
         limit = AGREEMENT_NATS[str(self.plain.network.dtype).removeprefix("torch.")]
         agrees = all(one <= limit for one in gaps)
         return "" if agrees else "it answers a tree of prompts differently from the prompts one by one"
+
+
+def _token_probs(
+    logits: torch.Tensor, texts: Sequence[Text], wanted: Sequence[Sequence[int]], top: int
+) -> dict[Text, dict[int, float]]:
+    """Probabilities of the wanted next tokens of each text; 0 for one that is not among the `top` most probable, if that is not 0."""
+    import torch
+
+    flat = [(row, token) for row, own in enumerate(wanted) for token in own]
+    at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
+    rows, tokens = at[:, 0], at[:, 1]
+    probs = (logits[rows, tokens] - logits.logsumexp(-1)[rows]).exp()
+    if top:
+        probs = probs.masked_fill(~in_top_k(logits[rows], tokens[:, None], top)[:, 0], 0.0)
+    values = iter(probs.double().tolist())
+    return {text: {token: next(values) for token in own} for text, own in zip(texts, wanted, strict=True)}
 
 
 class PromptModel(HuggingFaceModel):

@@ -97,6 +97,11 @@ class EncodedPrompt:
         return len(self.passage.tokens) or max(map(len, self.nodes))
 
     @property
+    def reach(self) -> int:
+        """Maximum tokens fed behind the prompt on one path, with those that are only read behind an answer."""
+        return self.max_tokens + max((len(chain.tokens) - 1 for chain in self.options.chains), default=0)
+
+    @property
     def own_tokens(self) -> int:
         """Maximum tokens fed behind the prompt."""
         return len(self.nodes) - 1 if self.nodes else self.max_tokens
@@ -148,9 +153,9 @@ class PromptEncoder:
         def fits(n_dropped: int) -> bool:
             prompt = without(n_dropped)
             if not self.n_given:
-                return len(prompt.tokens) + prompt.max_tokens <= self.context_tokens
+                return len(prompt.tokens) + prompt.reach <= self.context_tokens
             n_before = 0 if isinstance(query, GenerateQuery) else self.n_given
-            return max(len(prompt.tokens), n_before + prompt.max_tokens) <= self.context_tokens
+            return max(len(prompt.tokens), n_before + prompt.reach) <= self.context_tokens
 
         n_shots = 0 if isinstance(query, GenerateQuery) else len(query.shots)
         if fits(0):

@@ -7,12 +7,14 @@ their number.
     prompt ... Answer:    She   was    a   child   .        one word decoded: its step counts
                            ^
     prompt ... Answer:    he    or    she               two words decoded: the mean of the steps
+    prompt ... Answer:    ze                            a word of several tokens counts where it begins: P(z) P(e | z)
+                          ^
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from undertow.types import Answer, GenerateQuery, Option
@@ -28,12 +30,12 @@ class Step:
 
     Attributes:
         token: its text, with a leading space if it begins a word.
-        probs: probability of each option's tokens, as far as shown [option]; NaN for an option of several tokens, or one that
-            counts with an earlier option.
+        probs: probability of each option's tokens, as far as shown [option]; NaN for an option that cannot be read, or counts with
+            an earlier option.
         n_seen: number of tokens of each option that were shown [option]; () for a whole distribution.
         unseen_prob: probability that was not shown; 0 for a whole distribution.
         least_prob: smallest probability that was shown.
-        spells: whether the token is an option's; None if tokens are known by text only.
+        spells: number of tokens of the option's word that begins here, 0 for none; None if tokens are known by text only.
     """
 
     token: str
@@ -41,7 +43,7 @@ class Step:
     n_seen: tuple[int, ...] = ()
     unseen_prob: float = 0.0
     least_prob: float = 0.0
-    spells: bool | None = None
+    spells: int | None = None
 
 
 def word_of(token: str) -> str:
@@ -54,22 +56,48 @@ def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequen
 
     A part of a longer word does not count: " S" "he" is *She*, not *he*.
     """
+    return [steps[at] for at in places_that_count(steps, options)]
+
+
+def places_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[int]:
+    """The indices of the steps that count."""
     words = {word_of(option.fills[0]) for option in options}
-    said = [
-        step
-        for at, step in enumerate(steps)
-        if (word_of(step.token) in words if step.spells is None else step.spells) and _stands_alone(steps, at)
-    ]
-    return said if len(said) == 1 else steps
+    said: list[int] = []
+    behind = 0  # the last word
+    for at in range(len(steps)):
+        size = _word_size(steps, at, words)
+        if at >= behind and size and _stands_alone(steps, at, size):
+            said.append(at)
+            behind = at + size
+    return said if len(said) == 1 else range(len(steps))
 
 
-def _stands_alone(steps: Sequence[Step], at: int) -> bool:
-    """Whether the token has no letter on either side."""
-    token = steps[at].token
+MAX_PIECES = 8
+"""Tokens of a word, at most, where tokens are known by text only."""
+
+
+def _word_size(steps: Sequence[Step], at: int, words: Collection[str]) -> int:
+    """Number of tokens of the word that begins at a step; 0 for none."""
+    known = steps[at].spells
+    if known is not None:
+        return known
+    pieces: list[str] = []
+    for size, step in enumerate(steps[at : at + MAX_PIECES], start=1):
+        pieces.append(step.token)
+        if word_of(step.token) and word_of("".join(pieces)) in words:
+            return size
+        if not word_of(pieces[0]) or " " in word_of("".join(pieces)):
+            break
+    return 0
+
+
+def _stands_alone(steps: Sequence[Step], at: int, size: int) -> bool:
+    """Whether the tokens have no letter on either side."""
+    first, last = steps[at].token, steps[at + size - 1].token
     before = next((step.token for step in reversed(steps[:at]) if step.token), "")
-    behind = next((step.token for step in steps[at + 1 :] if step.token), "")
-    begins = not token[:1].isalnum() or not before[-1:].isalnum()
-    return begins and (not token[-1:].isalnum() or not behind[:1].isalnum())
+    behind = next((step.token for step in steps[at + size :] if step.token), "")
+    begins = not first[:1].isalnum() or not before[-1:].isalnum()
+    return begins and (not last[-1:].isalnum() or not behind[:1].isalnum())
 
 
 def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:

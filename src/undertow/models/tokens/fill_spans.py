@@ -80,3 +80,30 @@ def locate_fills(text: str, ids: tuple[int, ...], offsets: Offsets, spans: Seque
                 )
         places += own
     return FillSpan(ids, tuple(places))
+
+
+BYTE_SPACE = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+"""The space of byte-level vocabularies, as tokens show it."""
+
+
+def with_space(tokenizer: Any, query: ClozeQuery, number: int, filled: FillSpan) -> FillSpan | None:
+    """An option at the start of a text with a space before it; None elsewhere, and where this is no other spelling.
+
+    text      She was a child .      tokens of the fill    She
+    with      " She" was a child .                         ĠShe
+    """
+    if query.pieces[0]:
+        return None
+    word = query.options[number].fills[0]
+    own = len(tokenizer(word, add_special_tokens=False)["input_ids"])
+    spaced = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
+    first = tokenizer.convert_ids_to_tokens(spaced[0]) if spaced else ""
+    start = filled.places[0]
+    plain = filled.tokens[start : start + own]
+    if not first.startswith(BYTE_SPACE) or first == BYTE_SPACE or spaced == plain:
+        return None
+    grown = len(spaced) - own
+    return FillSpan(
+        (*filled.tokens[:start], *spaced, *filled.tokens[start + own :]),
+        (*range(start, start + len(spaced)), *(place + grown for place in filled.places[own:])),
+    )

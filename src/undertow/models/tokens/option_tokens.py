@@ -1,13 +1,13 @@
-"""Find the tokens that spell each option, to read probabilities from single decoding steps.
+"""Find the tokens that spell each option, to read its probability where an answer may say it.
 
-word     tokens whose text is the word      distribution of one step
+word     tokens whose text is the word      read at a decoding step
 she      "she"  " she"                      P(she) = P("she") + P(" she")
-zirself  none: it is several tokens         cannot be read in one step
+ze       none: it is several tokens         P(ze) = P("z") P("e" | "z") + P(" z") P("e" | " z")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,14 +25,37 @@ LINE_BREAKS = ("\n", "\r")
 
 
 @dataclass(frozen=True, slots=True)
-class OptionTokens:
-    """The tokens to read from a step's distribution.
+class Chain:
+    """Several tokens that spell an option.
 
     Attributes:
-        ids: token ids [option][token]; () for an option of several tokens, or one that counts with an earlier option.
+        option: index of the option.
+        tokens: the tokens, two or more.
+        inside: index of the option whose tokens these begin with (*her* of *herself*); -1 for none.
+    """
+
+    option: int
+    tokens: tuple[int, ...]
+    inside: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTokens:
+    """The tokens to read from a step's distribution, and those to read behind it.
+
+    Attributes:
+        ids: token ids [option][token]; () for an option of several tokens, one that the tokenizer does not know, and one that counts
+            with an earlier option.
+        chains: spellings of the options that no single token spells.
     """
 
     ids: tuple[tuple[int, ...], ...] = ()
+    chains: tuple[Chain, ...] = ()
+
+    def size_at(self, tokens: Sequence[int], at: int) -> int:
+        """Number of tokens of the longest option that begins at a place of an answer; 0 for none."""
+        chained = [len(one.tokens) for one in self.chains if tuple(tokens[at : at + len(one.tokens)]) == one.tokens]
+        return max([*chained, int(any(tokens[at] in own for own in self.ids))])
 
 
 class Vocabulary:
@@ -46,7 +69,7 @@ class Vocabulary:
         """The tokens of each option's word.
 
         Raises:
-            UnsupportedQueryError: single tokens do not distinguish the options. Without options there is nothing to tell apart.
+            UnsupportedQueryError: the tokenizer spells options of two groups alike, or knows none of them.
         """
         key = tuple(options)
         if key not in self._known:
@@ -70,22 +93,26 @@ class Vocabulary:
 
     def _of_options(self, options: tuple[Option, ...]) -> OptionTokens:
         ids: list[tuple[int, ...]] = []
-        owner: dict[int, str] = {}
-        for option in options:
-            tokens = self._of_word(word_of(option.fills[0]))
-            others = [owner[token] for token in tokens if owner.get(token, option.group) != option.group]
-            if others:
-                raise UnsupportedQueryError(
-                    f"this tokenizer spells an option of {others[0]} and one of {option.group} alike"
-                )
-            ids.append(tuple(token for token in tokens if token not in owner))
-            owner |= dict.fromkeys(tokens, option.group)
+        owner: dict[tuple[int, ...], int] = {}
+        for number, option in enumerate(options):
+            word = word_of(option.fills[0])
+            spellings = [(token,) for token in self._of_word(word)] or self._chains_of(word)
+            for spelling in spellings:
+                group = options[owner.get(spelling, number)].group
+                if group != option.group:
+                    raise UnsupportedQueryError(
+                        f"this tokenizer spells an option of {group} and one of {option.group} alike"
+                    )
+            fresh = [spelling for spelling in spellings if spelling not in owner]
+            ids.append(tuple(spelling[0] for spelling in fresh if len(spelling) == 1))
+            owner |= dict.fromkeys(fresh, number)
         if options and not owner:
             words = ", ".join(option.fills[0] for option in options)
-            raise UnsupportedQueryError(
-                f"no word is a single token, so none can be seen in the steps of an answer: {words}"
-            )
-        return OptionTokens(tuple(ids))
+            raise UnsupportedQueryError(f"this tokenizer knows none of the words: {words}")
+        chains = tuple(
+            Chain(number, spelling, _inside(spelling, owner)) for spelling, number in owner.items() if len(spelling) > 1
+        )
+        return OptionTokens(tuple(ids), chains)
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         """Tokens that spell the word, or the single token that an uncased tokenizer gives it."""
@@ -96,6 +123,17 @@ class Vocabulary:
             if len(tokens) == 1 and tokens[0] != self.tokenizer.unk_token_id:
                 return self._tokens.get(word_of(self._texts[tokens[0]]), ())
         return ()
+
+    def _chains_of(self, word: str) -> list[tuple[int, ...]]:
+        """The tokens of a word that no single token spells, without and with a space before it; none if it holds an unknown one."""
+        chains: list[tuple[int, ...]] = []
+        for spelled in (word, f" {word}") if word else ():
+            tokens = tuple(self.tokenizer(spelled, add_special_tokens=False)["input_ids"])
+            text = "".join(map(self.text_of, tokens))
+            unknown = self.tokenizer.unk_token_id in tokens or not text.strip() or text.startswith("  ")
+            if len(tokens) > 1 and not unknown and tokens not in chains:
+                chains.append(tokens)
+        return chains
 
     @cached_property
     def _pieces(self) -> dict[int, str]:
@@ -130,6 +168,12 @@ class Vocabulary:
             if number not in special:
                 spelled.setdefault(word_of(text), []).append(number)
         return {word: tuple(tokens) for word, tokens in spelled.items() if word}
+
+
+def _inside(spelling: tuple[int, ...], owner: Mapping[tuple[int, ...], int]) -> int:
+    """The option with the longest spelling that this one begins with; -1 for none."""
+    shorter = (spelling[:size] for size in range(len(spelling) - 1, 0, -1))
+    return next((owner[one] for one in shorter if one in owner), -1)
 
 
 def _with_space(text: str, piece: str, *, pieced: bool) -> str:

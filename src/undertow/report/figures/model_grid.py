@@ -1,4 +1,4 @@
-"""Grid of panels with shared axes: models by prompts.
+"""Grid of panels with shared axes: models by prompts, or small multiples in as many columns as fit.
 
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 8 and 9.
 """
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MIN_PANEL_IN, _MAX_PANEL_IN, _ALL_PANELS_IN = 1.1, 3.2, 9.0
 _MIN_COLUMN_IN = 1.0
+_MULTIPLE_IN, _MAX_COLUMNS = 1.3, 5
+"""Least width of a small multiple, and how many stand side by side."""
 
 PanelKey = tuple[str, str]
 """Model and prompt."""
@@ -36,6 +38,11 @@ class _Grid(NamedTuple):
     labels: dict[float, str]  # W by where it stands on its scale
     w_name: str
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether every model has all of several prompts."""
+        return len(self.prompts) > 1 and len(self.panels) == len(self.models) * len(self.prompts)
+
 
 def model_grid(
     panels: Mapping[tuple[str, str], pd.DataFrame],
@@ -49,8 +56,9 @@ def model_grid(
 
     Args:
         panels: observations by (model, prompt), one row per item, with `w`, `w_index` (`w_value` too where W stands elsewhere on
-            its scale) and a column of mass in percent for each group; NaN where missing. Models are rows and prompts columns, in
-            the order they first come in.
+            its scale) and a column of mass in percent for each group; NaN where missing. Where every model has all of several
+            prompts, models are rows and prompts columns; else the panels follow each other, row by row. Either is in the
+            order they first come in.
         groups: the word groups, in the order of their colours.
         lines: the fitted lines by (model, prompt).
         title: broken into lines where it is too long.
@@ -58,10 +66,14 @@ def model_grid(
     """
     grid = _grid(panels, groups, lines)
     with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
+        is_matrix = grid.is_matrix
+        order = "a row for each model, a column for each prompt, " if is_matrix else ""
         lead = (
-            f"{measured}, by {plain(grid.w_name)}: a row for each model, a column for each prompt, the same axes throughout."
+            f"{measured}, by {plain(grid.w_name)}: {order}the same axes throughout."
             + " Bands: 95% confidence of the straight lines." * any(panel.lines for panel in grid.panels.values())
         )
+        if not is_matrix:
+            return _multiples(grid, groups, title, lead)
         sheet = Sheet(title, lead, width_in=0.8 + len(grid.prompts) * _MIN_COLUMN_IN)
         sheet.key_of_groups(groups)
         n_rows, n_columns = len(grid.models), len(grid.prompts)
@@ -85,6 +97,34 @@ def model_grid(
         _name_ends(axes[-1], grid.labels, column_in)
         panel_in = max(_MIN_PANEL_IN, min(0.62 * column_in, _ALL_PANELS_IN / n_rows, _MAX_PANEL_IN))
         return sheet.finish(list(axes[:, 0]), n_rows * panel_in)
+
+
+def _multiples(grid: _Grid, groups: Sequence[str], title: str, lead: str) -> Figure:
+    """The panels row by row, in as many columns as fit."""
+    sheet = Sheet(title, lead)
+    sheet.key_of_groups(groups)
+    n_panels = len(grid.panels)
+    n_columns = max(1, min(n_panels, _MAX_COLUMNS, int((sheet.inner_in - 0.4) / _MULTIPLE_IN)))
+    n_rows = -(-n_panels // n_columns)
+    column_in = (sheet.inner_in - 0.4) / n_columns - 0.12
+    axes = sheet.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    for panel_axes, ((model, prompt), panel) in zip(axes.flat, grid.panels.items(), strict=False):
+        name = " · ".join(filter(None, [named(model), plain(prompt)]))
+        panel_axes.set_title(fitted(name, column_in, SMALL_SIZE, "bold", lines=2), fontsize=SMALL_SIZE)
+        if panel.scored:
+            draw_means(panel_axes, panel, size=0.7)
+        else:
+            empty_panel(panel_axes, "nothing scored")
+    for unused in axes.flat[n_panels:]:
+        unused.remove()
+    axes[0, 0].set_ylim(0, top_percent(grid.panels.values()))
+    axes[0, 0].yaxis.set_major_locator(even_ticks(4))
+    lowest = [axes[(n_panels - 1 - column) // n_columns, column] for column in range(n_columns)]
+    for panel_axes in lowest:
+        panel_axes.tick_params(axis="x", labelbottom=True)
+    _name_ends(lowest, grid.labels, column_in)
+    panel_in = max(_MIN_PANEL_IN, min(0.75 * column_in, _ALL_PANELS_IN / n_rows, _MAX_PANEL_IN))
+    return sheet.finish(list(axes[:, 0]), n_rows * panel_in)
 
 
 def describe_model_grid(

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from undertow.report.figures.sheet import DASHED, Sheet, fitted, hover, mark
 from undertow.report.formatting import correlation, number, plain, signed, spaced
-from undertow.report.style import COLOURS, GREY, INK, MARKERS, lettering
+from undertow.report.style import COLOURS, GREY, INK, MARKERS, SMALL_SIZE, TEXT_SIZE, lettering
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 PARTICIPANTS = {"man": "s", "woman": "o", "someone": "^", "other": "D", "male": "s", "female": "o", "unspecified": "D"}
 _SAID = {"other": "own participant", "unspecified": "neither"}
 _ROW_IN = 0.16
+_MARK_IN = 0.35
+"""Room of a number below the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +62,62 @@ def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, t
         title: of the figure.
         unit: what the axis says.
     """
+    return occupation_panels({"": scored}, score, threshold_percent, title=title, unit=unit)
+
+
+def occupation_panels(
+    panels: Mapping[str, pd.DataFrame], score: str, threshold_percent: float, *, title: str, unit: str
+) -> Figure:
+    """The same for several models, or parts of the sentences, side by side with the same rows and axis (figures 5 and 6).
+
+    Args:
+        panels: as `scored` of `occupations`, by what stands above each.
+        score: the column to draw.
+        threshold_percent: where the line stands that a flagged sentence is beyond.
+        title: of the figure.
+        unit: what the axis says.
+    """
+    import pandas as pd
+
+    scored = pd.concat(list(panels.values()), ignore_index=True)
     rows = occupation_order(scored)
     place = {name: index for index, name in enumerate(rows)}
-    with lettering(title + unit + "".join(rows)):
+    with lettering(title + unit + "".join([*rows, *panels])):
         sheet = Sheet(title)
-        kinds = _kinds(scored)
-        sheet.add_key((_kind_label(kind), mark(linestyle="none", **_look(kind))) for kind in kinds)
-        axes = sheet.add_subplot()
-        for kind, chosen in kinds.items():
-            part = scored[chosen]
-            at = [place[name] for name in part["cluster"].astype(str)]
-            axes.plot(part[score], at, linestyle="none", clip_on=False, **_look(kind))
-            names = part["text" if "text" in part else "cluster"].astype(str)
-            hover(
-                axes,
-                part[score],
-                at,
-                [f"{name}: {number(value, 1)}" for name, value in zip(names, part[score], strict=True)],
-            )
+        sheet.add_key((_kind_label(kind), mark(linestyle="none", **_look(kind))) for kind in _kinds(scored))
+        all_axes = sheet.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
         # From 0 to the threshold in even steps, beyond it by factors.
         threshold = threshold_percent if threshold_percent > 0 else 0.5
         largest = max(float(np.nanmax(scored[score].to_numpy(dtype=np.float64), initial=1.0)), 2 * threshold_percent)
-        axes.set_xscale("symlog", linthresh=threshold, linscale=0.6)
         marks = {0.0, *(mark for mark in (threshold, 1, 2, 5, 10, 20, 50, 100) if threshold <= mark <= largest * 1.15)}
-        axes.xaxis.set_major_locator(FixedLocator(sorted(marks)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda mark, _: f"{mark:g}"))
-        axes.axvline(threshold_percent, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
+        if len(panels) * len(marks) > sheet.inner_in / _MARK_IN:
+            marks = {0.0, threshold, *(mark for mark in (10, 100) if mark <= largest * 1.15)}
+        column_in = 0.7 * sheet.inner_in / len(panels)
+        for axes, (head, of_panel) in zip(all_axes, panels.items(), strict=True):
+            for kind, chosen in _kinds(of_panel).items():
+                part = of_panel[chosen]
+                at = [place[cluster] for cluster in part["cluster"].astype(str)]
+                axes.plot(part[score], at, linestyle="none", clip_on=False, **_look(kind))
+                names = part["text" if "text" in part else "cluster"].astype(str)
+                labels = [f"{name}: {number(value, 1)}" for name, value in zip(names, part[score], strict=True)]
+                hover(axes, part[score], at, labels)
+            axes.set_xscale("symlog", linthresh=threshold, linscale=0.6)
+            axes.xaxis.set_major_locator(FixedLocator(sorted(marks)))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda mark, _: f"{mark:g}"))
+            axes.axvline(threshold_percent, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
+            axes.set(xlim=(-0.03 * threshold, largest * 1.15), ylim=(len(rows) - 0.4, -0.6))
+            axes.grid(axis="y")
+            if head:
+                axes.set_title(fitted(plain(head), column_in - 0.1, TEXT_SIZE, "bold", lines=2))
         said = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
-        axes.set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=3))
-        axes.set_yticks(range(len(rows)), [fitted(name, 0.3 * sheet.inner_in, 7.5) for name in rows.values()], size=7.5)
-        axes.set(xlim=(-0.03 * threshold, largest * 1.15), ylim=(len(rows) - 0.4, -0.6))
-        axes.grid(axis="y")
-        return sheet.finish([axes], _ROW_IN * (len(rows) + 0.2))
+        if len(panels) > 1:
+            sheet.supxlabel(fitted(said, 0.7 * sheet.inner_in, lines=3), fontsize=SMALL_SIZE, color=INK)
+        else:
+            all_axes[0].set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=3))
+        labels = [fitted(name, 0.3 * sheet.inner_in, 7.5) for name in rows.values()]
+        all_axes[0].set_yticks(range(len(rows)), labels, size=7.5)
+        return sheet.finish([all_axes[0]], _ROW_IN * (len(rows) + 0.2))
 
 
 def occupation_order(scored: pd.DataFrame) -> dict[str, str]:

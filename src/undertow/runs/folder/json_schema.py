@@ -66,6 +66,19 @@ class Decided(TypedDict):
 
 
 @strict
+class CovariatePart(TypedDict):
+    """One of two crossed W lists."""
+
+    name: str
+    values: Texts
+    axis: list[Number]
+    order: str
+    scale: str
+    unit: str
+    uneven: bool
+
+
+@strict
 class Covariate(TypedDict, total=False):
     """One W list."""
 
@@ -73,6 +86,7 @@ class Covariate(TypedDict, total=False):
     scale: str
     unit: str
     uneven: bool
+    parts: Annotated[list[CovariatePart], Field(min_length=2, max_length=2)]
 
 
 @strict

@@ -1,0 +1,225 @@
+"""Two W in one text: the effect of each over all values of the other, and whether they interact.
+
+Each sentence stands at every combination of a value of the first list (i) and of the second (j). Within sentence s, what a
+combination adds to the effects of its two values is
+
+    r_sij = y_sij - y_si. - y_s.j + y_s..
+
+whose means over sentences are the interaction effects of a two-way layout (Scheffe 1959, "The Analysis of Variance", chapter 4).
+If no combination adds anything, the r_s of a sentence could as well have the other sign: p flips the signs of whole sentences, as for
+the effect of one W (`undertow.stats.regression.trend.covariate_effect`), so that it allows for whatever the texts of one
+sentence share. The interaction slope is the linear-by-linear part, c_s = sum_ij x_i z_j y_sij / (sum_i x_i^2 sum_j z_j^2), with x
+and z from their means: one number for each sentence, whose mean has Student's t over sentences (Ibragimov and Mueller
+2010, "t-Statistic Based Correlation and Heterogeneity Robust Inference"). Both hold for other sentences, at these values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from undertow.metrics.covariate_association import BOUNDS, HIDDEN, OVER_PROMPTS_KEYS, RUN_KEYS, float_column
+from undertow.metrics.covariate_cells import UNORDERED, slope_unit
+from undertow.metrics.metric import OVER_PROMPTS
+from undertow.metrics.multiple_testing import q_values
+from undertow.stats import MIN_CLUSTERS, only_points
+from undertow.stats.arrays import Floats, t_p_value, t_quantile
+from undertow.stats.regression.trend import covariate_effect, effect_sd
+from undertow.types import Result
+
+PARTS = "parts"
+
+
+def margin_name(part: str, other: str) -> str:
+    """What results call the first list averaged over the values of the second."""
+    return f"{part} over {other}"
+
+
+def with_margins(
+    observations: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]
+) -> tuple[pd.DataFrame, dict[str, Mapping[str, Any]]]:
+    """The table with the rows of each crossed list once more for either W, and the facts of these lists."""
+    tables, facts = [observations], dict(covariates)
+    for name, covariate in covariates.items():
+        if PARTS not in covariate:
+            continue
+        rows = observations[observations["w_name"] == name]
+        places = _places(rows, covariate)
+        for at, (part, other) in enumerate((covariate[PARTS], covariate[PARTS][::-1])):
+            called = margin_name(part["name"], other["name"])
+            index, axis = places[at], np.asarray(part["axis"], dtype=np.float64)
+            values = np.asarray(part["values"], dtype=object)
+            tables.append(rows.assign(w_name=called, w_index=index, w_value=axis[index], w=values[index]))
+            facts[called] = {key: part[key] for key in ("order", "scale", "unit", "uneven")}
+    return (pd.concat(tables, ignore_index=True) if len(tables) > 1 else observations), facts
+
+
+def _places(rows: pd.DataFrame, covariate: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The place of each row's W in the first list and in the second."""
+    index = rows["w_index"].to_numpy(dtype=np.int64)
+    return np.divmod(index, len(covariate[PARTS][1]["values"]))
+
+
+def measure_interactions(
+    observations: pd.DataFrame,
+    groups: Sequence[str],
+    gaps: Sequence[tuple[str, str]],
+    *,
+    covariates: Mapping[str, Mapping[str, Any]],
+    seed: int,
+) -> list[Result]:
+    """`w_interaction` of each group and gap by each pair of crossed lists, and `interaction_slope` where both have an order.
+
+    Of several prompts the masses averaged over prompts decide, and have q; q is Benjamini-Hochberg over one kind of test in the table.
+    """
+    crossed = observations[observations["w_name"].isin([name for name, one in covariates.items() if PARTS in one])]
+    if crossed.empty:
+        return []
+    prompts = crossed["prompt"].astype(object).where(crossed["prompt"].notna(), "").astype(str)
+    table = crossed.assign(prompt=prompts)
+    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
+    results: list[Result] = []
+    for keys, rows in ((RUN_KEYS, table), (OVER_PROMPTS_KEYS, table[several])):
+        for levels, facet in rows.groupby(list(keys), sort=False):
+            run = {key: str(level) for key, level in zip(keys, levels, strict=True)}
+            ending = "" if "prompt" in run else OVER_PROMPTS
+            for one in _measured(run, facet, (groups, gaps), covariates[run["w_name"]], seed):
+                results.append(replace(one, measure=f"{one.measure}{ending}"))
+    averaged = {_about(one) for one in results if one.measure.endswith(OVER_PROMPTS)}
+    families = [
+        one.measure.removesuffix(OVER_PROMPTS)
+        if one.measure.endswith(OVER_PROMPTS) or _about(one) not in averaged
+        else None
+        for one in results
+    ]
+    q = q_values([one.p for one in results], families)
+    return [replace(one, q=float(value)) for one, value in zip(results, q, strict=True)]
+
+
+def _about(result: Result) -> tuple[str, ...]:
+    return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
+
+
+def _measured(
+    run: dict[str, str],
+    rows: pd.DataFrame,
+    compared: tuple[Sequence[str], Sequence[tuple[str, str]]],
+    covariate: Mapping[str, Any],
+    seed: int,
+) -> list[Result]:
+    groups, gaps = compared
+    columns = {group: float_column(rows, group) for group in groups}
+    series = columns | {f"{first}-{second}": columns[first] - columns[second] for first, second in gaps}
+    hidden = any(f"{group}{end}" in rows and rows[f"{group}{end}"].notna().any() for group in groups for end in BOUNDS)
+    lists, results = covariate[PARTS], []
+    ordered = all(one["scale"] != UNORDERED for one in lists)
+    unit = f"percent per {slope_unit(lists[0])} of {lists[0]['name']} and {slope_unit(lists[1])} of {lists[1]['name']}"
+    for pronoun, values in series.items():
+        cells, kept = _whole_sentences(rows, values, lists, _places(rows, covariate))
+        counts = int(np.isfinite(values).sum()), int(np.isnan(values).sum())
+        about = {**run, "pronoun": pronoun}
+        results.append(_noted(_interaction(about, cells, counts, seed), hidden=hidden))
+        if ordered:
+            axes = [np.asarray(one["axis"], dtype=np.float64)[at] for one, at in zip(lists, kept, strict=True)]
+            results.append(_noted(_interaction_slope(about, cells, counts, axes, unit), hidden=hidden))
+    return results
+
+
+def _whole_sentences(
+    rows: pd.DataFrame, values: Floats, lists: Sequence[Mapping[str, Any]], places: tuple[Any, Any]
+) -> tuple[Floats, list[Any]]:
+    """Mean of each sentence at each combination [sentence, first, second], of sentences that stand at all of them; and the values kept."""
+    kept, at = zip(*(np.unique(place, return_inverse=True) for place in places), strict=True)
+    sentences, of = np.unique(rows["cluster"].astype(str).to_numpy(), return_inverse=True)
+    shape = len(sentences), len(kept[0]), len(kept[1])
+    cell = np.ravel_multi_index((of, at[0], at[1]), shape)
+    seen = np.isfinite(values)
+    sums, counts = (
+        np.bincount(cell[seen], weights=weights, minlength=math.prod(shape)).reshape(shape)
+        for weights in (values[seen], np.ones(int(seen.sum())))
+    )
+    whole = (counts > 0).all(axis=(1, 2))
+    return sums[whole] / counts[whole], list(kept)
+
+
+def _interaction(about: Mapping[str, str], cells: Floats, counts: tuple[int, int], seed: int) -> Result:
+    n, n_first, n_second = cells.shape
+    free = (n_first - 1) * (n_second - 1)
+    note = _why_not(n, free)
+    extras = {"n_w": float(n_first * n_second), "n_clusters": float(n)}
+    base = Result(
+        "w_interaction",
+        about,
+        math.nan,
+        unit="percentage points",
+        null_value=0.0,
+        extras=extras,
+        note=note,
+        n=counts[0],
+        n_missing=counts[1],
+    )
+    if n < 2 or free < 1:
+        return base
+    beyond = (
+        cells
+        - cells.mean(axis=2, keepdims=True)
+        - cells.mean(axis=1, keepdims=True)
+        + cells.mean(axis=(1, 2), keepdims=True)
+    )
+    beyond = np.where(np.abs(beyond) > 1e-9 * max(float(np.abs(cells).max()), 1e-300), beyond, 0.0)  # rounding
+    parts = beyond.reshape(n, -1)
+    ones = np.ones_like(parts)
+    # The effects have fewer degrees of freedom than the combinations less one.
+    scale = math.sqrt((parts.shape[1] - 1) / free)
+    if note or only_points():
+        return replace(base, value=scale * effect_sd(parts, ones))
+    effect = covariate_effect(parts, ones, seed=seed)
+    return replace(base, value=scale * effect.sd, low=scale * effect.low, high=scale * effect.high, p=effect.p)
+
+
+def _interaction_slope(
+    about: Mapping[str, str],
+    cells: Floats,
+    counts: tuple[int, int],
+    axes: Sequence[Floats],
+    unit: str,
+) -> Result:
+    n, n_first, n_second = cells.shape
+    note = _why_not(n, (n_first - 1) * (n_second - 1))
+    base = Result(
+        "interaction_slope", about, math.nan, unit=unit, null_value=0.0, note=note, n=counts[0], n_missing=counts[1]
+    )
+    if n < 1 or min(n_first, n_second) < 2:
+        return base
+    x, z = (axis - axis.mean() for axis in axes)
+    slopes = np.einsum("sij,i,j->s", cells, x, z) / ((x @ x) * (z @ z))
+    slopes = np.where(np.abs(slopes) > 1e-9 * float(np.abs(cells).max()), slopes, 0.0)  # rounding
+    value = float(slopes.mean())
+    if note or only_points() or n < 2:
+        return replace(base, value=value)
+    error = float(slopes.std(ddof=1)) / math.sqrt(n)
+    half = float(t_quantile(n - 1)) * error
+    p = float(t_p_value(abs(value) / error, n - 1)) if error > 0 else math.nan
+    return replace(base, value=value, low=value - half, high=value + half, p=p)
+
+
+def _why_not(n: int, free: int) -> str:
+    """Why there is no test; "" where there is one."""
+    if only_points():
+        return ""
+    if free < 1:
+        return "An interaction needs at least two values of either list."
+    if n < MIN_CLUSTERS:
+        has = "1 sentence stands" if n == 1 else f"{n} sentences stand"
+        return f"{has} at every combination, and an interval and a test need at least {MIN_CLUSTERS}."
+    return ""
+
+
+def _noted(result: Result, *, hidden: bool) -> Result:
+    """Without an interval and a test where a model shows its most probable tokens only."""
+    return replace(result, low=math.nan, high=math.nan, p=math.nan, note=result.note or HIDDEN) if hidden else result

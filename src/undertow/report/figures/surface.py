@@ -1,0 +1,134 @@
+"""Two W in one text: the mean mass of each word group at every combination of their values, as heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from undertow.report.figures.sheet import Sheet, fitted, line_in, text_width
+from undertow.report.formatting import plain
+from undertow.report.sentence_templates import described
+from undertow.report.style import SMALL_SIZE, lettering
+from undertow.types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TICK_SIZE = 6.5
+_MIN_PANEL_IN, _MAX_NAME_IN = 1.35, 1.1
+_COLOURS = "viridis"
+"""Rises evenly in lightness, so that it reads in print and without full colour vision."""
+
+
+class Surface(NamedTuple):
+    """What is drawn."""
+
+    names: tuple[str, str]
+    values: tuple[list[str], list[str]]  # of the first list, from left to right; of the second, from top to bottom
+    percent: dict[str, Floats]  # by group [second, first]; NaN where nothing was scored
+
+
+def surface(
+    observations: pd.DataFrame,
+    groups: Sequence[str],
+    parts: Sequence[Mapping[str, Any]],
+    *,
+    title: str,
+    measured: str = "Mean mass in percent",
+) -> Figure:
+    """Draw the mean mass of each group at every combination of two W lists, for one model, challenge and prompt.
+
+    Args:
+        observations: one row per item with `w_index`, whose remainder by the size of the second list is the place in it, and a
+            column of mass in percent for each group; NaN where missing.
+        groups: the word groups, a panel each, in as many rows as the width needs.
+        parts: name and values of both lists.
+        title: broken into lines where it is too long.
+        measured: what the colours show.
+    """
+    shown = _surface(observations, groups, parts)
+    with lettering("".join([title, measured, *groups, *shown.names, *shown.values[0], *shown.values[1]])):
+        first, second = map(plain, shown.names)
+        sheet = Sheet(title, f"{measured}, by {first} (across) and {second} (down); a colour scale for each word group")
+        names_in = min(max(text_width(one, _TICK_SIZE) for one in shown.values[1]) + 0.1, _MAX_NAME_IN)
+        n_columns = max(1, min(len(groups), int((sheet.inner_in - names_in) / _MIN_PANEL_IN)))
+        n_rows = -(-len(groups) // n_columns)
+        column_in = (sheet.inner_in - names_in) / n_columns - 0.2
+        axes = sheet.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+        height_in = max(len(shown.values[1]) * line_in(_TICK_SIZE) * 0.95, 0.9)
+        for at, panel in enumerate(axes.flat):
+            if at >= len(groups):
+                panel.remove()
+                continue
+            percent = shown.percent[groups[at]]
+            panel.set_title(fitted(plain(groups[at]), column_in, SMALL_SIZE, "bold"), fontsize=SMALL_SIZE)
+            panel.spines[:].set_visible(False)
+            if not np.isfinite(percent).any():
+                panel.text(0.5, 0.5, "nothing scored", ha="center", va="center", transform=panel.transAxes)
+                continue
+            image = panel.imshow(
+                np.ma.masked_invalid(percent), cmap=_COLOURS, aspect="auto", interpolation="nearest", origin="upper"
+            )
+            bar = sheet.colorbar(image, ax=panel, orientation="horizontal", fraction=0.06, pad=0.02, aspect=30)
+            bar.outline.set_visible(False)
+            bar.locator = _few_ticks()
+            bar.update_ticks()
+            bar.ax.tick_params(labelsize=_TICK_SIZE, length=2)
+        _name_values(axes, shown, column_in, names_in, len(groups))
+        return sheet.finish(list(axes[:, 0]), n_rows * height_in)
+
+
+def describe_surface(
+    observations: pd.DataFrame, groups: Sequence[str], parts: Sequence[Mapping[str, Any]], measured: str = "Mean mass"
+) -> str:
+    """Alt text of `surface`."""
+    shown = _surface(observations, groups, parts)
+    extremes = {}
+    for group, percent in shown.percent.items():
+        if np.isfinite(percent).any():
+            places = [np.unravel_index(pick(percent), percent.shape) for pick in (np.nanargmin, np.nanargmax)]
+            extremes[group] = [
+                (float(percent[at]), shown.values[0][int(at[1])], shown.values[1][int(at[0])]) for at in places
+            ]
+    return described("surface", shown, extremes, measured)
+
+
+def _surface(observations: pd.DataFrame, groups: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> Surface:
+    means = observations.astype(dict.fromkeys(groups, np.float64)).groupby("w_index")[list(groups)].mean()
+    first, second = np.divmod(means.index.to_numpy(dtype=np.int64), len(parts[1]["values"]))
+    (firsts, column), (seconds, row) = (np.unique(at, return_inverse=True) for at in (first, second))
+    percent = {}
+    for group in groups:
+        table = np.full((len(seconds), len(firsts)), np.nan)
+        table[row, column] = means[group].to_numpy(dtype=np.float64)
+        percent[group] = table
+    values = tuple(
+        [plain(str(part["values"][at])) for at in kept] for part, kept in zip(parts, (firsts, seconds), strict=True)
+    )
+    return Surface((str(parts[0]["name"]), str(parts[1]["name"])), (values[0], values[1]), percent)
+
+
+def _few_ticks() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def _name_values(axes: Any, shown: Surface, column_in: float, names_in: float, n_panels: int) -> None:
+    """Some values of the first list below each column, all of the second beside each row where they fit."""
+    first, second = shown.values
+    widest = max(text_width(one, _TICK_SIZE) for one in first) + 0.12
+    n_named = max(min(len(first), int(column_in / widest)), 1)
+    at = sorted({int(place) for place in np.linspace(0, len(first) - 1, n_named).round()})
+    for column in range(axes.shape[1]):
+        lowest = axes[(n_panels - 1 - column) // axes.shape[1], column]
+        lowest.set_xticks(at, [fitted(first[place], widest, _TICK_SIZE) for place in at], fontsize=_TICK_SIZE)
+        for panel in axes.flat[column : n_panels : axes.shape[1]]:
+            panel.tick_params(axis="x", labelbottom=panel is lowest, length=2 * (panel is lowest))
+    for row in range(axes.shape[0]):
+        axes[row, 0].set_yticks(
+            range(len(second)), [fitted(one, names_in, _TICK_SIZE) for one in second], fontsize=_TICK_SIZE
+        )

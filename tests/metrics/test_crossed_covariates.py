@@ -1,0 +1,182 @@
+"""Two W in one text: texts, effects over the other list, and the interaction, by hand and by statsmodels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from undertow import data
+from undertow.audits.base import Observations, Sampling
+from undertow.audits.spurious_correlation import items
+from undertow.audits.spurious_correlation.audit import SpuriousCorrelation, with_margins
+from undertow.errors import UndertowError
+from undertow.metrics.crossed_covariates import measure_interactions
+from undertow.report.figures.surface import describe_surface, surface
+
+YEARS, PLACES = ("1801", "1901", "2001", "2016"), ("Mali", "Peru", "Iran")
+N_SENTENCES = 8
+
+
+def covariate(scale: str = "index") -> dict[str, Any]:
+    facts = {"order": "as listed", "scale": scale, "unit": "", "uneven": False}
+    parts = [
+        {"name": "date", "values": list(YEARS), "axis": [0.0, 1.0, 2.0, 3.0], **facts},
+        {"name": "place", "values": list(PLACES), "axis": [0.0, 1.0, 2.0], **facts},
+    ]
+    return {"date x place": {"order": "in no order", "scale": "none", "unit": "", "uneven": False, "parts": parts}}
+
+
+def table(y: Any) -> pd.DataFrame:
+    """A row for each sentence and combination, of masses [sentence, date, place]."""
+    cells = list(itertools.product(range(N_SENTENCES), range(len(YEARS)), range(len(PLACES))))
+    return pd.DataFrame(
+        {
+            "item": [f"{s}/{i}/{j}" for s, i, j in cells],
+            "model": "m",
+            "challenge": "c",
+            "prompt": "",
+            "w_name": "date x place",
+            "w_index": [i * len(PLACES) + j for _, i, j in cells],
+            "w_value": [float(i * len(PLACES) + j) for _, i, j in cells],
+            "w": [f"{YEARS[i]} in {PLACES[j]}" for _, i, j in cells],
+            "cluster": [f"sentence {s}" for s, _, _ in cells],
+            "missing_reason": "",
+            "other_words": 0.0,
+            "female": [float(y[cell]) for cell in cells],
+            "male": [100 - float(y[cell]) for cell in cells],
+        }
+    )
+
+
+def masses(interaction: float, noise: float = 0.5) -> Any:
+    rng = np.random.default_rng(0)
+    s, i, j = np.ogrid[:N_SENTENCES, : len(YEARS), : len(PLACES)]
+    return (
+        40
+        + s
+        + 2.0 * i
+        - j
+        + interaction * (i - 1.5) * (j - 1)
+        + rng.normal(0, noise, (N_SENTENCES, len(YEARS), len(PLACES)))
+    )
+
+
+def of(results: Any, measure: str, pronoun: str = "female") -> Any:
+    (one,) = (one for one in results if one.measure == measure and one.group["pronoun"] == pronoun)
+    return one
+
+
+def test_the_interaction_slope_is_the_mean_of_one_least_squares_estimate_for_each_sentence() -> None:
+    y = masses(0.8)
+    results = measure_interactions(table(y), ["female", "male"], [("female", "male")], covariates=covariate(), seed=0)
+    slope = of(results, "interaction_slope")
+    x, z = np.arange(4) - 1.5, np.arange(3) - 1.0
+    by_sentence = []
+    for rows in y:
+        i, j = np.meshgrid(np.arange(4), np.arange(3), indexing="ij")
+        design = np.column_stack([np.ones(12), i.ravel(), j.ravel(), np.outer(x, z).ravel()])
+        by_sentence.append(np.linalg.lstsq(design, rows.ravel(), rcond=None)[0][3])
+    test = stats.ttest_1samp(by_sentence, 0.0)
+    low, high = test.confidence_interval(0.95)
+    assert (slope.value, slope.p) == pytest.approx((np.mean(by_sentence), test.pvalue))
+    assert (slope.low, slope.high) == pytest.approx((low, high))
+    assert slope.value == pytest.approx(0.8, abs=0.3)
+    assert of(results, "interaction_slope", "female-male").value == pytest.approx(2 * slope.value)
+    assert slope.unit == "percent per step of date and step of place"
+
+
+def test_the_interaction_is_what_combinations_add() -> None:
+    """Without noise its standard deviation is that of the planted effects, (i - 1.5)(j - 1), over 6 degrees of freedom."""
+    exact = of(
+        measure_interactions(table(masses(0.8, 0.0)), ["female"], [], covariates=covariate(), seed=0), "w_interaction"
+    )
+    planted = 0.8 * np.outer(np.arange(4) - 1.5, np.arange(3) - 1.0)
+    assert exact.value == pytest.approx(math.sqrt((planted**2).sum() / 6))
+    noisy = of(
+        measure_interactions(table(masses(0.8)), ["female"], [], covariates=covariate(), seed=0), "w_interaction"
+    )
+    assert noisy.value == pytest.approx(exact.value, abs=0.25)
+    assert noisy.p == pytest.approx(
+        2 / 2**N_SENTENCES
+    )  # all sentences agree: only both patterns of one sign are as extreme
+    assert noisy.low < noisy.value < noisy.high
+
+
+def test_without_an_interaction_nothing_is_claimed() -> None:
+    y = masses(0.0)
+    results = measure_interactions(table(y), ["female", "male"], [], covariates=covariate(), seed=0)
+    assert min(one.q for one in results) > 0.05
+    unordered = measure_interactions(table(y), ["female"], [], covariates=covariate("none"), seed=0)
+    assert [one.measure for one in unordered] == ["w_interaction"]
+
+
+def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -> None:
+    y = masses(0.8)
+    y[:3, 0, 0] = np.nan
+    few = measure_interactions(table(y), ["female"], [], covariates=covariate(), seed=0)
+    for one in few:
+        assert math.isfinite(one.value)
+        assert math.isnan(one.p)
+        assert "5 sentences stand at every combination" in one.note
+        assert (one.n, one.n_missing) == (12 * N_SENTENCES - 3, 3)
+
+
+def test_either_w_is_measured_over_the_values_of_the_other() -> None:
+    y = masses(0.8)
+    design = {"groups": ["female", "male"], "gaps": [["female", "male"]], "covariates": covariate(), "words": {}}
+    observations = Observations(table(y), {**design, "protocol": "exact", "title": "", "source": ""})
+    whole = with_margins(observations)
+    assert list(whole.frame["w_name"].unique()) == ["date x place", "date over place", "place over date"]
+    results = SpuriousCorrelation().measure(observations, 0)
+    slopes = {
+        one.group["w_name"]: one.value for one in results if one.measure == "slope" and one.group["pronoun"] == "female"
+    }
+    means = y.mean(axis=0)
+    assert slopes == pytest.approx(
+        {
+            "date over place": np.polyfit(np.arange(4), means.mean(axis=1), 1)[0],
+            "place over date": np.polyfit(np.arange(3), means.mean(axis=0), 1)[0],
+        }
+    )
+    texts = [one.text for one in SpuriousCorrelation().findings(observations, results)]
+    assert any("effect of date on the" in text and "depends on place" in text for text in texts)
+
+
+def test_the_paper_has_36000_texts_and_a_limit_keeps_whole_rows_and_columns() -> None:
+    settings = items.Settings(challenge="mgt", w="date x place")
+    every = items.all_items(settings)
+    assert len(every) == 36_000
+    assert len({one.query.display_text() for one in every}) == 36_000  # type: ignore[union-attr]
+    assert every[0].query.display_text() == "___ was a child in 1801 in Afghanistan."  # type: ignore[union-attr]
+    assert {one.factors["w_name"] for one in every} == {"date x place"}
+    kept = items.sample_items(every, settings, Sampling(2000, 0))
+    pairs = {divmod(int(one.factors["w_index"]), 20) for one in kept}
+    assert pairs == set(itertools.product({first for first, _ in pairs}, {second for _, second in pairs}))
+    assert 1000 <= len(kept) <= 2000
+    assert items.Settings(challenge="mgt", w="date,place").list_names() == ["date", "place"]
+
+
+@pytest.mark.parametrize("name", ["date x place x date", "date x date", "date x "])
+def test_other_crossings_are_refused(name: str) -> None:
+    with pytest.raises(UndertowError, match="two different lists can be crossed"):
+        data.crossed(name, data.load_covariate)
+
+
+@pytest.mark.parametrize("width", [3.3, 8.0])
+def test_the_surface_has_a_panel_for_each_group(width: float) -> None:
+    from undertow.report.style import figure_width
+
+    parts = covariate()["date x place"]["parts"]
+    with figure_width(width):
+        figure = surface(table(masses(0.8)), ["female", "male"], parts, title="m")
+    assert figure.get_figwidth() == pytest.approx(width)
+    images = [image for axes in figure.axes for image in axes.get_images()]
+    assert np.asarray(images[0].get_array()) == pytest.approx(masses(0.8).mean(axis=0).T)
+    words = describe_surface(table(masses(0.8)), ["female", "male"], parts)
+    assert "date (4 values from 1801 to 2016) and place (3 values from Mali to Iran)" in words
