@@ -470,7 +470,11 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
 def test_agreement_of_two_people_is_cohens_kappa(run: Path) -> None:
     ann, bea, cy = (AnnotationStore(run, name) for name in ("ann", "bea", "cy"))
     first, second, third = list(ann.rephrasings)[:3]
-    for item, one, two in ((first, "correct", "correct"), (second, "correct", "cannot say"), (third, "cannot say", "cannot say")):
+    for item, one, two in (
+        (first, "correct", "correct"),
+        (second, "correct", "cannot say"),
+        (third, "cannot say", "cannot say"),
+    ):
         ann.judge(item, one, "")
         bea.judge(item, two, "")
     cy.judge(first, "correct", "")

@@ -98,7 +98,12 @@ def read_run(folder: Path, choice: random.Random) -> object:
     record = read_record(folder / "run")
     audit, observations = audit_of(record), observations_of(record)
     run = undertow.load_run(folder / "run")
-    said: list[Any] = [repr(run), run._repr_html_(), repr(readable(run.results, record.results)), audit.tables(observations)]
+    said: list[Any] = [
+        repr(run),
+        run._repr_html_(),
+        repr(readable(run.results, record.results)),
+        audit.tables(observations),
+    ]
     if choice.randrange(TEXT_OF) == 0:
         said.append(run.tables)
     if choice.randrange(FIGURES_OF) == 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.integrations.export_format import ExportedFiles, ExportRequest, named_files, render
+from undertow.report.formatting import in_markdown
 from undertow.types import (
     BLANK,
     CHOICE,
