@@ -166,7 +166,10 @@ def agreement(folder: Path) -> list[dict[str, Any]]:
         if not n:
             continue
         rates = [[float((both[who] == category).mean()) for category in CATEGORIES] for who in (first, second)]
-        same, by_chance = float((both[first] == both[second]).mean()), float(np.dot(*rates))
+        same, by_chance = (
+            float((both[first] == both[second]).mean()),
+            sum(one * two for one, two in zip(*rates, strict=True)),
+        )
         kappa = (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
         rows.append({"annotators": [first, second], "n": n, "same_percent": 100 * same, "kappa": kappa})
     return rows

@@ -368,6 +368,7 @@ def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
     """The token that the decoder is fed first: as the network shifts its own targets (mBART begins with a language)."""
     import torch
 
+    opening: object
     try:
         labels = torch.tensor([tokenizer("a")["input_ids"]], device=network.device)
         opening = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
