@@ -19,6 +19,7 @@ from helpers import tiny_models as tiny
 from helpers.scripted_model import script  # noqa: F401  # a fixture
 from helpers.shared_folders import made_once, named
 from undertow import _folders
+from undertow.inference import answer_cache
 from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
@@ -112,8 +113,10 @@ def _use_new_cache(caches: Path, patch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(caches: Path) -> Iterator[None]:
-    """A cache for fixtures that several tests share, so that none reads or writes the user's."""
+    """A cache for fixtures that several tests share, so that none reads or writes the user's; nothing waits for the disk."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer_cache, "SYNCHRONOUS", "OFF")
+        patch.setattr(os, "fsync", lambda _: None)
         _use_new_cache(caches, patch)
         yield
 

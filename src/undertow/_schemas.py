@@ -86,7 +86,7 @@ def first_problem(error: ValidationError, above: str = "", *, is_json: bool = Fa
     if first["type"] == "missing":
         return f"it has no {place}"
     if first["type"] == "json_invalid":
-        return "it is no JSON"
+        return "it is not JSON"
     if first["type"] == "value_error":
         return f"{place}: {first['ctx']['error']}" if place else str(first["ctx"]["error"])
     return f"{place or 'it'} holds {repr(first['input'])[:MAX_CHARS]}, and {requirement(first)}"

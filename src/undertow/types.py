@@ -507,13 +507,14 @@ class Finding:
     """One sentence about the model, and its statistical support.
 
     Attributes:
-        text: the sentence.
+        text: the sentence, without what its results say more exactly.
         significant: whether the effect survives correction for multiplicity.
         strength: order within a report, larger first (for example |slope| x steps, in percent).
         causal_claim: whether it depends on the audit's causal assumptions, and not on the answers alone.
         results: the results that it reports, the deciding one first; () where unknown.
         n_tests: number of tests that the q of that result is corrected for; 0 where no q decides.
         decision_rule: how it was decided, in a sentence, if not by the q of that result alone; "" otherwise.
+        detail: further sentences that a reader needs beside it; "" for none.
     """
 
     text: str
@@ -523,6 +524,7 @@ class Finding:
     results: tuple[Result, ...] = field(default=(), repr=False, compare=False)
     n_tests: int = field(default=0, compare=False)
     decision_rule: str = field(default="", compare=False)
+    detail: str = field(default="", compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON: the sentence, and the numbers of each result behind it."""
@@ -533,6 +535,7 @@ class Finding:
         ]
         return {
             "text": self.text,
+            "detail": self.detail,
             "significant": self.significant,
             "strength": self.strength,
             "n_tests": self.n_tests,
@@ -542,4 +545,5 @@ class Finding:
 
     def __post_init__(self) -> None:
         # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
-        object.__setattr__(self, "text", on_one_line(self.text.strip()))
+        for name in ("text", "detail"):
+            object.__setattr__(self, name, on_one_line(getattr(self, name).strip()))

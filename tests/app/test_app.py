@@ -29,7 +29,7 @@ from undertow.app.forms import AllowedModels
 from undertow.app.server import Server, app_server, check_gradio
 from undertow.errors import UndertowError
 
-FORM: list[object] = ["In DATE, she was a child.", "1801, 1900, 2000", "DATE", "toy", "", True, 1, 1]
+FORM: list[object] = ["In DATE, she was a child.", "DATE", "", "1801, 1900, 2000", "toy", "", "", True, 1, 1]
 PAGE = """<head><base href="./"><link rel="preconnect" href="https://fonts.example">
 <script src="https://cdn.example/x.js" async></script>
 <meta content="https://elsewhere.example/x.png" />
@@ -219,7 +219,7 @@ def test_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Do
 
 
 POSTED = [JOIN, "/gradio_api/run/", "/gradio_api/cancel", "/gradio_api/reset", "/annotate/judgements"]
-KNOWN_PATHS = ["/", "/annotate", "/annotate/sources", "/config", "/theme.css", "/gradio_api/queue/data", "/assets/",
+KNOWN_PATHS = ["/", "/report/", "/annotate", "/annotate/sources", "/config", "/theme.css", "/gradio_api/queue/data", "/assets/",
                "/static/", "/svelte/", "/gradio_api/heartbeat/", f"{FILE}/", *POSTED]  # fmt: skip
 ODD_PATHS = ["", "a.js", "..", "/../", "%2e%2e/", "\\..\\", "//", "/etc/passwd", "\0", "?", "#", ";", "upload"]
 JSON = st.recursive(
@@ -309,6 +309,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     runs = folder / "runs"
     runs.mkdir()
     (runs / "link").symlink_to(folder)
+    (runs / RUN_NAME).mkdir()
+    (runs / RUN_NAME / "manifest.json").write_text("{}")
+    (runs / RUN_NAME / "report.html").write_text(FOREIGN)
     (folder / "secret").write_text(SECRET)
     with serving(folder, "toy,toy:pause=1.3", str(runs), attacked=True) as address:
         yield address
@@ -374,12 +377,13 @@ class Visitor:
 
 
 SECRET = "nobody may read this"
+RUN_NAME, FOREIGN = "a run & <b>", "<script>document.title = 'a report of somebody else'</script>"
 TOLD = "From 1801 to 2000, "
 
 
 def form(**typed: object) -> list[object]:
     """A form for the first tab, some of its fields changed."""
-    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "ends")
+    names = ("sentence", "placeholder", "words", "values", "model", "beside", "other", "normalise", "degree", "ends")
     return list((dict(zip(names, FORM, strict=True)) | typed).values())
 
 
@@ -451,6 +455,22 @@ def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Visitor) 
         assert visitor.ask(f"{FILE}{other}").status in (403, 404), other
 
 
+def test_a_report_is_served_to_visitors_alone_and_without_an_origin(visitor: Visitor) -> None:
+    address = f"/report/{quote(RUN_NAME, safe='')}"
+    reply = visitor.ask(address)
+    assert (reply.status, reply.body.decode()) == (200, FOREIGN)
+    policy = reply.headers["content-security-policy"].split("; ")
+    assert policy[0].split()[0] == "sandbox"
+    assert not {"allow-same-origin", "allow-top-navigation", "allow-forms"} & set(policy[0].split())
+    assert {"default-src 'none'", "frame-ancestors 'self'"} <= set(policy)
+    assert "connect-src" not in reply.headers["content-security-policy"]
+    assert visitor.ask(address, Cookie="").status == 403
+    for name in ("link", "..", "%2e%2e", "..%2Fsecret", "%2Fetc%2Fpasswd", "no such run", "x" * 1000, ""):
+        refused = visitor.ask(f"/report/{quote(name, safe='%')}")
+        assert (refused.status, SECRET.encode() in refused.body) == (404, False), name
+        assert refused.headers["content-security-policy"]
+
+
 def slow_form(number: int) -> list[object]:
     """A hundred years that nobody asked before, of a model that takes more than a second for each."""
     years = ", ".join(str(1000 + 100 * number + place) for place in range(100))
@@ -501,7 +521,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UndertowError, match=f"port {port} of 127.0.0.1 cannot be used"):
-            app_server(AllowedModels.from_names(["toy"]), None, "127.0.0.1", port, tmp_path)
+            app_server(AllowedModels.from_names(["toy"]), tmp_path, "127.0.0.1", port, tmp_path)
 
 
 def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,12 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-backgroun
 ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
+HOSTILE_REPORT = """<script>
+for (const reach of [() => { parent.document.title = "hit"; }, () => document.cookie, () => localStorage.length]) {
+  try { reach(); document.body.append("reached "); } catch (error) { document.body.append("blocked "); }
+}
+alert("hit");
+</script>"""
 WIDE, NARROW = 1280, 390
 ANSWER_MS = 1000 * LIMIT_S
 
@@ -63,8 +69,10 @@ class Browser:
         if urlsplit(asked.url).hostname != "127.0.0.1" and not asked.url.startswith(("data:", "blob:")):
             self.wrong.append(f"elsewhere: {asked.url}")
 
-    def tab(self, name: str) -> None:
-        self.page.get_by_role("tab", name=name).click()
+    def tab(self, name: str) -> Any:
+        """The button of a tab; a narrow page has those that do not fit below the others."""
+        buttons = "[role=tablist] > button, .overflow-dropdown > button"
+        return self.page.locator(f":is({buttons}) >> visible=true").filter(has_text=name).first
 
     def button(self, name: str) -> Any:
         named = re.compile(f"^\\s*{re.escape(name)}\\s*$")
@@ -120,6 +128,8 @@ def make_hostile(run: Path) -> None:
         result["group"] |= dict(zip(payloads, payloads, strict=True))
     (run / "manifest.json").write_text(json.dumps(manifest))
     (run / "results.json").write_text(json.dumps(results))
+    with (run / "report.html").open("a", encoding="utf-8") as page:
+        page.write(HOSTILE_REPORT)
 
 
 @pytest.fixture(scope="module")
@@ -181,47 +191,49 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     page = browser.page
     assert "token" not in page.url
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for name in ("Spurious correlation", "Task specification", "Runs"):
-        assert page.get_by_role("tab", name=name).is_visible()
+    for name in ("Spurious correlation", "Task specification", "Challenge file", "Bias in text", "Occupations", "Runs"):
+        assert browser.tab(name).is_visible()
 
     # An example at one click, and its answer.
     browser.button("Example: countries").click()
     browser.until(lambda: browser.text("List of values").startswith("Afghanistan, Yemen"))
-    assert browser.text("Sentence") == "She became an adult in COUNTRY."
+    assert browser.text("Sentences") == "She became an adult in COUNTRY."
     browser.ask()
-    told = browser.answered("From Afghanistan to Iceland (")
-    assert told.endswith("does not move at all.")  # the toy's places do not matter
-    assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
+    told = browser.answered("From Afghanistan to Iceland, ")
+    assert "does not move at all." in told  # the toy's places do not matter
+    assert "Global Gender Gap Report 2021, largest gap first" in told
+    assert browser.text("How it is read").splitlines()[0] == "[She/He/They] became an adult in Afghanistan."
     page.locator("img[alt^='Female words at 20 values'] >> visible=true").wait_for()
     browser.until(lambda: page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     # The table comes down as a file.
+    page.get_by_text("Numbers and notes").locator("visible=true").first.click()
     table = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(table)))
     assert [rows[0]["value"], rows[-1]["value"]] == ["Afghanistan", "Iceland"]
     assert sum(float(rows[0][group]) for group in ("female", "male", "neutral")) == pytest.approx(100, abs=0.01)
 
     # A sentence of one's own, with markup in it that stays text.
-    browser.field("Sentence").fill(f"In YEAR, she was a {EVIL} child.")
+    browser.field("Sentences").fill(f"In YEAR, she was a {EVIL} child.")
     browser.field("Place-holder").fill("YEAR")
     browser.field("List of values").fill(f"1800, 1850, 1900, 1950, 2000, 2020 {EVIL}")
     browser.field("List of values").press_sequentially(" ")  # keys, as a person's, tell the page of the change
     browser.until(page.get_by_label("My own").locator("visible=true").first.is_checked)
     browser.ask()
     browser.answered("From 1800 to 2020 <img src=x")
-    assert f"In 1800, ___ was a {EVIL} child." in browser.text("Sample of what the model reads")
+    assert f"In 1800, [she/he/they] was a {EVIL} child." in browser.text("How it is read")
     page.get_by_text(f"2020 {EVIL}").locator("visible=true").first.wait_for()  # as text, in the table
     assert page.locator("img[src='x'], td b, td img").count() == 0
-    assert "49" not in browser.text("Sample of what the model reads")
+    assert "49" not in browser.text("How it is read")
 
     # What cannot be asked is said in a sentence, and the next answer takes it away.
-    browser.field("Sentence").fill("Nothing here is open in YEAR.")
+    browser.field("Sentences").fill("Nothing here is open in YEAR.")
     browser.ask()
     problem = browser.field("Error")
     problem.wait_for()
     assert "neither a pronoun" in problem.input_value()
-    browser.field("Sentence").fill("In YEAR, ___ was here.")
+    browser.field("Sentences").fill("In YEAR, ___ was here.")
     browser.ask()
     problem.wait_for(state="hidden")
     browser.answered("From 1800 to 2020 <img src=x")
@@ -235,15 +247,15 @@ def added(browser: Browser) -> int:
 
 
 def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
-    wide.tab("Runs")
-    wide.choose("Run", "hostile")
-    wide.button("Show this run").click()
-    wide.field("Findings").wait_for()
+    wide.tab("Runs").click()
+    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="hostile").click()
+    wide.field("About this run").wait_for()
+    report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
+    report.get_by_text("blocked blocked blocked").wait_for()
+    assert wide.page.title() == "Undertow"
     shown = wide.text("About this run")
     for payload in PAYLOADS.values():
         assert payload.encode("utf-8", "replace").decode() in shown
-    wide.page.get_by_text("slope", exact=True).locator("visible=true").first.wait_for()
-    assert wide.page.locator("th >> visible=true").filter(has_text=PAYLOADS["script"]).count() > 0
     assert added(wide) == 0
     assert wide.wrong == []
 
@@ -256,5 +268,36 @@ def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None
         page.set_default_timeout(ANSWER_MS)
         page.set_content(f"<a href='{address}'>the page</a>")
         page.get_by_text("the page").click()
-        page.get_by_role("tab", name="Runs").wait_for()
+        page.get_by_role("tab", name="Spurious correlation").wait_for()
         assert "token" not in page.url
+
+
+def test_a_chosen_challenge_file_becomes_an_audit_whose_report_is_shown(wide: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        f'templates = ["In {{w}}, {{blank}} ran {{where}}."]\nwords = "pronouns"\nslots.where = ["home", {json.dumps(EVIL)}]'
+    )
+    wide.tab("Challenge file").click()
+    wide.page.locator("#undertow-file").set_input_files(file)
+    wide.until(lambda: "{where}" in wide.text("Challenge file"))
+    wide.button("Check the file").click()
+    wide.until(lambda: "Audit: spurious correlation. 60 texts" in wide.text("What it asks"))
+    assert EVIL in wide.text("What it asks")
+    wide.choose("Model", "toy")
+    wide.button("Run as an audit").click()
+    wide.until(lambda: "The run is kept as spurious-correlation_toy" in wide.text("Findings"))
+    report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
+    report.get_by_text("Spurious correlation: toy").first.wait_for()
+    wide.tab("Runs").click()
+    wide.button("Refresh").click()
+    wide.page.locator(".undertow-runs label >> visible=true").filter(
+        has_text="spurious-correlation_toy"
+    ).first.wait_for()
+    assert added(wide) == 0
+    large = tmp_path / "large.toml"
+    large.write_text("#" * 300_000)
+    wide.tab("Challenge file").click()
+    wide.page.locator("#undertow-file").set_input_files(large)
+    wide.page.get_by_text("The file is too large.").wait_for()
+    assert "{where}" in wide.text("Challenge file")
+    assert wide.wrong == []

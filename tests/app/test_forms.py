@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from undertow import data
+from undertow.app.audit_request import TASKS, limit_of, of_challenge, of_documents, of_occupations, read_challenge
 from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, presets, read_form
 from undertow.app.model_reply import answer_drift, answer_specification
 from undertow.app.probability_curve import drawings, labelled
@@ -33,8 +35,9 @@ EVIL = "</script><img src=x onerror=alert(1)>{{7*7}}${7*7}{0.__class__}%(x)s"
 def form(**typed: object) -> Form:
     """A form from what the page would send, some of its fields changed."""
     fields = {
-        "sentence": "In DATE, she was a child.", "values": "1801, 1850, 1900, 1950, 2000, 2016", "placeholder": "DATE",
-        "model": "toy", "other_model": "", "normalise": True, "degree": 1, "ends": 1,
+        "sentence": "In DATE, she was a child.", "placeholder": "DATE", "words": "",
+        "values": "1801, 1850, 1900, 1950, 2000, 2016", "model": "toy", "beside": "", "other_model": "",
+        "normalise": True, "degree": 1, "ends": 1,
     }  # fmt: skip
     return Form.from_fields(list((fields | typed).values()))
 
@@ -57,6 +60,10 @@ OPEN = {
     "W knows him.": ["1 knows her.", "1 knows him.", "1 knows them."],
     "W: it is his.": ["1: it is hers.", "1: it is his.", "1: it is theirs."],
     "They hurt themselves in W.": ["She hurt herself in 1.", "He hurt himself in 1.", "They hurt themselves in 1."],
+    "W gave her his book.": ["1 gave her her book.", "1 gave him his book.", "1 gave them their book."],
+    "W told her their name.": ["1 told her her name.", "1 told him his name.", "1 told them their name."],
+    "W gave her/him flowers.": ["1 gave her flowers.", "1 gave him flowers.", "1 gave them flowers."],
+    "W: Her/His/Their dog ran.": ["1: Her dog ran.", "1: His dog ran.", "1: Their dog ran."],
     "W: She said her son saw her.": [
         "1: She said her son saw her.", "1: He said his son saw him.", "1: They said their son saw them.",
     ],
@@ -92,7 +99,7 @@ def test_place_holder_is_a_whole_word_and_all_else_is_text_as_it_is_written() ->
 CANNOT_BE_READ: list[Callable[[], object]] = [
     *(lambda typed=typed: read_sentence(typed, "W") for typed in (
         "", "The shed in W.", "___ and ___ in W", "She, he, she, he and she in W", "She \x00 ran.", "She \ud800 ran.",
-        "She " + "x" * MAX_SENTENCE_CHARS, "She ran " + " " * 10_000,
+        "She " + "x" * MAX_SENTENCE_CHARS, "She ran " + " " * 10_000, "W saw her/he.",
     )),
     *(lambda held=held: read_sentence("She ran.", held) for held in ("she", "___", "x" * 30)),
     *(lambda typed=typed: read_values(typed, 3) for typed in (
@@ -113,8 +120,8 @@ def test_sentence_or_values_that_cannot_be_asked_are_refused(read: Callable[[], 
 @pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
 def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str) -> None:
     question = read_form(form(degree=2.0), ALLOWED, audit_name)
-    assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
-    assert question.sample().splitlines()[:2] == ["In 1801, ___ was a child.", "In 1900, ___ was a child."]
+    assert (question.models, question.degree, question.normalise) == ({"toy": "toy"}, 2, True)
+    assert question.reading().splitlines() == [f"In {year}, [she/he/they] was a child." for year in (1801, 1900, 2016)]
     listed = presets(audit_name)
     # The range of the command's own default.
     assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
@@ -124,13 +131,13 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
             form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), ALLOWED, audit_name
         )
         assert question.values == one.values
-        assert question.pattern.n_values == 1
+        assert question.patterns[0].n_values == 1
 
 
 def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone() -> None:
     late = "She was late."
     assert (
-        read_form(form(sentence=late), ALLOWED, SPECIFICATION).pattern.with_value("1801").texts()[0]
+        read_form(form(sentence=late), ALLOWED, SPECIFICATION).patterns[0].with_value("1801").texts()[0]
         == "In 1801: She was late."
     )
     with pytest.raises(UndertowError, match="no place for the values: write the place-holder 'DATE' where they go"):
@@ -150,6 +157,10 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
         ("ends", [10**9], "either end"),
         ("model", ["smollm2", "/etc/passwd", ["toy"], None], "model"),
         ("other_model", ["gpt2", None], "model"),
+        ("beside", ["gpt2", 1], "model"),
+        ("words", [["a"], "good", "good: kind", "good: kind\nbad: kind", "item: a\nb: c", "x" * 10_000], "word"),
+        ("words", ["good: kind\nbad: mean"], "blank for words"),
+        ("sentence", ["She ran in DATE.\n" * 2, "\n".join(f"She ran {n} in DATE." for n in range(21))], "sentence"),
     ],
 )
 def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list[object], named: str) -> None:
@@ -166,14 +177,18 @@ def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list
 def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     allowed = replace(ALLOWED, any_model=True)
-    assert allowed.resolve("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
-    assert allowed.resolve("toy", "bert-base-uncased") == "bert-base-uncased"
-    assert allowed.resolve("toy", "") == "toy"
+    assert allowed.choose("toy", "", " FacebookAI/roberta-base ") == {
+        "FacebookAI/roberta-base": "FacebookAI/roberta-base"
+    }
+    assert list(allowed.choose("toy", "uniform", "bert-base-uncased, gpt2")) == ["bert-base-uncased", "gpt2", "uniform"]
+    assert allowed.choose("toy", "", "") == {"toy": "toy"}
+    with pytest.raises(UndertowError, match="5 models, and 4 are the most"):
+        allowed.choose("toy", "uniform", "a, b, c, d")
     names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
     for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model", "owner"]:
         with pytest.raises(UndertowError):
-            allowed.resolve("toy", name)
+            allowed.choose("toy", "", name)
 
 
 def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: Path) -> None:
@@ -223,7 +238,11 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
     slope, start = np.polyfit(years, table["female"], 1)
     np.testing.assert_allclose(table["female fit"], slope * np.array(years) + start)
     np.testing.assert_allclose(curve.mean, slope * curve.x + start)
-    dots = drawings([curve], found[0].labels)[0].figure.axes[0].lines[1]
+    dots = (
+        drawings({"toy": [curve]}, read_form(form(values=shuffled), ALLOWED, DRIFT).covariate)[0]
+        .figure.axes[0]
+        .lines[1]
+    )
     assert np.asarray(dots.get_xdata()).tolist() == years
 
 
@@ -233,7 +252,7 @@ def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
         question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), ALLOWED, DRIFT)
         assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
-        assert one.covariate.order in " ".join([reply.sentence, *reply.notes])
+        assert one.covariate.numbers or any(one.covariate.order in caveat for caveat in reply.caveats)
     own = read_form(form(values="Chad, Iran, Mali"), ALLOWED, DRIFT)
     assert (own.covariate.scale, own.covariate.order) == ("index", "as listed")
     with pytest.raises(UndertowError, match="one number"):
@@ -266,11 +285,19 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
     reply = answer_drift(read_form(bent, ALLOWED, DRIFT), resolve(ModelRequest("toy")), step)
     assert "moves between" in reply.sentence
     assert [counts for _, *counts in (told[0], told[-1])] == [[0, 7], [7, 7]]
-    drawn = drawings(reply.curves, [f"$\\frac{{{label}}}$ {EVIL}" for label in reply.labels])
-    (least, top), *others = [one.figure.axes[0].get_ylim() for one in drawn]
-    assert others == [(least, top)] * 2
-    assert least == 0
-    assert max(float(curve.mean.max()) for curve in reply.curves) < top
+    hostile = data.Covariate("value", tuple(f"$\\frac{{{label}}}$ {EVIL}" for label in reply.table["value"]), EVIL)
+    drawn = drawings({EVIL: reply.curves, "toy": reply.curves}, hostile)
+    limits = [one.figure.axes[0].get_ylim() for one in drawn]
+    assert np.ptp(limits, axis=1) == pytest.approx(np.ptp(limits[0]), rel=0.01)
+    for (least, top), curve in zip(limits, reply.curves, strict=True):
+        assert least <= curve.percent.min()
+        assert curve.percent.max() <= top <= 106
+    small = answer_drift(
+        read_form(form(values="2000, 2005, 2010, 2016"), ALLOWED, DRIFT), resolve(ModelRequest("toy")), step
+    )
+    axes = drawings({"toy": small.curves}, data.Covariate("value", ("2000", "2005", "2010", "2016")))[0].figure.axes[0]
+    assert axes.get_ylim()[0] > 40, "an axis begins where the data do, so that a small effect is seen"
+    assert axes.get_ylabel() == "percent (axis does not start at 0)"
     assert [labelled(np.arange(float(n))) for n in (30, 3)] == [[0, 5, 10, 14, 19, 24, 29], [0, 1, 2]]
 
 
@@ -291,7 +318,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     assert reply.sentence.startswith(
         "With this model it cannot be determined whether the sentence decides its pronoun: from 1801 to 2016 "
     )
-    assert any("hardly better than chance" in note for note in reply.notes)
+    assert any("hardly better than chance" in caveat for caveat in reply.caveats)
     assert reply.scores is not None
     moved = reply.table["female"].iloc[-1] - reply.table["female"].iloc[0]
     assert reply.scores["here"].iloc[0] == pytest.approx(moved)
@@ -328,17 +355,15 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
 @pytest.mark.page
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     browser = RunBrowser(two_runs)
-    assert {(one.name, one.model, one.n_items) for one in browser.list_runs()} == {
-        ("first", "toy", 150),
-        ("<b>second", "toy:slope=-5", 150),
+    assert {(one.name, one.models, one.n_items) for one in browser.list_runs()} == {
+        ("first", ("toy",), 150),
+        ("<b>second", ("toy:slope=-5",), 150),
     }
-    shown = browser.show("first")
-    assert "toy" in shown.about[1]
-    assert "150" in shown.about[2]
-    assert shown.findings
-    (figure,) = shown.figures
-    assert figure.startswith(b"\x89PNG")
-    assert shown.report.lower().startswith(b"<!doctype html>")
+    about, results = browser.show("first")
+    assert "toy" in about[1]
+    assert "150" in about[2]
+    assert "slope" in set(results["measure"])
+    assert browser.report("first").lower().startswith(b"<!doctype html>")
     with pytest.raises(UndertowError, match="two different runs"):
         browser.compare("first", "first", silent(""))
     told, table = browser.compare("first", "<b>second", silent(""))
@@ -380,12 +405,12 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
     monkeypatch.setattr(Path, "exists", refuse)  # the account of the tests may be root, whom nothing is refused
     browser = RunBrowser(two_runs)
     assert [one.name for one in browser.list_runs()] == ["first"]
-    shutil.rmtree(two_runs)
+    monkeypatch.setattr(Path, "iterdir", lambda path: refuse(path / "locked"))
     with pytest.raises(UndertowError, match="cannot be read"):
         browser.list_runs()
-    with pytest.raises(UndertowError, match="no such folder"):
-        RunBrowser(two_runs)
-    assert RunBrowser(None).list_runs() == []
+    monkeypatch.undo()
+    shutil.rmtree(two_runs)
+    assert RunBrowser(two_runs).list_runs() == []
 
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
@@ -401,18 +426,126 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
         with pytest.raises(UndertowError, match="no such run on the list"):
             browser.show(name)
+        assert browser.report(name) == b""
     # Nor is a file of a run that leads elsewhere.
     run, secret = two_runs / "first", tmp_path / "secret"
     secret.write_bytes(b"\x89PNG\r\n\x1a\nsecret")
-    for file in (run / "report.html", *(run / "figures").glob("*.png")):
-        file.unlink()
-        file.symlink_to(secret)
-    (run / "figures" / "x.png").write_bytes(b"<svg onload=alert(1)>")
-    shown = RunBrowser(two_runs).show("first")
-    assert (shown.report, shown.figures) == (b"", ())
+    (run / "report.html").unlink()
+    (run / "report.html").symlink_to(secret)
+    assert RunBrowser(two_runs).report("first") == b""
     for number in range(MAX_RUNS + 5):
         (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
         manifest = {"created": f"{number:03}", "counts": {"items": "x"}}
         (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
     listed = RunBrowser(tmp_path / "many").list_runs()
     assert (len(listed), listed[0].name) == (MAX_RUNS, f"{MAX_RUNS + 4:03}")
+
+
+def test_only_runs_that_asked_the_same_are_comparable(two_runs: Path, finished_run: Callable[..., Path]) -> None:
+    shutil.copytree(finished_run("task-specification", "toy", limit=80, page=True), two_runs / "other")
+    listed = {one.name: one for one in RunBrowser(two_runs).list_runs()}
+    assert listed["first"].is_comparable(listed["<b>second"])
+    assert not listed["first"].is_comparable(listed["first"])
+    assert not listed["first"].is_comparable(listed["other"])
+
+
+# Audits.
+
+
+def words_form(**typed: object) -> Form:
+    sentences = "In DATE, the man was ___.\nIn DATE, the woman was ___.\nDATE: the child is ___ again."
+    return form(**{"sentence": sentences, "words": "good: kind, honest\nbad: mean, cruel"} | typed)
+
+
+def test_own_words_in_several_sentences_are_averaged_and_the_same_question_is_a_challenge(tmp_path: Path) -> None:
+    question = read_form(words_form(), ALLOWED, DRIFT)
+    reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
+    assert [curve.title for curve in reply.curves] == ["Good: kind, honest", "Bad: mean, cruel"]
+    np.testing.assert_allclose(reply.table[["good", "bad"]].sum(axis=1), 100)
+    assert reply.sentences is not None
+    assert set(reply.sentences["text"]) == {
+        "In 1801, the man was ___.", "In 1801, the woman was ___.", "1801: the child is ___ again.",
+    }  # fmt: skip
+    asked, preview = of_challenge(question.challenge(), question.models, 100)
+    assert asked.audit == DRIFT
+    assert "18 texts" in preview
+    assert "good: kind, honest; bad: mean, cruel" in preview
+    run = asked.run(tmp_path / "new" / "runs", ModelRequest(""), lambda done, total: None)
+    assert run.folder.parent == tmp_path / "new" / "runs"
+    assert set(run.observations["text"]) == {
+        pattern.with_value(value).display_text() for pattern in question.patterns for value in question.values
+    }
+    np.testing.assert_allclose(
+        run.observations.groupby("w_index")["good"].mean(), reply.table["good"], err_msg="the page and the audit agree"
+    )
+    assert [one.name for one in RunBrowser(tmp_path / "new" / "runs").list_runs()] == [run.folder.name]
+
+
+def test_pronouns_of_every_case_become_blanks_of_a_challenge() -> None:
+    typed = "In DATE, she {met} her.\nHis dog ran to him in DATE."
+    challenge = read_form(form(sentence=typed), ALLOWED, DRIFT).challenge()
+    assert challenge["templates"] == [
+        "In {w}, {nominative} {{met}} {accusative}.", "{possessive} dog ran to {accusative} in {w}.",
+    ]  # fmt: skip
+    _, preview = of_challenge(challenge, {}, 100)
+    assert "In 1801, ___ {met} ___." in preview
+    mixed = form(sentence="She ran in DATE.\n___ ran in DATE.")
+    with pytest.raises(UndertowError, match="blank ___ in every sentence or in none"):
+        read_form(mixed, ALLOWED, DRIFT).challenge()
+
+
+CHALLENGE = 'templates = ["In {w}, {blank} ran {where}."]\nwords = "pronouns"\n[slots]\nwhere = ["home", "away"]\n'
+
+
+@pytest.mark.parametrize(
+    ("typed", "wrong"),
+    [
+        ("", "no challenge yet"),
+        ("x = [", "not valid TOML"),
+        ("[" * 5000, "not valid TOML"),
+        ("a = 1", "the challenge"),
+        (f'w = ["/etc/passwd"]\n{CHALLENGE}', "names the W list '/etc/passwd'"),
+        (f'w = "towns.txt"\n{CHALLENGE}', "names the W list 'towns.txt'"),
+        (f'{CHALLENGE}[w]\ntowns = "towns.txt"', "the challenge"),
+        (f"{CHALLENGE}# {'x' * 70_000}", "60,000 are the most"),
+        (f"{CHALLENGE}[w]\nn = {list(range(30_000))}", "60,000 are the most"),
+        (f"{CHALLENGE.replace('home', '{}')}[w]\nn = {list(range(9_000))}\nm = {list(range(1))}", "the challenge"),
+    ],
+)
+def test_challenge_that_cannot_be_used_is_refused_and_no_file_is_named(typed: str, wrong: str) -> None:
+    with pytest.raises(UndertowError) as refused:
+        of_challenge(read_challenge(typed), {}, 100)
+    assert wrong in str(refused.value)
+    assert "challenges/" not in str(refused.value)
+
+
+def test_a_challenge_is_bounded_before_its_items_are_made() -> None:
+    slots = {f"slot{n}": [f"{n}{m}" for m in range(30)] for n in range(6)}
+    holes = " ".join(f"{{{name}}}" for name in slots)
+    crossed = {"templates": [f"In {{w}}, {{blank}} ran {holes}."], "words": "pronouns", "slots": slots}
+    with pytest.raises(UndertowError, match="50,000 are the most"):
+        of_challenge(crossed, {}, 100)
+
+
+@pytest.mark.parametrize(
+    ("ask", "wrong"),
+    [
+        (lambda: of_documents("x", 3, {}), "tasks"),
+        (lambda: of_documents(next(iter(TASKS)), 1000, {}), "texts"),
+        (lambda: of_documents(next(iter(TASKS)), True, {}), "texts"),
+        (lambda: of_occupations(3, 1.5, {}), "occupations"),
+        (lambda: of_occupations("3", 1, {}), "pairs"),
+        (lambda: limit_of(10**9), "texts"),
+    ],
+)
+def test_size_of_an_audit_is_bounded(ask: Callable[[], object], wrong: str) -> None:
+    with pytest.raises(UndertowError, match=wrong):
+        ask()
+
+
+def test_small_audits_write_run_folders(tmp_path: Path) -> None:
+    for asked in (of_documents(next(iter(TASKS)), 2, {"toy": "toy"}), of_occupations(1, 1, {"a name": "toy"})):
+        run = asked.run(tmp_path, ModelRequest(""), lambda done, total: None)
+        assert run.folder.parent == tmp_path
+        assert run.report.is_file()
+    assert run.manifest["model"] == "a name"

@@ -363,7 +363,7 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert value(found, "position_bias") == 50
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
-    assert any("the woman" in one.text and "+100.0" in one.text for one in found.findings)
+    assert any("the woman, by 100.0" in one.text for one in found.findings)
     assert any("5 of 5 occupations" in one.text for one in found.findings)
 
 
@@ -428,12 +428,10 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
         assert math.isnan(value(found, "additive_consistency"))
     # She is granted as many more as there are, in every item.
     assert math.isnan(value(found, "granted_slope"))
-    told = {
-        finding.results[0].measure: finding.significant
-        for finding in found.findings
-        if finding.results and "exchange" in finding.text
-    }
-    assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
+    (told,) = [one for one in found.findings if "exchange" in one.text + one.detail]
+    claimed = {one.measure: one.q < 0.05 for one in told.results if math.isfinite(one.q)}
+    claimed.pop("choice_gap", None)  # that of each context has a finding of its own
+    assert claimed == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
 
 def test_missing_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:

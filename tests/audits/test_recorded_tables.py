@@ -438,7 +438,7 @@ BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
     "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'"]),
     "more than all": (with_row("m,season,0,spring,2,60,50"), "csv", ["line 4", "110.0"]),
     "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index", "'1.5'"]),
-    "axis is no number": (
+    "axis is not a number": (
         table(("w,text", "w,w_value,text"), *((f"{season},", f"{season},{season},") for season in SEASONS)),
         "csv", ["line 2", "w_value", "'spring'"],
     ),

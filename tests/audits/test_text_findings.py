@@ -124,9 +124,9 @@ def test_what_is_neither_yes_nor_no_is_not_taken_for_either(missing_reason: str)
     rows = said(golds, ["Yes, it contains bias."] * 69 + ["No"] * 63)
     rows = [row | {"missing_reason": missing_reason if row["answer"] != "No" else ""} for row in rows]
     (finding,) = findings_of(DIAGNOSIS, rows)
-    assert "it says" not in finding.text
+    assert "It says" not in finding.detail
     assert (finding.results[0].n, finding.results[0].n_missing) == ((63, 69) if missing_reason else (132, 0))
-    assert ("69 of 132" in finding.text) == bool(missing_reason)
+    assert ("69 of 132" in finding.detail) == bool(missing_reason)
 
 
 def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -143,8 +143,8 @@ def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Gener
 def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> None:
     right = dict.fromkeys(DIMENSIONS, 0.5) | {"gender": 0.97, "age": 0.03}
     texts = [one.text for one in findings_of(IDENTIFICATION, dimensions_answered(right, 40, np.random.default_rng(0)))]
-    (text,) = [text for text in texts if "of 11 dimensions" in text]
-    assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
+    (text,) = [text for text in texts if "is done best" in text]
+    assert re.search(r"gender is done best, with 9\d\.\d%, and age worst, with \d\.\d%\.", text)
 
 
 def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
@@ -202,9 +202,10 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
     found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
     assert {one.group["slot"]: abs(one.value) for one in found} == effects
     claimed = [
-        one.results[0].group["slot"]
+        effect.group["slot"]
         for one in run.findings
-        if one.significant and one.results[0].measure == "slot_effect"
+        for effect in one.results
+        if one.significant and effect.measure == "slot_effect" and effect.group["dimension"] == "all"
     ]
     assert set(claimed) == {name for name, value in effects.items() if value}
     shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
@@ -246,12 +247,12 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     assert page.count("<script") == 1  # the page's own
     assert "<i>bus</i>" not in page
     assert "<b>people</b>" not in page
-    texts = [match.group() for match in re.finditer(r'<details class="warned">.*?</details>', page, re.DOTALL)]
+    texts = [match.group() for match in re.finditer(r'<details class="table warned">.*?</details>', page, re.DOTALL)]
     assert texts
     assert all("offensive" in text for text in texts)
     assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in text for text in texts)
     # No text stands anywhere else.
-    outside = re.sub(r'<details class="warned">.*?</details>', "", page, flags=re.DOTALL)
+    outside = re.sub(r'<details class="table warned">.*?</details>', "", page, flags=re.DOTALL)
     assert "alert(1)" not in outside
     assert "Nurses talk" not in outside
     assert not [table for table in run.tables if table.warning]
@@ -369,7 +370,7 @@ def test_a_table_of_three_columns_is_enough(tmp_path: Path) -> None:
     assert run.manifest["counts"]["missing"] == 2
     assert accuracy.null_value == 50.0
     assert "Accuracy is 100.0%" in run.findings[0].text
-    assert "2 of 4 answers are missing" in run.findings[0].text
+    assert "2 of 4 answers are missing" in run.findings[0].detail
 
 
 @pytest.mark.parametrize(

@@ -241,8 +241,8 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("Z := 1 / (G - G)", "line 6: Z is no finite number for everyone"),
-        ("Z := log(G)", "line 6: Z is no finite number for some people"),
+        ("Z := 1 / (G - G)", "line 6: Z is not a finite number for everyone"),
+        ("Z := log(G)", "line 6: Z is not a finite number for some people"),
         ("Z := bernoulli(G)", "line 6: bernoulli takes a probability"),
         ("Z := normal(0, G)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
         ("Z := uniform(G, 1)", "line 6: uniform takes its lower end first"),
@@ -258,7 +258,7 @@ def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch:
     text = f"{SIMPLE}\nZ := 1 / (G - {lone!r})"
     monkeypatch.setattr(simulation, "_PIECE", 99)
     assert_refused(
-        ("line 6: Z is no finite number for some people",), simulate, StructuralCausalModel.from_text(text), 100
+        ("line 6: Z is not a finite number for some people",), simulate, StructuralCausalModel.from_text(text), 100
     )
 
 

@@ -97,7 +97,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     ("arguments", "words"),
     [
         (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
-        (("toy", "lives.jsonl"), ("toy: is no masked model",)),
+        (("toy", "lives.jsonl"), ("toy: is not a masked model",)),
         (("base", "lives.jsonl", "--out", "base"), ("base: holds something else",)),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +90,44 @@ def test_environment_sets_options_and_a_log_file_has_phases_and_errors(cli: Cli,
     assert "ERROR nosuch: there is no such run folder" in (tmp_path / "log.txt").read_text(encoding="utf-8")
     assert not [one for one in LOGGER.handlers if "log.txt" in str(one)]
     assert cli(*RUN, "--out", "quiet", "-q").stderr == ""
+
+
+def test_destructive_options_are_not_read_from_the_environment(cli: Cli, tmp_path: Path) -> None:
+    assert cli(*RUN, "--out", "run").returncode == 0
+    other = cli(*RUN, "--out", "run", "--seed", "3", env={"UNDERTOW_OVERWRITE": "1"})
+    assert other.returncode == 1
+    assert undertow.load_run(tmp_path / "run").manifest["seed"] == 0
+    assert "name what to delete" in cli("cache", "prune", env={"UNDERTOW_ALL": "1"}).stderr
+
+
+def test_an_option_at_its_default_beside_a_preset_counts(cli: Cli, tmp_path: Path) -> None:
+    options = ("--challenge", "mgt", "--preset", "paper", "--limit", "48", "--w", "date", "-m", "toy")
+    assert cli("run", "spurious-correlation", *options, "--out", "paper").returncode == 0
+    assert cli("run", "spurious-correlation", *options, "--date-stop", "2016", "--out", "own").returncode == 0
+    stops = [undertow.load_run(tmp_path / name).manifest["settings"]["date_stop"] for name in ("paper", "own")]
+    assert stops == [2001, 2016]
+    assert "--date-stop 2016" in undertow.load_run(tmp_path / "own").manifest["command"]
+
+
+def test_two_labels_of_one_model_are_refused_by_their_names(cli: Cli) -> None:
+    done = cli("run", "spurious-correlation", "-m", "a=toy", "-m", "b=toy")
+    assert done.returncode == 1
+    assert "model 'toy' is given 2 times, labelled a and b; a run asks a model once" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["from the start", "later"])
+def test_work_goes_on_where_standard_error_is_closed(
+    closed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (tmp_path / "log").open("w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", None if closed == "from the start" else stream)
+        monkeypatch.setattr(console, "LINE_EVERY_S", 0.01)
+        with console.progress_bar(as_json=False, steps=True) as progress:
+            stream.close()
+            LOGGER.info("score")
+            progress(1, 2)
+            time.sleep(0.05)
+            assert any(thread.name.startswith("progress") and thread.is_alive() for thread in threading.enumerate())
 
 
 def test_without_a_terminal_a_line_comes_every_so_often(

@@ -64,7 +64,7 @@ def test_memory_that_runs_out_while_reading_is_one_sentence(
         torch.empty(2**60)  # more than any machine has: torch's own refusal, not an imitation
 
     monkeypatch.setattr(causal.CausalModel, "_read", refuse)
-    with pytest.raises(UndertowError, match="memory ran out in a forward pass; all answers so far are stored"):
+    with pytest.raises(UndertowError, match="out of memory in a forward pass; all answers so far are cached"):
         model.read_batch(TokenBatch(np.array([[1, 2]]), ones, ones, ones))
 
 

@@ -14,7 +14,7 @@ from undertow.report.page_data import (
 )
 from undertow.types import Finding, Result
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+SVG = '<svg viewBox="0 0 1 1"></svg>'
 PAYLOADS = {
     "script": "<script>hit(1)</script>",
     "attribute": '"><img src=x onerror=hit(1)>',

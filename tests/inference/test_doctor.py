@@ -258,7 +258,7 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
     """What `undertow doctor` prints as JSON."""
     done = cli("doctor", *arguments, "--json")
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
-    return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:
@@ -357,6 +357,60 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
     assert ("sentences right that decide" in page) == bool(caveat)
     if caveat:
         assert page.index(caveat) < page.index("The mass of other words is the probability")
+
+
+CONTROLS = (
+    AGES
+    + """
+[[controls]]
+text = "She is 91, so she is {blank}."
+gold = "old"
+
+[[controls]]
+text = "She is 12, so she is {blank}."
+gold = "young"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "entry", "sentence"),
+    [
+        (
+            shares(young=0.5, old=0.2),
+            {"right": 1, "of": 2, "n_groups": 2, "better_than_chance": False},
+            "planted: gets 1 of 2 control sentences right, which is no better than chance (1 in 2); it prefers young in "
+            "'She is 91, so she is ___.'.",
+        ),
+        (
+            lambda query: shares(
+                **({"young": 0.1, "old": 0.5} if "91" in query.pieces[0] else {"young": 0.5, "old": 0.1})
+            )(query),
+            {"right": 2, "of": 2, "n_groups": 2, "better_than_chance": False},
+            "planted: gets 2 of 2 control sentences right, which is no better than chance (1 in 2).",
+        ),
+        (
+            lambda query: (
+                Answer.missing("it sneezed") if "She is" in query.pieces[0] else shares(young=0.5, old=0.2)(query)
+            ),
+            {"right": 0, "of": 0, "n_groups": 2, "better_than_chance": False},
+            "planted: answers no control sentence of the challenge file",
+        ),
+    ],
+    ids=["always young", "reads", "no answer"],
+)
+def test_controls_of_a_challenge_file_take_the_place_of_the_five_sentences(  # noqa: PLR0917 - a case each
+    said: Said, entry: Any, sentence: str, plant: Plant, tmp_path: Path, cli: Cli
+) -> None:
+    plant({BLANK: (EXACT,)}, said, "float32")
+    (tmp_path / "ages.toml").write_text(CONTROLS, encoding="utf-8")
+    options = ("--challenge", "ages.toml", "--w", "date", "--limit", "20", "--out", "run")
+    done = cli("run", "spurious-correlation", "-m", "planted", *options)
+    assert done.returncode == 0, done.stderr
+    assert sentence in done.stdout
+    run = undertow.load_run(tmp_path / "run")
+    assert run.manifest["sanity_check"] == {"planted": entry}
+    assert [row["gold"] for row in run.manifest["design"]["controls"]["planted"]] == ["old", "young"]
 
 
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:

@@ -278,7 +278,7 @@ def test_equal_masked_texts_are_held_out_together(few: list[Example]) -> None:
 
 def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[Example], tmp_path: Path) -> None:
     before = files(base)
-    with pytest.raises(UndertowError, match="holds something else than a training"):
+    with pytest.raises(UndertowError, match="contains something other than a training run"):
         finetune(base, few, SHORT, base)
     assert files(base) == before
     made = finetune(base, few, SHORT, tmp_path / "made")
@@ -305,7 +305,7 @@ def test_a_loss_that_is_no_number_ends_the_training(base: Path, few: list[Exampl
 
 def test_a_base_that_is_no_masked_model_is_refused(base: Path, few: list[Example], tmp_path: Path) -> None:
     made = finetune(base, few, SHORT, tmp_path / "made")
-    with pytest.raises(UndertowError, match="is no masked model"):
+    with pytest.raises(UndertowError, match="is not a masked model"):
         finetune(made.folder, few, SHORT, tmp_path / "again")
     for name in ("toy:slope=5", "openai:gpt-x"):
         with pytest.raises(UndertowError, match=f"^{name}: "):

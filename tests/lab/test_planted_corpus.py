@@ -72,7 +72,7 @@ def test_bayes_by_hand() -> None:
         ("0.5 * normal()", "leave the noise out"),
         ("0 * date", "keeps nobody"),
         ("log(date)", "no probability"),
-        ("0.5 +", "is no expression"),
+        ("0.5 +", "is not an expression"),
     ],
 )
 def test_what_is_no_access_is_refused(expression: str, said: str) -> None:

@@ -330,15 +330,13 @@ def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
 
 
 def findings(frame: pd.DataFrame) -> dict[str, bool]:
-    """The finding of each slope and gap: whether a drift is claimed."""
+    """Each slope and gap of the finding: whether a drift is claimed."""
     evidence = Observations(frame, {"groups": list(GROUPS), "gaps": [list(GROUPS)], "words": {}})
     told = audits.load("spurious-correlation").findings(evidence, audit(frame))
-    return {
-        name: finding.significant
-        for finding in told
-        for name, words in (("she", "share of she"), ("he", "share of he"), ("gap", "lead of she over he"))
-        if words in finding.text
-    }
+    (finding,) = told
+    slopes = [one for one in finding.results if one.measure in ("slope", "slope_gap")]
+    assert finding.significant is any(one.q < 0.05 for one in slopes)
+    return {"gap" if one.measure == "slope_gap" else one.group["pronoun"]: one.q < 0.05 for one in slopes}
 
 
 def test_a_drift_is_claimed_where_no_hidden_mass_could_undo_it() -> None:

@@ -210,7 +210,7 @@ def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None
     cut = (folder / "model-2.safetensors").read_bytes()[:-100]
     index.write_text(json.dumps(whole), encoding="utf-8")
     (folder / "model-2.safetensors").write_bytes(cut)
-    assert f"{folder}/model-2.safetensors: is no safetensors file, or a corrupt one" in refused(folder)
+    assert f"{folder}/model-2.safetensors: is not a safetensors file, or a corrupt one" in refused(folder)
     key = next(iter(first))
     save_file({**rest, key: first[key] + 1}, folder / "model-2.safetensors", {"format": "pt"})
     assert f"model-1.safetensors and model-2.safetensors both hold {key}" in refused(folder)
@@ -223,7 +223,7 @@ def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None
         assert "not a file of its own folder" in refused(folder)
     for corrupt in ("[]", "{", '{"weight_map": 3}'):
         index.write_text(corrupt, encoding="utf-8")
-        assert "is no index of weights" in refused(folder)
+        assert "is not an index of weights" in refused(folder)
 
 
 @pytest.mark.parametrize("name", ["model.fp16.safetensors", "weights.safetensors", "whole/model.safetensors"])

@@ -27,7 +27,7 @@ from helpers.answering import (
 )
 from helpers.tiny_models import POSITIONS, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of
-from undertow.audits.shared.group_probabilities import masses_percent
+from undertow.audits.shared.group_probabilities import group_masses
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
@@ -220,9 +220,11 @@ def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
     assert np.isnan(uncased.logprobs_nats).tolist() == [False, True, False, True]
     assert np.isnan(cased.logprobs_nats).tolist() == [False, False, False, False]
     she, he = np.exp(by_hand(bert.model, blank(*query.pieces, "she", "he")))
-    masses = masses_percent(query, uncased, ["f", "m"], shared=False)
-    assert masses == pytest.approx({"f": 100 * she, "m": 100 * he}, abs=1e-3)
-    assert sum(masses.values()) + 100 * uncased.other_prob == pytest.approx(100, abs=1e-4)
+    masses = group_masses([query], [uncased], ["f", "m"], shared=False)[1]
+    assert {group: mass.item() for group, mass in masses.items()} == pytest.approx(
+        {"f": 100 * she, "m": 100 * he}, abs=1e-3
+    )
+    assert sum(mass.item() for mass in masses.values()) + 100 * uncased.other_prob == pytest.approx(100, abs=1e-4)
 
 
 def test_a_word_that_the_tokenizer_does_not_know_is_missing(bert: Trained, tmp_path: Path) -> None:
@@ -284,8 +286,8 @@ def test_protocol_paper_takes_the_top_five_as_they_are_and_the_others_as_nothing
     expected = [value if among else -math.inf for value, among in zip(exact.logprobs_nats, inside, strict=True)]
     assert paper.logprobs_nats == pytest.approx(expected, abs=TOLERANCE_NATS)
     assert all(math.isfinite(value) for value in exact.logprobs_nats)
-    masses = masses_percent(query, paper, words, shared=False)
-    assert [mass > 0 for mass in masses.values()] == inside
+    masses = group_masses([query], [paper], words, shared=False)[1]
+    assert [mass.item() > 0 for mass in masses.values()] == inside
     claimed = sum(probabilities[word] for (word,) in tokens if word in probabilities)
     assert paper.other_prob == pytest.approx(1 - claimed, abs=1e-5)
     assert paper.other_prob > exact.other_prob

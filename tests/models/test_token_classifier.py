@@ -138,9 +138,9 @@ def test_a_group_that_is_no_label_has_nothing_and_the_notes_say_so(tmp_path: Pat
     shares = sums(query, answer)
     assert shares["neutral"] == 0.0
     assert shares["female"] + shares["male"] == pytest.approx(1.0, abs=1e-12)
-    assert any(note.startswith("neutral is no label of this model (female, male)") for note in model.notes)
+    assert any(note.startswith("neutral is not a label of this model (female, male)") for note in model.notes)
     assert "tell female from male" in str(model.facts["post_training"])
-    assert not any("female is no label" in note for note in model.notes)
+    assert not any("female is not a label" in note for note in model.notes)
 
 
 def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:

@@ -156,7 +156,9 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
     for name, command in commands.items():
         if only and name not in only:
             continue
-        done = in_process(folder, *command)
+        with pytest.MonkeyPatch.context() as patch:
+            make_quick(patch, page=name in ("run", "report"))
+            done = in_process(folder, *command)
         assert done.returncode == (2 if name.startswith("check") else 0), done.stderr
         found[name] = done.stdout + done.stderr
     if only:
@@ -188,10 +190,8 @@ def _files(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def harmed(shared_base: Path) -> Mapping[str, str]:
     def make(folder: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            make_quick(patch, page=True)
-            (folder / "w").mkdir()
-            texts = written(folder / "w", HARM)
+        (folder / "w").mkdir()
+        texts = written(folder / "w", HARM)
         (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
 
     texts: dict[str, str] = json.loads((made_once(shared_base, "harmed", make) / "texts.json").read_text("utf-8"))

@@ -52,7 +52,7 @@ def basis(folder: Path, *results: Result, manifest: dict[str, Any] = MANIFEST, *
     told = ReportText("T", "lead", questions=[], examples=[], of_words=parts.get("of_words", True))
     finding = Finding("it drifts", True, 1.0, results=results)
     frame = parts.get("frame", FRAME)
-    render_run(folder, Record(manifest, frame, results), told, [finding], [])
+    render_run(folder, Record(manifest, frame, results), told, [finding], list)
     html = (folder / "report.html").read_text(encoding="utf-8")
     found = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
     pairs = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", "".join(found))

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from undertow.report.formatting import change_over_list
 from undertow.runs.pipeline import Run
 from undertow.types import Finding, Result
 
@@ -45,13 +46,17 @@ def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[R
         assert all(any(one is result for result in run.record.results) for one in finding.results), finding.text
 
     for finding in findings:
-        many = finding.text.startswith("For ")  # as for which occupations, of which the largest come first
-        if not finding.results or not finding.results[0].value or math.isnan(finding.results[0].value) or many:
-            continue
-        first = finding.results[0]
-        numbers = {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\.?\d*", finding.text)}
-        sizes = {abs(part) for part in (first.value, 100 * first.value, 100 - first.value) if math.isfinite(part)}
-        assert any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes for given in numbers), finding.text
+        assert not re.search(r"\([^)]*\d\.\d", finding.text), "numbers in brackets are for its table"
+        # What a sentence says to a tenth is a number of its results, or a change over the whole list.
+        sizes = {
+            abs(size)
+            for one in finding.results
+            for size in (one.value, one.null_value, change_over_list(one), 100 - one.value)
+            if math.isfinite(size)
+        }
+        for given in map(float, re.findall(r"(?<![\d.])\d+\.\d+", finding.text)):
+            told_of = given == 0.5 or any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes)  # a threshold
+            assert told_of, finding.text
 
     n_finite = Counter(kind_of_test(one) for one in run.record.results if math.isfinite(one.q))
     for finding in findings:

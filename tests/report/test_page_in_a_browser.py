@@ -133,9 +133,28 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
         first.locator("summary").press("Enter")
         assert first.locator(".rows").is_visible()
         told = first.locator(".rows").inner_text()
-        for name in ("95% interval", "mass on other words", "protocol", "graph", "n ="):
+        for name in ("mass on other words", "protocol", "graph"):
             assert name in told
+        assert "95% interval" in first.locator("table").inner_text()
         assert page.tab.locator("h2").first.inner_text() == "Findings"
+        verdict, figure = (
+            page.tab.locator(".verdict").bounding_box(),
+            page.tab.locator("#summary figure").bounding_box(),
+        )
+        assert verdict
+        assert figure
+        assert figure["x"] > verdict["x"] + verdict["width"], "beside the verdict"
+        assert figure["y"] < DESK / 2
+
+
+def test_a_point_of_a_figure_says_its_value_under_the_pointer(opened: Open, run_page: Path) -> None:
+    with opened(run_page) as page:
+        point = page.tab.locator("#summary .hover circle >> visible=true").first
+        point.hover(force=True)
+        assert page.tab.locator("#tip").is_visible()
+        assert "points a step" in page.tab.locator("#tip").inner_text()
+        page.tab.mouse.move(2, 2)
+        assert page.tab.locator("#tip").is_hidden()
 
 
 # Tables.

@@ -28,7 +28,7 @@ from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}"/>'
+SVG = '<svg viewBox="0 0 {} {}"></svg>'
 DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, causal_claim=False)
 NOTHING = Finding("nothing moved", False, 1.0)
 
@@ -59,14 +59,14 @@ def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: P
     told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
-    render_run(tmp_path, record, told, (DRIFTS,), [], causal_assumptions=(causal_assumptions(figure=None), drawing))
+    render_run(tmp_path, record, told, (DRIFTS,), list, causal_assumptions=(causal_assumptions(figure=None), drawing))
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
-    assert f'alt="{drawing.alt}"' in section(html, "causal_assumptions")
+    assert f'aria-label="{drawing.alt}"' in section(html, "causal_assumptions")
     assert drawing.caption in section(html, "causal_assumptions")
-    render_run(tmp_path, record, told, (DRIFTS,), [])
+    render_run(tmp_path, record, told, (DRIFTS,), list)
     assert not list((tmp_path / "figures").iterdir())
     assert 'id="causal_assumptions"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
@@ -91,14 +91,15 @@ def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
     assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
 
 
-def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
+def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
     html = section(page(tables=[EXAMPLES]), "tables")
     assert re.search(
-        r'<details class="warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
+        r'<details class="table warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
     )
-    for size, folded in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
+    for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
-        assert (f"<summary>Show all {size} rows</summary>" in html) is folded
+        assert f"{size} rows</span></summary>" in html
+        assert ('class="scroll long"' in html) is is_long
     with pytest.raises(ValueError, match="'T'"):
         page(tables=[ReportTable("T", ["a", "b"], [["1"]])])
 

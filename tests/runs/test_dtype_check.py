@@ -327,7 +327,7 @@ def pretended(query: Query, answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("err", "words", "claimed"), briefly([(hidden, "female words (she)", False), (pretended, "neutral words", True)])
+    ("err", "words", "claimed"), briefly([(hidden, "female", False), (pretended, "neutral", True)])
 )
 def test_an_error_as_large_as_the_effect_is_warned_of(
     err: Err, words: str, claimed: bool, plant: Plant, tmp_path: Path
@@ -335,17 +335,20 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     plant(err)
     found = run(tmp_path)
     told = found.manifest["precision"]
-    (finding,) = [
-        one for one in found.findings if f"share of {words}" in one.text or f"probability of {words}" in one.text
-    ]
-    assert finding.significant is claimed
+
+    def slope(of: Run) -> Result:
+        (one,) = [one for one in of.record.results if one.measure == "slope" and one.group["pronoun"] == words]
+        return one
+
+    (finding,) = [one for one in found.findings if any(part is slope(found) for part in one.results)]
+    assert (slope(found).q < 0.05) is claimed
     assert finding.text in told["could_change"]
     assert set(told["could_change"]) <= {one.text for one in found.findings}
     assert any("could change" in sentence and "Warning" in sentence for sentence in told["sentences"])
-    assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
+    assert errors(found)[words]["could_change"]
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
-    assert [one.significant for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
+    assert (slope(full).q < 0.05) is not claimed
 
 
 def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
@@ -517,8 +520,8 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
         for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
     ]
     told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
-    assert [text.partition(" points")[0] for text in told["could_change"]] == [
-        "Over 2 models, female-male by date (mgc) has the steepest slope in m-70m (+2.00"
+    assert [text.partition(" percentage")[0] for text in told["could_change"]] == [
+        "Over 2 models, female-male moves most with date in m-70m, by 2.0"
     ] * turns
 
 

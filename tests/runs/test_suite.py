@@ -9,6 +9,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from undertow.runs import suite as suite_module
 
 FILE = """
 models = ["base=toy", "tuned=toy:slope=-3"]
@@ -71,3 +72,79 @@ def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, 
     with pytest.raises(undertow.UndertowError, match=words):
         undertow.suite(file)
     assert not (file.parent / "night").exists()
+
+
+YAML = """
+models: [base=toy, tuned=toy:slope=-3]
+rules: rules.toml
+options: {limit: 150}
+audit:
+  - name: spurious-correlation
+    w: date
+  - name: task-specification
+    folder: guesses
+    models: [toy]
+"""
+
+
+def test_a_suite_file_in_yaml_says_the_same(file: Path) -> None:
+    (file.parent / "night.yaml").write_text(YAML, encoding="utf-8")
+    tables = [suite_module._table(file.parent / name) for name in ("night.toml", "night.yaml")]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: [toy\n", "is not valid YAML"),
+        ("models: [toy]\nmodels: [toy]\n", "'models' is given twice"),
+        ("- toy\n", "holds no keys with values"),
+        ("models: !!python/object/apply:os.getcwd []\n", "is not valid YAML"),
+        ("models: [toy]\n", "audit"),
+    ],
+)
+def test_wrong_yaml_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "night.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(undertow.UndertowError, match=words):
+        undertow.suite(tmp_path / "night.yml")
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ci = tmp_path / "ci"
+    for name in ("net", "run/checkpoint-1"):
+        (ci / name).mkdir(parents=True)
+    for name in ("towns.txt", "tiny.gguf"):
+        (ci / name).touch()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file = Path("ci/night.toml")
+    for text, located in {
+        "net": "ci/net",
+        "tuned=net": "tuned=ci/net",
+        "./net": "ci/net",
+        "run/checkpoint-*": "ci/run/checkpoint-*",
+        "gguf:tiny.gguf": "gguf:ci/tiny.gguf",
+        "replay:net@toy": "replay:ci/net@toy",
+        "gpt2": "gpt2",
+        "org/name": "org/name",
+        "toy:slope=-3": "toy:slope=-3",
+        str(ci / "net"): str(ci / "net"),
+    }.items():
+        assert suite_module._located_model(text, file, "here") == located
+    assert suite_module._located_option("date,towns.txt", file, "here") == "date,ci/towns.txt"
+    assert suite_module._located_option("{text} It was {w}.", file, "here") == "{text} It was {w}."
+    assert suite_module._located_option(3, file, "here") == 3
+    with pytest.raises(undertow.UndertowError, match="elsewhere is not a path from the folder of this file"):
+        suite_module._located_model("elsewhere", file, "here")
+
+
+def test_a_suite_of_another_folder_reads_its_own_files(tmp_path: Path, cli: Cli) -> None:
+    ci = tmp_path / "ci"
+    ci.mkdir()
+    (ci / "towns.txt").write_text("\n".join(f"town {number}" for number in range(9)), encoding="utf-8")
+    (ci / "night.yaml").write_text(
+        "models: [toy]\naudit:\n  - {name: spurious-correlation, w: towns.txt, limit: 60}\n", encoding="utf-8"
+    )
+    done = cli("suite", "ci/night.yaml")
+    assert done.returncode == 0, done.stderr
+    assert undertow.load_run(ci / "night" / "spurious-correlation").manifest["design"]["covariates"].keys() == {"towns"}

@@ -24,20 +24,30 @@ ANNOTATE = "/annotate"
 API = "/gradio_api"
 PAGES = ("/", ANNOTATE)
 READ = (*PAGES, f"{ANNOTATE}/sources", "/config", "/theme.css", "/favicon.ico", f"{API}/queue/data")
-READ_BELOW = ("/assets/", "/static/", "/svelte/", f"{API}/heartbeat/", f"{API}/file=/")
+REPORT = "/report"
+READ_BELOW = (f"{REPORT}/", "/assets/", "/static/", "/svelte/", f"{API}/heartbeat/", f"{API}/file=/")
 RUN = f"{API}/run/"
 RESET = f"{API}/reset"
 SENT = (f"{ANNOTATE}/judgements", f"{API}/queue/join", f"{API}/cancel", RESET)
 POLICY = "content-security-policy"
 HEADERS = {
     POLICY: "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "font-src 'self' data:; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'",
+    "font-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+"""Of every response that does not have them itself."""
+REPORT_HEADERS = {
+    POLICY: "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "cross-origin-opener-policy": "unsafe-none",  # browsers open no sandboxed page under another
+    "x-frame-options": "SAMEORIGIN",
+    "cache-control": "no-store",
+}
+"""Of the report of a run: its scripts run without an origin, so that whoever wrote the file reaches neither page nor server."""
 _ELSEWHERE = re.compile(
     rb"<script\b[^>]*\bsrc=\"https?://[^>]*>\s*</script>|<(?:link|meta)\b[^>]*\"https?://[^>]*>|<link\b[^>]*rel=\"manifest\"[^>]*>",
     re.IGNORECASE,
@@ -86,7 +96,8 @@ class AccessControl:
             if request.scope["path"] == "/" and request.method == "GET":
                 page = b"".join([part async for part in response.body_iterator])  # type: ignore[attr-defined]
                 response = HTMLResponse(_ELSEWHERE.sub(b"", page), response.status_code)
-        response.headers.update(HEADERS | {POLICY: response.headers.get(POLICY, HEADERS[POLICY])})
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
         return response
 
     def _is_token(self, given: str) -> bool:

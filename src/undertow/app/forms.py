@@ -1,6 +1,7 @@
 """The form of a question: its examples, its checks, and the models that the operator allows.
 
-    Form -> Question -> items;  `undertow.app.model_reply` runs the model and writes the reply
+    Form -> Question -> items       `undertow.app.model_reply` runs the model and writes the reply
+                     -> challenge   `undertow.app.audit_request` runs an audit of it
 
 Form fields are untrusted: each is checked for type and size, and the model against the operator's list.
 McMilin 2022 (ICML workshop), section 6, and the ICLR submission "Selection Induced Collider Bias in LLMs", appendices A and E,
@@ -15,20 +16,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
 from undertow import audits, data, models
 from undertow._schemas import requirement
-from undertow.app.sentence_parser import BLANK_TEXT, Pattern, read_sentence, read_values
+from undertow.app.sentence_parser import BLANK, BLANK_TEXT, Pattern, read_sentences, read_values, read_words
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.types import Item
 
 DEGREES = (1, 2, 3, 4)
 MAX_ENDS = 5
-MAX_NAME_CHARS = 120
+MAX_NAME_CHARS, MAX_MODELS = 120, 4
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
 """What surrounds a value that a sentence has no place for, as in the sentences of known kind."""
@@ -113,17 +115,35 @@ class AllowedModels:
             raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
         return cls(by_label, any_model, request)
 
-    def resolve(self, label: str, other: str) -> str:
-        """The name of the model that a visitor chose, or typed.
+    def choose(self, label: str, beside: str, typed: str) -> dict[str, str]:
+        """The models that a visitor chose, or typed, by what the page calls them.
+
+        Args:
+            label: of the model on the list.
+            beside: of another one; "" for none.
+            typed: names with commas between them, which replace the first; "" for none.
 
         Raises:
-            UndertowError: it is not on the list, or the typed name is not a hub id, or is not allowed.
+            UndertowError: one is not on the list, or no hub id, or is not allowed; or there are too many.
         """
-        typed = other.strip()
-        if not typed:
-            if label not in self.names:
-                raise UndertowError(f"That model is not on this page's list; choose one of {', '.join(self.names)}.")
-            return self.names[label]
+        if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
+            raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
+        others = [name.strip() for name in typed.split(",") if name.strip()]
+        chosen = {name: self._typed(name) for name in others} or {label: self._listed(label)}
+        if beside:
+            chosen[beside] = self._listed(beside)
+        if len(chosen) > MAX_MODELS:
+            raise UndertowError(
+                f"There are {len(chosen)} models, and {MAX_MODELS} are the most beside each other; leave some out."
+            )
+        return chosen
+
+    def _listed(self, label: str) -> str:
+        if label not in self.names:
+            raise UndertowError(f"That model is not on this page's list; choose one of {', '.join(self.names)}.")
+        return self.names[label]
+
+    def _typed(self, typed: str) -> str:
         if not self.any_model:
             raise UndertowError(
                 "This page offers only the models of its list; its operator can allow others with --allow-any-model."
@@ -140,9 +160,11 @@ class Form(BaseModel):
     """The fields of the form, in the order of the page."""
 
     sentence: StrictStr
-    values: StrictStr = Field(title="list of values")
     placeholder: StrictStr = Field(title="place-holder")
+    words: StrictStr = Field(title="word groups")
+    values: StrictStr = Field(title="list of values")
     model: StrictStr
+    beside: StrictStr = Field("", title="second model")
     other_model: StrictStr = Field("", title="other model")
     normalise: StrictBool = True
     degree: int = Field(1, ge=DEGREES[0], le=DEGREES[-1], title="degree of the fit")
@@ -168,14 +190,17 @@ class Question:
     """A checked form.
 
     Attributes:
-        model: argument of `undertow.models.resolve`.
-        normalise: whether shares are of what the pronouns have together.
+        patterns: the sentences.
+        words: what may fill their open places, by group.
+        models: arguments of `undertow.models.resolve`, by what the page calls them.
+        normalise: whether shares are of what the words have together.
         ends: how many values at either end make up a movement; for task specification.
     """
 
-    pattern: Pattern
+    patterns: tuple[Pattern, ...]
+    words: Mapping[str, tuple[str, ...]]
     covariate: data.Covariate
-    model: str
+    models: Mapping[str, str]
     normalise: bool
     degree: int
     ends: int = 1
@@ -186,23 +211,48 @@ class Question:
         return self.covariate.values
 
     def items(self) -> list[Item]:
-        """The sentence with every value."""
+        """Every sentence with every value."""
         return [
             Item(
-                id=f"typed/{index}",
-                query=self.pattern.with_value(value),
-                factors={"challenge": "typed", **place, "sentence": "typed"},
-                cluster="typed",
+                id=f"typed/{number}/{index}",
+                query=pattern.with_value(value),
+                factors={"challenge": "typed", **place, "sentence": f"sentence {number}"},
+                cluster=f"sentence {number}",
             )
+            for number, pattern in enumerate(self.patterns, 1)
             for index, (place, value) in enumerate(zip(self.covariate.places(), self.values, strict=True))
         ]
 
-    def sample(self) -> str:
-        """The first, the middle and the last text that the model reads, and what can fill the blank."""
-        places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
-        texts = [self.pattern.with_value(self.values[place]).display_text(BLANK_TEXT) for place in places]
-        fills = [" … ".join(option.fills) for option in self.pattern.options]
-        return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
+    def reading(self) -> str:
+        """How the sentences are understood: the first and the last value in them, and what can fill the blank."""
+        if len(self.patterns) == 1:
+            places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
+            texts = [self.patterns[0].reading(self.values[place]) for place in places]
+        else:
+            texts = [pattern.reading(self.values[0]) for pattern in self.patterns]
+        listed = "; ".join(f"{group}: {', '.join(words)}" for group, words in self.words.items())
+        return "\n".join([*texts, *([f"{BLANK_TEXT} is one of {listed}"] if BLANK in self.patterns[0].places else [])])
+
+    def challenge(self) -> dict[str, Any]:
+        """The sentences, words and values as a challenge file has them.
+
+        Raises:
+            UndertowError: some sentences have blanks and others pronouns.
+        """
+        blanks = {place: forms for pattern in self.patterns for place, forms in pattern.forms().items()}
+        if BLANK in blanks and len(blanks) > 1:
+            raise UndertowError(
+                "An audit needs a blank ___ in every sentence or in none; write the pronouns as blanks."
+            )
+        covariate = self.covariate
+        values = {"values": list(covariate.values), "scale": covariate.scale}
+        order = {} if covariate.scale == "none" else {"order": covariate.order}
+        return {
+            "title": "Sentences typed into the page",
+            "templates": [pattern.template() for pattern in self.patterns],
+            "w": {covariate.name: values | order},
+            "blanks": blanks,
+        }
 
 
 def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
@@ -216,23 +266,29 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
     Raises:
         UndertowError: a field cannot be used; says which, and how to correct it.
     """
-    pattern = read_sentence(form.sentence, form.placeholder)
+    patterns = read_sentences(form.sentence, form.placeholder, read_words(form.words))
     values = read_values(form.values, max(form.degree + 2, 3 if audit == DRIFT else 2 * form.ends))
-    if not pattern.n_values and audit == DRIFT:
+    lacking = next((number for number, pattern in enumerate(patterns, 1) if not pattern.n_values), None)
+    if lacking is not None and audit == DRIFT:
         wanted = f"the place-holder {form.placeholder.strip()!r}" if form.placeholder.strip() else "a place-holder"
-        raise UndertowError(
-            f"The sentence has no place for the values: write {wanted} where they go, as a word of its own."
-        )
-    if not pattern.n_values:
-        pattern = pattern.in_front(*IN_FRONT)
-    model = allowed_models.resolve(form.model, form.other_model)
+        which = "The sentence" if len(patterns) == 1 else f"Sentence {lacking}"
+        raise UndertowError(f"{which} has no place for the values: write {wanted} where they go, as a word of its own.")
+    if len(patterns) > 1 and audit == SPECIFICATION:
+        raise UndertowError("This tab judges one sentence; leave one, or run an audit of a challenge file.")
+    words: dict[str, tuple[str, ...]] = {}
+    for pattern in patterns:
+        for group, own in pattern.words.items():
+            words[group] = tuple(dict.fromkeys([*words.get(group, ()), *own]))
     known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.values == values]
-    covariate = (
-        replace(known[0], name=LIST_NAME)
-        if known
-        else data.CovariateList(LIST_NAME, values, "The list of values").to_covariate()
+    return Question(
+        tuple(pattern if pattern.n_values else pattern.in_front(*IN_FRONT) for pattern in patterns),
+        words,
+        known[0] if known else data.CovariateList(LIST_NAME, values, "The list of values").to_covariate(),
+        allowed_models.choose(form.model, form.beside, form.other_model),
+        form.normalise,
+        form.degree,
+        form.ends,
     )
-    return Question(pattern, covariate, model, form.normalise, form.degree, form.ends)
 
 
 class LoadedModel:
@@ -242,6 +298,11 @@ class LoadedModel:
         self._request = request
         self._opened: tuple[str, ModelHandle] | None = None
 
+    def drop(self) -> None:
+        """Drop the model, before others are loaded elsewhere."""
+        self._opened = None
+        gc.collect()
+
     def load(self, name: str) -> ModelHandle:
         """The model of this name, loaded when it is first asked, and dropped when another is taken.
 
@@ -249,8 +310,7 @@ class LoadedModel:
             UndertowError: there is no such model.
         """
         if self._opened is None or self._opened[0] != name:
-            self._opened = None
-            gc.collect()
+            self.drop()
             handle = models.resolve(replace(self._request, name=name))
             self._opened = name, replace(handle, open=cache(handle.open))
         return self._opened[1]

@@ -19,8 +19,8 @@ from undertow import data
 from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
-from undertow.app.sentence_parser import GROUPS
 from undertow.audits.base import EXACT, Observations
+from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.audits.task_specification.items import DETECT
@@ -56,17 +56,19 @@ class ModelReply:
 
     Attributes:
         sentence: what it means, plainly.
-        notes: what a reader must know besides.
-        labels: the values [w].
+        caveats: what a reader must know before believing it.
+        notes: how it was read and tested.
         table: a row for each value: the value, percent of each group, each group's fit with its band, and the text.
+        sentences: a row for each sentence, of several, the one that moves most first; None otherwise.
         scores: for task specification, a row for each score of the sentence; None otherwise.
     """
 
     sentence: str
+    caveats: tuple[str, ...]
     notes: tuple[str, ...]
-    labels: tuple[str, ...]
     curves: tuple[Curve, ...]
     table: pd.DataFrame
+    sentences: pd.DataFrame | None = None
     scores: pd.DataFrame | None = None
 
 
@@ -113,11 +115,14 @@ class _Answers:
     """A question with the model's answers.
 
     Attributes:
-        percent: mass of each group, and of other words, at each value [w].
+        frame: a row for each sentence and value.
+        shown: the same, its masses as they are shown.
+        percent: mass of each group, and of other words, at each value, the mean over sentences [w].
     """
 
     question: Question
     frame: pd.DataFrame
+    shown: pd.DataFrame
     percent: pd.DataFrame
     groups: tuple[Curve, ...]
     missing: Sequence[str]
@@ -126,32 +131,37 @@ class _Answers:
 
     @classmethod
     def from_question(cls, question: Question, handle: ModelHandle, progress: Progress) -> _Answers:
-        items = question.items()
+        items, names = question.items(), list(question.words)
         scores, notes = _run(handle, items, progress)
-        design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
+        design = {"groups": names, "words": dict(question.words)}
         frame = SpuriousCorrelation().observe(design, items, scores, handle.identity.name).frame
         missing = [reason for reason in scores.missing_reasons if reason]
-        if len(items) - len(missing) < question.degree + 2:
-            raise UndertowError(f"The model cannot score this: {missing[0]}.")
-        percent = _percent(frame, scores.scoring_method, normalise=question.normalise)
+        rows = _percent(frame, names, scores.scoring_method, normalise=question.normalise)
+        # A value at which a sentence is missing has no mean that others can be compared with.
+        n = len(question.patterns)
+        percent = rows.groupby(frame["w_index"].to_numpy()).sum(min_count=n) / n
         axis = np.array(question.covariate.axis)
-        seen = percent[list(GROUPS)].dropna()
+        seen = percent[names].dropna()
+        if len(seen) < question.degree + 2:
+            raise UndertowError(f"The model cannot score this: {missing[0]}.")
         at = axis[seen.index]
         x = np.linspace(at[0], at[-1], CURVE_POINTS)
         tested = benjamini_hochberg(trend_of_one_series(at, seen.to_numpy().T).p)
         groups = tuple(
             Curve(
                 name=name,
-                words=question.pattern.words[name],
+                words=question.words[name],
                 percent=percent[name].to_numpy(dtype=np.float64),
                 axis=axis,
                 x=x,
                 fit=fit_polynomial(at, seen[name], question.degree),
+                line=fit_polynomial(at, seen[name], 1),
                 q=float(q),
             )
-            for name, q in zip(GROUPS, tested, strict=True)
+            for name, q in zip(names, tested, strict=True)
         )
-        return cls(question, frame, percent, groups, missing, notes)
+        shown = frame.assign(**{name: rows[name].to_numpy() for name in names})
+        return cls(question, frame, shown, percent, groups, missing, notes)
 
     @property
     def mass(self) -> str:
@@ -163,16 +173,27 @@ class _Answers:
 
     def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
         """The reply with the sentences of a kind, which the template makes of `facts`."""
-        template, table = _sentences(), self.percent.copy()
+        template, table = _sentences(), self.percent.reset_index(drop=True)
         table.insert(0, "value", list(self.question.values))
         for group in self.groups:
             table[f"{group.name} fit"] = group.fit.at(group.axis)
             table[f"{group.name} low"], table[f"{group.name} high"] = group.fit.band(group.axis)
-        table["text"] = list(self.frame["text"])
-        sentence, notes = (getattr(template, name)(facts) for name in (kind, f"{kind}_notes"))
+        sentences = None
+        if len(self.question.patterns) == 1:
+            table["text"] = list(self.frame["text"])
+        else:
+            names = list(self.question.words)
+            slopes = sentence_slopes(self.shown, {"groups": names})
+            sentences = slopes[["text", "effect", f"{names[0]} first", f"{names[0]} last"]]
+        sentence, caveats, notes = (
+            getattr(template, name)(facts) for name in (kind, f"{kind}_caveats", f"{kind}_notes")
+        )
         sentence = re.sub(r" (?=[,:;.](?: |$))", "", " ".join(sentence.split()))
-        lines = tuple(line for line in notes.splitlines() if line.strip())
-        return ModelReply(sentence, lines, self.question.values, self.groups, table, scores)
+        return ModelReply(sentence, _lines(caveats), _lines(notes), self.groups, table, sentences, scores)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line.strip())
 
 
 def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:
@@ -181,19 +202,19 @@ def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tupl
     return result.scores, tuple(result.notes)
 
 
-def _percent(frame: pd.DataFrame, scoring_method: str, *, normalise: bool) -> pd.DataFrame:
-    """Percent of each group, and of other words, at each value [w].
+def _percent(frame: pd.DataFrame, names: Sequence[str], scoring_method: str, *, normalise: bool) -> pd.DataFrame:
+    """Percent of each group, and of other words, in each text [row].
 
     A sentence's likelihood compares its options and knows nothing of other words: the mass of all options is then the probability of
     their first tokens at the blank, the rest of which is the probability of other words.
     """
-    percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
+    percent = frame[[*names]].reset_index(drop=True).astype(float)
     if normalise:
-        return percent.mul(100 / percent.sum(axis=1), axis=0)
+        return percent.mul(100 / percent.sum(axis=1, min_count=1), axis=0)
     other = frame["other_words"].reset_index(drop=True).astype(float)
-    if other[percent[GROUPS[0]].notna()].isna().any():
+    if other[percent[names[0]].notna()].isna().any():
         raise UndertowError(
-            "This model does not give the probability of other words here; tick Normalise, to compare the pronouns alone."
+            "This model does not give the probability of other words here; tick Normalise, to compare the listed words alone."
         )
     if scoring_method == LIKELIHOOD:
         percent = percent.mul((100 - other) / 100, axis=0)
@@ -209,7 +230,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
         for item in given.inject(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
     ]
     scores, _ = _run(handle, items, progress)
-    design = {"groups": list(GROUPS), "endpoint_window": question.ends}
+    design = {"groups": list(given.words), "endpoint_window": question.ends}
     observations = TaskSpecification().observe(design, items, scores, handle.identity.name)
     return Reference.from_scores(score_sentences(observations), given.words)
 
@@ -217,12 +238,12 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:
     """A sentence compared with those of known kind: what its sentences say, and a row for each score."""
     frame = answers.frame.assign(part=DETECT, expected="")
-    design = {"groups": list(GROUPS), "endpoint_window": answers.question.ends}
+    design = {"groups": list(answers.question.words), "endpoint_window": answers.question.ends}
     scored = score_sentences(Observations(frame, design))
     row = scored.iloc[0]
     if row["missing_reason"]:
         raise UndertowError(f"The model cannot score this: {row['missing_reason']}.")
-    chance_percent = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
+    chance_percent = float(reference.chances_percent(scored, answers.question.words)[0])
     moved = float(row["total_variation"])
     # The chance is NaN where the words are not those of the reference.
     basis = "combined" if math.isfinite(chance_percent) else "total_variation"
@@ -247,7 +268,7 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
         "preferred": preferred,
         "preferred_percent": float(row[f"mean_{preferred.name}"]),
     }
-    titles = {f"delta_{group}": f"movement of {group} words" for group in GROUPS} | {
+    titles = {f"delta_{group}": f"movement of {group} words" for group in answers.question.words} | {
         "total_variation": "movement of all (total variation)",
         "jensen_shannon": "movement of all, % of the most (Jensen-Shannon)",
         "entropy": "indecision, % of the most (entropy)",

@@ -1,11 +1,12 @@
 """The figures of a reply: the probability of each word group at every value, the fitted curve and its band.
 
-Narrow enough to read on a phone; figures of one reply share their scale.
+Narrow enough to read on a phone. A figure shows one word group of all models. Figures of one reply have axes of one length, so that
+slopes can be compared; an axis begins where the data do, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +14,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from undertow.report.formatting import plain, shortened
-from undertow.report.style import Drawing, lettering, style_of
+from undertow.data import Covariate
+from undertow.report.formatting import plain, shortened, significant_decimals
+from undertow.report.style import GRID, Drawing, lettering, style_of
 from undertow.stats.regression.polynomial import Polynomial
 from undertow.types import Floats
 
 MAX_LABELS, MAX_LABEL_CHARS = 7, 16
-_BAND_ROOM = 1.3
-"""How far above the dots a band can stretch the scale."""
+MIN_SPAN = 1.0
+"""The shortest axis, in percentage points: less is no effect that anybody should see."""
+NO_MOVE = 0.001
+FROM_ZERO = 0.7
+"""An axis that needs this share of the largest number begins at zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Curve:
         percent: mass at each value [w]; NaN where it is missing.
         axis: where each value stands on the axis [w], rising.
         x: where the curve is drawn, from the first to the last answered value [x].
+        fit: the curve.
+        line: the straight line, whatever curve is drawn.
         q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
     """
 
@@ -40,6 +47,7 @@ class Curve:
     axis: Floats
     x: Floats
     fit: Polynomial
+    line: Polynomial
     q: float
 
     @property
@@ -70,6 +78,13 @@ class Curve:
         return float(np.nanmax(self.percent) - np.nanmin(self.percent))
 
     @property
+    def slope(self) -> tuple[float, float]:
+        """Slope of the straight line, per unit of the axis, and Pearson r."""
+        first, last = self.line.at(self.x[[0, -1]])
+        slope = float((last - first) / (self.x[-1] - self.x[0]))
+        return slope, float(np.copysign(np.sqrt(self.line.r_squared), slope))
+
+    @property
     def alt(self) -> str:
         """What the figure shows, in words; quotes nothing that the visitor typed."""
         (first, last), (least, most) = self.ends, self.bounds
@@ -79,39 +94,74 @@ class Curve:
         )
 
 
-def drawings(curves: Sequence[Curve], labels: Sequence[str]) -> list[Drawing]:
-    """A figure of each curve.
+def drawings(curves: Mapping[str, Sequence[Curve]], covariate: Covariate) -> list[Drawing]:
+    """A figure of each word group.
 
     Args:
-        curves: of one reply.
-        labels: the values [w].
+        curves: of each model: a curve for each group.
+        covariate: the values.
     """
-    dots, bands = (
-        float(np.nanmax(np.concatenate(parts), initial=0.0))
-        for parts in (
-            [part for one in curves for part in (one.percent, one.mean)],
-            [one.fit.band(one.x)[1] for one in curves],
-        )
-    )
-    top = 1.08 * max(dots, min(bands, _BAND_ROOM * dots)) or 1.0
-    texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
-    return [Drawing(one.title, _figure(one, texts, place, top), one.title, one.alt) for place, one in enumerate(curves)]
+    texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in covariate.values]
+    of_groups = [dict(zip(curves, of_group, strict=True)) for of_group in zip(*curves.values(), strict=True)]
+    extents = [_extent(of_group.values()) for of_group in of_groups]
+    span = max(1.1 * max(high - low for low, high in extents), MIN_SPAN)
+    figures = []
+    for place, (of_group, extent) in enumerate(zip(of_groups, extents, strict=True)):
+        first = next(iter(of_group.values()))
+        alt = first.alt if len(of_group) == 1 else " ".join(f"{model}: {one.alt}" for model, one in of_group.items())
+        figure = _figure(of_group, covariate, texts, place, _limits(extent, span))
+        figures.append(Drawing(first.title, figure, first.title, alt))
+    return figures
 
 
-def _figure(curve: Curve, texts: Sequence[str], place: int, top: float) -> Figure:
-    with lettering("".join([curve.title, *texts])):
-        figure = Figure(figsize=(4.4, 3.3), layout="constrained")
+def _extent(curves: Iterable[Curve]) -> tuple[float, float]:
+    """The least and the largest of the dots and the curves."""
+    numbers = np.concatenate([part for one in curves for part in (one.percent, np.clip(one.mean, 0, 100))])
+    return float(np.nanmin(numbers)), float(np.nanmax(numbers))
+
+
+def _limits(extent: tuple[float, float], span: float) -> tuple[float, float]:
+    """An axis of this length around an extent, within 0 and 100, from zero where that is near."""
+    low, high = extent
+    span = min(max(span, 1.05 * high if high - low > FROM_ZERO * high else span), 105.0)
+    start = max((low + high - span) / 2, 0.0)
+    start = min(start, max(100 - 0.95 * span, 0.0))
+    return (0.0, max(span, 1.05 * high)) if high <= span else (start, start + span)
+
+
+def _label(curve: Curve, covariate: Covariate) -> str:
+    slope, r = curve.slope
+    if curve.spread < NO_MOVE or not np.isfinite([slope, r]).all():
+        return f"moves by less than {NO_MOVE} points"
+    per = covariate.unit or "unit" if covariate.scale == "value" else "step"
+    digits = significant_decimals(slope, 2)
+    return plain(f"slope {slope:+.{digits}f} points per {per}, r {r:+.2f}")
+
+
+def _figure(
+    curves: Mapping[str, Curve], covariate: Covariate, texts: list[str], place: int, limits: tuple[float, float]
+) -> Figure:
+    curve = next(iter(curves.values()))
+    with lettering("".join([curve.title, *curves, *texts, covariate.order])):
+        figure = Figure(figsize=(4.4, 3.5 + 0.16 * len(curves)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        look = style_of(place)
-        axes.fill_between(curve.x, *curve.fit.band(curve.x), color=look["color"], alpha=0.18, linewidth=0)
-        axes.plot(curve.x, curve.mean, color=look["color"], linewidth=2)
-        axes.plot(curve.axis, curve.percent, linestyle="none", clip_on=False, zorder=4, **look)
-        axes.set_title(plain(curve.title), size=12, weight="bold", loc="left")
-        axes.set_ylabel("percent", size=10)
-        axes.set_ylim(0, top)
+        for at, (model, one) in enumerate(curves.items()):
+            look = style_of(place if len(curves) == 1 else at)
+            label = (
+                _label(one, covariate)
+                if len(curves) == 1
+                else f"{plain(shortened(model, 24))}: {_label(one, covariate)}"
+            )
+            axes.fill_between(one.x, *one.fit.band(one.x), color=look["color"], alpha=0.18, linewidth=0)
+            axes.plot(one.x, one.mean, color=look["color"], linewidth=2)
+            axes.plot(one.axis, one.percent, linestyle="none", clip_on=False, zorder=4, label=label, **look)
+        title = {"title": plain(shortened(curve.title, 42)), "title_fontproperties": {"size": 12, "weight": "bold"}}
+        figure.legend(loc="outside upper left", fontsize=9, handletextpad=0.3, alignment="left", **title)
+        axes.set_ylim(*limits)
+        axes.set_ylabel("percent" if limits[0] == 0 else "percent (axis does not start at 0)", size=10)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-        axes.yaxis.grid(visible=True, color="#e4e4e4", linewidth=0.7)
+        axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=10)
         places = labelled(curve.axis)
@@ -119,10 +169,12 @@ def _figure(curve: Curve, texts: Sequence[str], place: int, top: float) -> Figur
             np.diff(curve.axis[places]).min(initial=np.inf) < 0.6 * np.ptp(curve.axis) / MAX_LABELS
         )
         axes.set_xticks(curve.axis[places], [texts[at] for at in places])
+        if not covariate.numbers:
+            axes.set_xlabel(plain(shortened(covariate.order, 60)), size=9)
         if slanted:
             axes.tick_params("x", labelrotation=35)
-            for label in axes.get_xticklabels():
-                label.set(ha="right", rotation_mode="anchor")
+            for tick in axes.get_xticklabels():
+                tick.set(ha="right", rotation_mode="anchor")
     return figure
 
 

@@ -6,17 +6,18 @@ does, is not listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from undertow._files import is_encodable
 from undertow.errors import UndertowError
+from undertow.runs.compare.pairing import NOT_OF_QUESTIONS
 from undertow.runs.finished_run import Run, load_run
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_json
-from undertow.types import Result
+from undertow.types import Result, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,54 +27,53 @@ if TYPE_CHECKING:
 MAX_RUNS, MAX_ENTRIES = 200, 5_000
 MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_ROWS = 500
-MAX_FIGURES, MAX_FIGURE_BYTES, MAX_REPORT_BYTES = 6, 2 * 2**20, 64 * 2**20
-MAX_FINDINGS, MAX_DIFFERENCES = 12, 3
-"""Sentences of a run, and of a comparison, that are shown."""
+MAX_REPORT_BYTES = 64 * 2**20
+MAX_FINDINGS, MAX_DIFFERENCES = 3, 3
+"""Sentences of a run that was just made, and of a comparison, that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A run of the list."""
+    """A run of the list.
+
+    Attributes:
+        questions: the same for runs that asked questions of one kind.
+        models: names of its models.
+    """
 
     name: str
     audit: str
-    model: str
+    models: tuple[str, ...]
     created: str
     n_items: int
+    questions: str
 
+    @property
+    def title(self) -> str:
+        """One line on it."""
+        return f"{self.audit.replace('-', ' ')}: {self.short_title} · {self.n_items:,} texts · {self.name}"
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run as the page shows it.
+    @property
+    def short_title(self) -> str:
+        """Its models, without the folders that they lie in, and when it was made."""
+        models = [name.rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name for name in self.models]
+        return f"{', '.join(models)} · {moment(self.created)}"
 
-    Attributes:
-        about: what was asked of whom, a line each.
-        findings: sentences, the strongest first.
-        results: a row for each measure.
-        report: its report page; b"" where it has none.
-    """
-
-    about: tuple[str, ...]
-    findings: tuple[str, ...]
-    results: pd.DataFrame
-    figures: tuple[bytes, ...]
-    report: bytes
+    def is_comparable(self, other: RunListing) -> bool:
+        """Whether two runs asked the same kind of questions of models that can be paired."""
+        paired = len(self.models) == len(other.models) == 1 or bool({*self.models} & {*other.models})
+        return self.name != other.name and self.questions == other.questions and paired
 
 
 class RunBrowser:
     """The run folders in an operator's folder.
 
     Args:
-        folder: that holds run folders; None for none.
-
-    Raises:
-        UndertowError: there is no such folder.
+        folder: that holds run folders, or will.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        if folder is not None and not folder.is_dir():
-            raise UndertowError(f"{folder}: there is no such folder of runs; name the one that holds them with --runs")
-        self._root = folder.resolve() if folder is not None else None
+    def __init__(self, folder: Path) -> None:
+        self.root = folder.resolve()
 
     def list_runs(self) -> list[RunListing]:
         """The newest runs first, at most `MAX_RUNS`; a run that is corrupt or leads out of the folder is left out.
@@ -87,17 +87,14 @@ class RunBrowser:
                 UndertowError
             ):  # `undertow report` says what is wrong with it; a list shows what can be opened
                 manifest = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
-                audit, model, created = (str(manifest.get(key, "")) for key in ("audit", "model", "created"))
-                counts = manifest.get("counts")
-                n_items = counts.get("items") if isinstance(counts, dict) else 0
-                runs.append(RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0))
+                runs.append(_listing(folder.name, manifest))
         return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
 
     def _folders(self) -> list[Path]:
-        if self._root is None:
+        if not self.root.exists():
             return []
         try:
-            return [entry for entry in sorted(self._root.iterdir())[:MAX_ENTRIES] if _is_run(entry)]
+            return [entry for entry in sorted(self.root.iterdir())[:MAX_ENTRIES] if _is_run(entry)]
         except OSError as error:
             raise UndertowError(
                 f"The folder of runs cannot be read ({error.strerror}); tell the operator of this page."
@@ -108,38 +105,28 @@ class RunBrowser:
         for folder in self._folders():
             if folder.name == name:
                 return load_run(folder)
-        raise UndertowError("There is no such run on the list; choose one of it, or press Look again.")
+        raise UndertowError("There is no such run on the list; choose one of it, or press Refresh.")
 
-    def show(self, name: object) -> RunView:
-        """A run, to be looked at.
+    def show(self, name: object) -> tuple[tuple[str, ...], pd.DataFrame]:
+        """What was asked of whom in a run, a line each, and its results.
 
         Raises:
             UndertowError: it is not on the list, or is corrupt.
         """
         run = self._run(name)
-        folder, manifest = run.folder, run.manifest
-        try:
-            findings = run.findings
-        except LookupError as error:
-            raise UndertowError("This run's results do not match its observations; run the audit again.") from error
-        figures = [
-            figure
-            for path in sorted((folder / "figures").glob("*.png"))[: 4 * MAX_FIGURES]
-            if (figure := _file_in(folder, path, MAX_FIGURE_BYTES)).startswith(b"\x89PNG\r\n\x1a\n")
-        ]
+        manifest = run.manifest
         about = (
             f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
             f"Model: {manifest['model']}",
-            f"Asked: {len(run.record.observations):,} texts; {moment(manifest['created'])}",
+            f"Asked: {len(run.observations):,} texts; {moment(manifest['created'])}",
             f"To repeat it: {manifest['command']}",
         )
-        return RunView(
-            about,
-            tuple(finding.text for finding in findings[:MAX_FINDINGS]),
-            readable(run.results, run.record.results),
-            tuple(figures[:MAX_FIGURES]),
-            _file_in(folder, folder / "report.html", MAX_REPORT_BYTES),
-        )
+        return about, readable(run.results, run.record.results)
+
+    def report(self, name: object) -> bytes:
+        """The report page of a run; b"" where there is none on the list, or it is too large or elsewhere."""
+        folder = next((folder for folder in self._folders() if folder.name == name), None)
+        return b"" if folder is None else _file_in(folder, folder / "report.html", MAX_REPORT_BYTES)
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
         """What differs between two runs: a sentence, and a row for each difference.
@@ -158,6 +145,24 @@ class RunBrowser:
         n_significant = sum(finding.significant for finding in strongest)
         said = [f"Significant differences: {n_significant}.", *(one.text for one in strongest[:MAX_DIFFERENCES])]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
+
+
+def _listing(name: str, manifest: Mapping[str, Any]) -> RunListing:
+    counts, design, several = (manifest.get(key) for key in ("counts", "design", "models"))
+    n_items = counts.get("items") if isinstance(counts, dict) else 0
+    parts = several if isinstance(several, list) else []
+    models = [str(part["name"]) for part in parts if isinstance(part, dict) and "name" in part]
+    facts = design if isinstance(design, dict) else {}
+    asked = {key: fact for key, fact in facts.items() if key not in NOT_OF_QUESTIONS or key == "title"}
+    audit, created = str(manifest.get("audit", "")), str(manifest.get("created", ""))
+    return RunListing(
+        name,
+        audit,
+        tuple(models or [str(manifest.get("model", ""))]),
+        created,
+        n_items if isinstance(n_items, int) else 0,
+        digest([audit, asked]),
+    )
 
 
 def _is_run(folder: Path) -> bool:

@@ -1,9 +1,9 @@
-"""Parser of a typed sentence: opens its pronouns or its blank, and replaces the placeholder by the values.
+"""Parser of typed sentences: opens their pronouns or their blank, and replaces the placeholder by the values.
 
     In DATE, she was a child.       ->  In | W |, | she, he, they | was a child.
-    In DATE, ___ was a child.       ->  the same, with every form of the pronouns
+    In DATE, ___ was a child.       ->  the same, with every form of the pronouns, or with words of the user's own
 
-The typed sentence is split and joined again, so that any markup in it stays text.
+A typed sentence is split and joined again, so that any markup in it stays text.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE
+from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE, SentenceSet
 from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates.template import starts_sentence
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Option
 
-MAX_SENTENCE_CHARS = 400
+MAX_SENTENCE_CHARS, MAX_SENTENCES = 400, 20
+MAX_TEXT_CHARS = MAX_SENTENCES * (MAX_SENTENCE_CHARS + 1)
 MAX_PLACEHOLDER_CHARS = 24
 MAX_VALUES, MAX_VALUE_CHARS = 100, 60
 MAX_LIST_CHARS = MAX_VALUES * (MAX_VALUE_CHARS + 2)
 MAX_PRONOUNS = 4
 """Pronouns that are left open together: every one makes what follows likelier or less."""
 GROUPS = (FEMALE, MALE, NEUTRAL)
-BLANK_TEXT = "___"
+MAX_GROUPS, MAX_WORDS, MAX_WORD_CHARS = 6, 12, 40
+MAX_WORDS_CHARS = MAX_GROUPS * (MAX_WORDS + 1) * (MAX_WORD_CHARS + 2)
+BLANK_TEXT, BLANK = "___", "blank"
 
 _OWN, _REFLEXIVE, _NOMINATIVE, _ACCUSATIVE, _POSSESSIVE = "own", "reflexive", "nominative", "accusative", "possessive"
 _FORMS: Mapping[str, tuple[str, str, str]] = {
@@ -36,12 +39,11 @@ _FORMS: Mapping[str, tuple[str, str, str]] = {
     _REFLEXIVE: ("herself", "himself", "themselves"),
 }  # fmt: skip
 """What each case of a pronoun is in each of `GROUPS`."""
-_CASES: Mapping[str, str] = {
-    "she": _NOMINATIVE, "he": _NOMINATIVE, "they": _NOMINATIVE, "him": _ACCUSATIVE, "them": _ACCUSATIVE,
-    "their": _POSSESSIVE, "hers": _OWN, "theirs": _OWN, "herself": _REFLEXIVE, "himself": _REFLEXIVE,
-    "themselves": _REFLEXIVE, "themself": _REFLEXIVE,
-}  # fmt: skip
-"""Pronouns that are of one case; *her* and *his* may be of two."""
+_CASES: Mapping[str, tuple[str, ...]] = {
+    form: tuple(case for case, forms in _FORMS.items() if form in forms)
+    for form in dict.fromkeys(form for forms in _FORMS.values() for form in forms)
+} | {"themself": (_REFLEXIVE,)}
+"""The cases that each pronoun may be of; *her* and *his* may be of two, *her/him* and *her/his* of one."""
 _NO_NOUNS = frozenset(
     re.findall(
         r"\w+",
@@ -50,12 +52,13 @@ _NO_NOUNS = frozenset(
         before to at in on of for from with without by about into onto over under up down out off away back again
         is was are were be been has had have did does do will would can could should may might must not now yesterday today
         tomorrow later soon once twice too also alone well home here there who whom which what how why where
+        my your his her its our their i you he she it we they him them us me some any each no another
         """,
     )
 )
 """What stands behind an object and never behind *her* before what she has: *gave her a book*, and *gave her book*."""
 _BLANKS = MARKS.pattern
-_PRONOUN_WORDS = "|".join(sorted([*_CASES, "her", "his"], key=len, reverse=True))
+_PRONOUN = f"(?:{'|'.join(sorted(_CASES, key=len, reverse=True))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,16 @@ class Pattern:
 
     Attributes:
         pieces: the texts around the open places [piece], each in parts between which the value goes [piece][part].
+        words: what may fill the open places, by group.
         n_values: how often the value stands in it.
+        places: the case of each pronoun that is open, or `BLANK`.
     """
 
     pieces: tuple[tuple[str, ...], ...]
     options: tuple[Option, ...]
     words: Mapping[str, tuple[str, ...]]
     n_values: int
+    places: tuple[str, ...]
 
     def with_value(self, value: str) -> ClozeQuery:
         """The question with a value in its places."""
@@ -79,29 +85,74 @@ class Pattern:
     def in_front(self, before: str, after: str) -> Pattern:
         """The same with `before`, a place for the value and `after` in front of it."""
         first, *rest = self.pieces
-        return Pattern(((before, after + first[0], *first[1:]), *rest), self.options, self.words, self.n_values + 1)
+        return replace(self, pieces=((before, after + first[0], *first[1:]), *rest), n_values=self.n_values + 1)
+
+    def template(self) -> str:
+        """The sentence as a challenge file writes it: `{w}` for the value, and the name of each open place in braces."""
+        pieces = ["{w}".join(re.sub(r"([{}])", r"\1\1", part) for part in parts) for parts in self.pieces]
+        return pieces[0] + "".join(f"{{{place}}}{piece}" for place, piece in zip(self.places, pieces[1:], strict=True))
+
+    def forms(self) -> dict[str, dict[str, list[str]]]:
+        """The words of each open place as a challenge file has them: by place, then by group."""
+        if self.places[0] == BLANK:
+            return {BLANK: {group: list(words) for group, words in self.words.items()}}
+        return {
+            place: {group: [form] for group, form in zip(GROUPS, _FORMS[place], strict=True)} for place in self.places
+        }
+
+    def reading(self, value: str) -> str:
+        """How the sentence is understood, for the person who typed it."""
+        query = self.with_value(value)
+        marks = [
+            BLANK_TEXT if BLANK in self.places else f"[{'/'.join(forms)}]"
+            for forms in zip(*(one.fills for one in self.options), strict=True)
+        ]
+        return query.pieces[0] + "".join(mark + piece for mark, piece in zip(marks, query.pieces[1:], strict=True))
 
 
-def read_sentence(text: str, placeholder: str) -> Pattern:
+def read_sentences(text: str, placeholder: str, words: Mapping[str, tuple[str, ...]] | None = None) -> list[Pattern]:
+    """The patterns of typed sentences, one a line; arguments and errors as of `read_sentence`."""
+    if len(text) > 2 * MAX_TEXT_CHARS:
+        raise UndertowError(
+            f"The sentences have {len(text):,} characters, and {MAX_TEXT_CHARS:,} are the most; leave some out."
+        )
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    if len(lines) > MAX_SENTENCES:
+        raise UndertowError(
+            f"There are {len(lines)} sentences, and {MAX_SENTENCES} are the most here; a challenge file holds more."
+        )
+    if len(set(lines)) < len(lines):
+        raise UndertowError("A sentence stands there more than once; write each once.")
+    return [read_sentence(line, placeholder, words) for line in lines]
+
+
+def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ...]] | None = None) -> Pattern:
     """The pattern of a typed sentence.
 
     A blank (`___`, `[MASK]`, `MASK`, `<mask>` or `{blank}`) is what is left open, and pronouns beside it stay as they are; without a
-    blank, every pronoun is. *her* is taken for an object where a word follows that nobody owns.
+    blank, every pronoun is. *her* is taken for an object where a word follows that nobody owns; *her/him* and *her/his* say it.
+
+    Args:
+        text: the sentence.
+        placeholder: the word in it that the values replace; "" for none.
+        words: words of the user's own for the blank, by group; None for pronouns.
 
     Raises:
         UndertowError: it has nothing to leave open, or too much, or is too long; or the place-holder cannot be one.
     """
     sentence = checked_text(text, "sentence", MAX_SENTENCE_CHARS)
     token = checked_text(placeholder, "place-holder", MAX_PLACEHOLDER_CHARS)
-    if re.fullmatch(_BLANKS, token) or token.lower() in (*_CASES, "her", "his"):
+    if re.fullmatch(_BLANKS, token) or token.lower() in _CASES:
         raise UndertowError(
             f"The place-holder cannot be {token!r}, which stands for what the model decides; use another word."
         )
     value = rf"(?P<value>(?<!\w){re.escape(token)}(?!\w))|" if token else ""
-    pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN_WORDS})(?!\w))"
+    pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN}(?:/{_PRONOUN})*)(?!\w))"
     marks = list(re.finditer(pattern, sentence))
     blanks = [mark for mark in marks if mark.lastgroup == "blank"]
     open_ = blanks or [mark for mark in marks if mark.lastgroup == "pronoun"]
+    if words and not blanks:
+        raise UndertowError("The sentence has no blank for words of your own; write ___ where they go.")
     if len(blanks) > 1:
         raise UndertowError(
             f"The sentence has {len(blanks)} blanks; leave one open, or write pronouns, which may be several."
@@ -123,30 +174,77 @@ def read_sentence(text: str, placeholder: str) -> Pattern:
             if mark.lastgroup != "value":
                 pieces.append([])
     pieces[-1].append(sentence[at:])
+    n_values = sum(mark.lastgroup == "value" for mark in marks)
+    places: tuple[str, ...] = (BLANK,)
     if blanks:
         like = "A" if starts_sentence(sentence[: blanks[0].start()], first=True) else "a"
-        words = PRONOUNS[UNKNOWN_CASE]
-        options = [Option(group, (_like(like, form),)) for group in GROUPS for form in words[group]]
+        words = words or PRONOUNS[UNKNOWN_CASE]
+        options = [Option(group, (_like(like, form),)) for group, forms in words.items() for form in forms]
     else:
-        forms = dict(zip(GROUPS, zip(*(_forms_of(mark, sentence) for mark in open_), strict=True), strict=True))
-        options = [Option(group, fills) for group, fills in forms.items()]
-        words = {group: tuple(dict.fromkeys(map(str.lower, fills))) for group, fills in forms.items()}
-    n_values = sum(mark.lastgroup == "value" for mark in marks)
-    return Pattern(tuple(map(tuple, pieces)), tuple(options), {group: words[group] for group in GROUPS}, n_values)
+        places = tuple(_case_of(mark, sentence) for mark in open_)
+        typed = [mark.group().partition("/")[0] for mark in open_]
+        options = [
+            Option(
+                group, tuple(_like(as_typed, _FORMS[case][at]) for as_typed, case in zip(typed, places, strict=True))
+            )
+            for at, group in enumerate(GROUPS)
+        ]
+        words = {one.group: tuple(dict.fromkeys(map(str.lower, one.fills))) for one in options}
+    return Pattern(tuple(map(tuple, pieces)), tuple(options), dict(words), n_values, places)
 
 
-def _forms_of(mark: re.Match[str], sentence: str) -> list[str]:
-    """The pronoun in each group, with capitals as it was typed."""
-    typed, follows = mark.group(), re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
+def _case_of(mark: re.Match[str], sentence: str) -> str:
+    """The case of a pronoun, by its form, by the forms that were typed beside it, or else by the word behind it."""
+    first, *others = mark.group().lower().split("/")
+    cases = [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]
+    if not cases:
+        raise UndertowError(f"{mark.group()!r} are forms of no one case; write for example her/him or her/his.")
+    follows = re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
     owns = follows is not None and follows[1].lower() not in _NO_NOUNS
-    case = _CASES.get(typed.lower()) or (_POSSESSIVE if owns else _OWN if typed.lower() == "his" else _ACCUSATIVE)
-    return [_like(typed, form) for form in _FORMS[case]]
+    return cases[0] if len(cases) == 1 else next(case for case in cases if owns == (case == _POSSESSIVE))
 
 
 def _like(typed: str, word: str) -> str:
     if len(typed) > 1 and typed.isupper():
         return word.upper()
     return word[:1].upper() + word[1:] if typed[:1].isupper() else word
+
+
+def read_words(text: str) -> dict[str, tuple[str, ...]]:
+    """Word groups as they were typed, `name: word, word` a line; {} for none.
+
+    Raises:
+        UndertowError: a line is no group, there are too few or too many, or a word is of two groups.
+    """
+    if len(text) > MAX_WORDS_CHARS:
+        raise UndertowError(
+            f"The word groups have {len(text):,} characters, and {MAX_WORDS_CHARS:,} are the most; shorten them."
+        )
+    groups: dict[str, tuple[str, ...]] = {}
+    for line in filter(str.strip, re.split(r"[\n;]", text)):
+        name, colon, listed = line.partition(":")
+        words = tuple(checked_text(word, "word", MAX_WORD_CHARS) for word in listed.split(",") if word.strip())
+        if not colon or not name.strip() or not 0 < len(words) <= MAX_WORDS:
+            raise UndertowError(
+                f"A line of the word groups is a name and 1 to {MAX_WORDS} words, as in good: kind, honest; correct "
+                f"{checked_text(line, 'line', MAX_WORDS_CHARS)!r}."
+            )
+        name = checked_text(name, "name of the word group", MAX_PLACEHOLDER_CHARS)
+        if name in groups:
+            raise UndertowError(f"Two word groups are called {name!r}; name each once.")
+        groups[name] = words
+    if groups and not 2 <= len(groups) <= MAX_GROUPS:
+        raise UndertowError(
+            f"There is {len(groups)} word group; write 2 to {MAX_GROUPS}, one a line."
+            if len(groups) < 2
+            else f"There are {len(groups)} word groups, and {MAX_GROUPS} are the most."
+        )
+    every = [word for words in groups.values() for word in words]
+    repeated = next((word for word in every if every.count(word) > 1), None)
+    if repeated is not None:
+        raise UndertowError(f"The word {repeated!r} stands in the word groups more than once; write it once.")
+    SentenceSet("word groups", "", "", groups, ())  # refuses a name that a column of the results has
+    return groups
 
 
 def read_values(text: str, least: int) -> tuple[str, ...]:

@@ -15,10 +15,11 @@ from typing import TextIO
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from undertow.app.access_control import ANNOTATE, TOKEN, AccessControl
+from undertow.app.access_control import ANNOTATE, REPORT, REPORT_HEADERS, TOKEN, AccessControl
 from undertow.app.annotation import AnnotationStore, pages
 from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
@@ -38,27 +39,25 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(
-    allowed_models: AllowedModels, runs: Path | None, host: str, port: int, announce: Callable[[str], None]
-) -> None:
+def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the Gradio page until it is interrupted.
 
     Args:
         allowed_models: the models that visitors can choose.
-        runs: a folder that holds run folders; None for none.
+        runs: the folder that run folders are shown from, and written into.
         host: where to serve.
         port: 0 for any that is free.
         announce: given its address once it can be opened; the address holds the token.
 
     Raises:
-        UndertowError: Gradio is not installed, the folder of runs is not there, or the port cannot be used.
+        UndertowError: Gradio is not installed, or the port cannot be used.
     """
     check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
         app_server(allowed_models, runs, host, port, Path(folder)).run(announce)
 
 
-def app_server(allowed_models: AllowedModels, runs: Path | None, host: str, port: int, files: Path) -> Server:
+def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, files: Path) -> Server:
     """The server of the Gradio page, as `serve` runs it, with an empty folder of its own for downloads and figures."""
     run_browser = RunBrowser(runs)
     server = Server(host, port)
@@ -68,7 +67,7 @@ def app_server(allowed_models: AllowedModels, runs: Path | None, host: str, port
         "GRADIO_TEMP_DIR": str(files),
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
-    from undertow.app.ui import Page
+    from undertow.app.page import Page
 
     page = Page(allowed_models, run_browser, files)
 
@@ -78,6 +77,12 @@ def app_server(allowed_models: AllowedModels, runs: Path | None, host: str, port
         page.close()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+
+    def report(name: str) -> HTMLResponse:
+        content = run_browser.report(name)
+        return HTMLResponse(content or "This run has no report page.", 200 if content else 404, REPORT_HEADERS)
+
+    app.add_api_route(f"{REPORT}/{{name}}", report, response_class=HTMLResponse)
     server.access.n_functions = page.mount(app, server.access.visitor)
     server.admit(app, "/")
     return server

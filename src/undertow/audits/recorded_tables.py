@@ -389,8 +389,13 @@ def _factors(table: Table) -> pd.DataFrame:
     if sentence:
         table.check_repeats(frame, of_cell, "sentence and W")
     keys = ["challenge", "model", "prompt", "w_name", "w", *of_cell[5:]]
-    frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
+    frame.insert(0, "item", joined(frame[keys]))
     return frame
+
+
+def joined(columns: pd.DataFrame) -> list[str]:
+    """The cells of each row, with slashes between them."""
+    return ["/".join(row) for row in zip(*(columns[name].tolist() for name in columns), strict=True)]
 
 
 def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:

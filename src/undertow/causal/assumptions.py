@@ -58,7 +58,7 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
         UndertowError: the audit is neither.
     """
     if audit not in _ASSUMPTIONS:
-        raise UndertowError(f"what {audit!r} rests on is not known; ask for one of: {', '.join(_ASSUMPTIONS)}")
+        raise UndertowError(f"what {audit!r} assumes is not known; use one of: {', '.join(_ASSUMPTIONS)}")
     if not graph.covariate:
         why = f"no node is called {ROLES[COVARIATE]}, and no statement names the covariate"
         claim, instead = (

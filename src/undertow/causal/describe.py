@@ -131,7 +131,7 @@ def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ..
     """Whether two nodes are independent given others, and every path between them with what opens or closes it.
 
     Raises:
-        UndertowError: a name is no node's, or stands there twice.
+        UndertowError: a name is no node's, or is given twice.
     """
     apart = identification.d_separated(graph, {one}, {other}, given)
     condition = f" given {_join(given)}" if given else ""
@@ -148,7 +148,7 @@ def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) 
     """`describe_separation` as JSON-serialisable values.
 
     Raises:
-        UndertowError: a name is no node's, or stands there twice.
+        UndertowError: a name is no node's, or is given twice.
     """
     return {
         "one": one,

@@ -166,7 +166,7 @@ def read_expression(text: str) -> Expression:
             warnings.simplefilter("error")  # what Python reads with a doubt (`1and 2`) is a slip
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UndertowError(f"{_quote(text)} is no expression; write one as in 2 * W + normal()") from error
+        raise UndertowError(f"{_quote(text)} is not an expression; write one as in 2 * W + normal()") from error
     return _Parser(text.strip()).parse(tree, 0)
 
 
@@ -251,7 +251,7 @@ class _Parser:
                 )
             return Noise(name, place, given)
         if name not in FUNCTIONS:
-            raise UndertowError(f"{name!r} is no function here{closest(name, [*NOISES, *FUNCTIONS])}; {_SYNTAX}")
+            raise UndertowError(f"{name!r} is not a function here{closest(name, [*NOISES, *FUNCTIONS])}; {_SYNTAX}")
         _, least, most = FUNCTIONS[name]
         given = tuple(self.parse(one, inner) for one in node.args)
         if not least <= len(given) <= most:

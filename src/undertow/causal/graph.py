@@ -189,7 +189,7 @@ class _GraphReader:
         linked = (node for pair in (*self.arrows, *self.shared) for node in pair)
         nodes = tuple(dict.fromkeys((*linked, *self.alone)))
         if not nodes:
-            raise UndertowError(f"{self.source}: says nothing; write a graph such as 'W -> X; X -> Y; X -> S; [S]'")
+            raise UndertowError(f"{self.source}: is empty; write a graph such as 'W -> X; X -> Y; X -> S; [S]'")
         for (what, name), place in self.places.items():
             if what in (*ROLES, "meaning") and name not in nodes:
                 raise UndertowError(f"{place}: no other statement has {name!r}; the nodes are {', '.join(nodes)}")

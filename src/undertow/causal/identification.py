@@ -130,7 +130,7 @@ def d_separated(graph: Graph, one: Collection[str], other: Collection[str], give
     _check_names(graph, [*one, *other, *given])
     for name in graph.nodes:
         if sum(name in side for side in sides) > 1:
-            raise UndertowError(f"whether nodes are d-separated: {name} stands there twice; leave it out on one side")
+            raise UndertowError(f"whether nodes are d-separated: {name} is on both sides; leave it out on one")
     if not sides[0] or not sides[1]:
         raise UndertowError("whether nodes are d-separated: two are needed; name one on either side")
     return bool(nx.is_d_separator(network(graph), *sides))

@@ -67,7 +67,7 @@ def _content(path: Path) -> str:
 def _unknown_graph(name: str) -> str:
     strange = _OTHER_ARROWS.search(name)
     if strange:
-        return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
+        return f"{strange[0]!r} is not an arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
     near = closest(re.sub(r"[\s_]", "-", name), published())
     return f"there is no such file{near}; {_published_names()}"
 

@@ -117,7 +117,7 @@ class StructuralCausalModel:
         for name, equation in self.parameters.items():
             values[name] = changed[name] if name in changed else float(evaluate(equation.expression, values, _no_noise))
             if not math.isfinite(values[name]):
-                raise UndertowError(f"{self.where(name)}: {name} is no finite number; look for a division by 0")
+                raise UndertowError(f"{self.where(name)}: {name} is not a finite number; look for a division by 0")
         return values
 
     def where(self, name: str) -> str:
@@ -181,7 +181,7 @@ class _ModelReader:
         else:
             cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
             raise UndertowError(
-                f"{cut!r} is no statement; write name = number, name := expression, select S, compare X, Y or case name: parameter = number"
+                f"{cut!r} is not a statement: name = number, name := expression, select S, compare X, Y or case name: parameter = number"
             )
 
     def _define(self, name: str, sign: str, text: str, number: int) -> None:
@@ -211,7 +211,7 @@ class _ModelReader:
         for statement in rest.split(";"):
             pair = _PAIR.fullmatch(statement)
             if pair is None:
-                raise UndertowError(f"{statement.strip()!r} is no pair; write compare W, G; X, Y")
+                raise UndertowError(f"{statement.strip()!r} is not a pair; write compare W, G; X, Y")
             if pair[1] == pair[2]:
                 raise UndertowError(f"{pair[1]} is compared with itself; name two variables")
             self._pairs.setdefault((pair[1], pair[2]), number)
@@ -307,7 +307,7 @@ class _ModelReader:
 def _number(text: str) -> float:
     expression = read_expression(text)
     if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
-        raise UndertowError(f"{text.strip()!r} is no number; a case sets parameters to numbers")
+        raise UndertowError(f"{text.strip()!r} is not a number; a case sets parameters to numbers")
     return float(evaluate(expression, {}, _no_noise))
 
 

@@ -213,7 +213,7 @@ def simulate(
             than 30 people are selected.
     """
     if not MIN_DRAWS <= draws <= MAX_DRAWS:
-        raise UndertowError(f"{draws:,} people cannot be drawn; ask for {MIN_DRAWS} to {MAX_DRAWS:,}")
+        raise UndertowError(f"{draws:,} people cannot be sampled; use {MIN_DRAWS} to {MAX_DRAWS:,}")
     if seed < 0:
         raise UndertowError(f"the seed cannot be {seed}; choose 0 or more")
     constants = model.constants(settings)
@@ -315,7 +315,7 @@ def _values(
         # Of a later piece of the people, those before had a number each.
         who = "some people" if finite.any() or sampler.people.start else "everyone"
         raise UndertowError(
-            f"{where}: {equation.name} is no finite number for {who}; look for a division by 0, or a logarithm or root of less"
+            f"{where}: {equation.name} is not a finite number for {who}; look for a division by 0, or a logarithm or root of less"
         )
     if equation.name == model.selection and not np.isin(values, (0.0, 1.0)).all():
         raise UndertowError(f"{where}: {equation.name} selects people, so it must be 0 or 1; write a comparison")

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from undertow.cli.app import annotate
 from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
-from undertow.cli.challenge import show_challenge
+from undertow.cli.challenge import init, show_challenge
 from undertow.cli.compare import compare, reproduce
 from undertow.cli.console import Group, ModelCommand, StoppedError, one_line
 from undertow.cli.export import export_app
@@ -30,7 +30,7 @@ from undertow.errors import UndertowError
 COMMANDS = (
     *("run", "suite", "score", "report", "show", "table", "figure", "cite", "compare", "gate", "guard", "doctor"),
     *("pull", "list", "cache", "app", "annotate"),
-    *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "reproduce", "demo"),
+    *("init", "challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "reproduce", "demo"),
 )
 """The commands in the order of the help: the one that most people need comes first."""
 _USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -64,8 +64,8 @@ def _escaped_errors() -> Iterator[None]:
 app = Group(
     name="undertow",
     cls=_Commands,
-    help="Audit language models for bias that enters through underspecified tasks and dataset selection. The environment sets any "
-    "option, too: UNDERTOW_DEVICE is --device.",
+    help="Audit language models for bias that enters through underspecified tasks and dataset selection. Environment variables set "
+    "options, too: UNDERTOW_DEVICE is --device; only --overwrite and --all must be on the command line.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -88,6 +88,7 @@ app.add_typer(list_app, name="list")
 app.add_typer(cache_app, name="cache")
 app.command("app", cls=ModelCommand)(serve_page)
 app.command()(annotate)
+app.command()(init)
 app.command("challenge")(show_challenge)
 app.command()(graph)
 app.command()(simulate)

@@ -13,8 +13,6 @@ import typer
 from undertow.cli.console import Device, Dtype, Json, Revision, echo, on_model, one_line, print_json, print_rows, warn
 from undertow.errors import UndertowError, counted
 
-DEFAULT_RUNS = Path("runs")
-
 
 @on_model
 def app(  # noqa: PLR0913 - an option each
@@ -36,7 +34,8 @@ def app(  # noqa: PLR0913 - an option each
     runs: Annotated[
         Path | None,
         typer.Option(
-            help="Folder whose run folders are shown; runs where there is one, if not given.", show_default=False
+            help="Folder whose run folders are shown, and into which audits of the page write; runs, if not given.",
+            show_default=False,
         ),
     ] = None,
     host: Annotated[
@@ -49,11 +48,12 @@ def app(  # noqa: PLR0913 - an option each
     device: Device = "auto",
     settings: Mapping[str, Any],
 ) -> None:
-    """Serve a web page to audit a sentence and to browse and compare runs."""
+    """Serve a web page to audit sentences, to run audits, and to browse and compare runs."""
     from undertow.app import server as served
     from undertow.app.forms import AllowedModels
     from undertow.models import refuse_unused, resolve
     from undertow.models.base import ModelRequest
+    from undertow.runs.pipeline import RUNS
 
     served.check_gradio()
     request = ModelRequest("", revision, dtype, device, settings)
@@ -62,8 +62,8 @@ def app(  # noqa: PLR0913 - an option each
     allowed_models = AllowedModels.from_names(
         _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
     )
-    if runs is None and DEFAULT_RUNS.is_dir():
-        runs = DEFAULT_RUNS
+    if runs is not None and not runs.is_dir():
+        raise UndertowError(f"{runs}: there is no such folder of runs; name the one that holds them with --runs")
     if host not in served.LOOPBACK:
         warn(
             f"undertow: {host} can be reached by other machines, without encryption; whoever sees the address below can use the models of "
@@ -77,7 +77,7 @@ def app(  # noqa: PLR0913 - an option each
 
             webbrowser.open(address)
 
-    served.serve(allowed_models, runs, host, port, announce)
+    served.serve(allowed_models, runs or RUNS, host, port, announce)
 
 
 def _names(given: str) -> list[str]:

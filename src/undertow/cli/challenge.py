@@ -1,11 +1,12 @@
-"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON."""
+"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON. `undertow init`: a new challenge file."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -24,15 +25,27 @@ from undertow.cli.console import (
     print_json,
     print_rows,
     print_table,
+    print_text,
+    progress_bar,
+    stoppable,
     warn,
 )
+from undertow.cli.power import DEFAULTS, digits
 from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.audits.spurious_correlation.power_plan import PowerPlan
+    from undertow.data.templates.challenge_draft import ChallengeDraft, WList
+
+Answer = TypeVar("Answer")
+NEW_FILE = Path("challenge.toml")
+NOTHING_WRITTEN = "nothing was written"
 
 
 def show_challenge(  # noqa: PLR0913 - an option each
     name: Annotated[
         str,
-        typer.Argument(help="A challenge set or set of sentences: a name, or a .toml, .csv or .tsv file of your own."),
+        typer.Argument(help="A name of `undertow list challenges`, or a .toml, .csv or .tsv file of your own."),
     ],
     *,
     w: WLists = "",
@@ -42,7 +55,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     data_dir: DataDir = "",
     options: TableOptions = "",
     descriptions: Annotated[
-        bool, typer.Option("--descriptions", help="Of bias-diagnosis, -identification, ...: all wordings of the task.")
+        bool, typer.Option("--descriptions", help="Print all wordings of a task: bias-diagnosis, bias-extraction, ...")
     ] = False,
     description_file: Annotated[
         str, typer.Option(help="TOML file with classes of task descriptions of your own.")
@@ -50,7 +63,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print a challenge set. Also prints documents, task wordings and tables of the checklist; needs no model."""
+    """Print the items of a challenge set. Needs no model; also prints documents, task wordings and tables of the checklist."""
     from undertow import data
 
     if descriptions or name in (*data.TASKS, *data.CHECKLIST_SUMMARIES) or data.is_documents(name):
@@ -78,7 +91,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         injection = data.Injection.parse(inject or "In {w}: ")
         items = sentences.inject(injection, covariates) if covariates else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
-        gaps = gaps_of(sentences.groups)
+        gaps, limits = gaps_of(sentences.groups), list[str]()
     else:
         data.check_scale(w_scale, "--w-scale")
         tables = data.DOCUMENT_SUMMARIES, data.TASKS, data.CHECKLIST_SUMMARIES
@@ -93,7 +106,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 for group in chosen.words.groups
             },
         )
-        gaps = [list(pair) for pair in chosen.gaps]
+        gaps, limits = [list(pair) for pair in chosen.gaps], list(chosen.limits)
     data.check_scaled(covariates, w_scale)
     lists = sizes_of(items, covariates) if covariates else []
     notes = [note for covariate in covariates for note in covariate.notes]
@@ -101,13 +114,24 @@ def show_challenge(  # noqa: PLR0913 - an option each
     rows = [{"item": item.id, **item.factors, "text": item.query.display_text()} for item in items]  # type: ignore[union-attr]
     if as_json:
         designs = {covariate.name: covariate.design_entry() for covariate in covariates}
-        print_json({"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "items": rows})
+        print_json(
+            {
+                "challenge": title,
+                "groups": groups,
+                "covariates": designs,
+                "w_notes": notes,
+                "limits": limits,
+                "items": rows,
+            }
+        )
     elif as_csv:
         print_csv(rows)
     else:
         print_table([{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows])
         words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         for line in (*(covariate.summary() for covariate in covariates), *notes):
+            echo(one_line(line))
+        for line in limits:
             echo(one_line(line))
         echo(f"{len(rows):,} texts; the blank takes {words}")
 
@@ -137,3 +161,232 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
     print_rows(rows, as_json=as_json)
     if not as_json:
         echo(summary)
+
+
+def init(  # noqa: PLR0913 - an option each
+    file: Annotated[
+        Path | None, typer.Argument(help="The file to write; challenge.toml, or PACK.toml, if not given.")
+    ] = None,
+    *,
+    pack: Annotated[
+        str, typer.Option(help="Copy a ready challenge file, to edit: a name of `undertow list challenges`.")
+    ] = "",
+    title: Annotated[str, typer.Option(help="What the file audits, in one line.")] = "",
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="Words of a group: 'old: old, elderly'; repeat for each group.", show_default=False),
+    ] = None,
+    sentence: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A sentence with {w} for the value and ___ for the word: 'In {w}, the cook was ___.'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    w: Annotated[
+        str,
+        typer.Option(help="Values of W in order: 'year: 1900, 1910, ..., 2020'; or the name of a list, or of a file."),
+    ] = "",
+    order: Annotated[
+        str, typer.Option(help="What values that are words are ordered by; none for values without an order.")
+    ] = "",
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A sentence that decides its word, after its group: 'old: At the age of 91 she is ___.'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    no_controls: Annotated[bool, typer.Option("--no-controls", help="Write no control sentences.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a challenge file of your own. Asks five questions; options answer them without asking."""
+    from undertow import data
+    from undertow._folders import whole_file
+
+    path = file or (Path(f"{pack}.toml") if pack else NEW_FILE)
+    given = [title, *(group or ()), *(sentence or ()), w, order, *(control or ())]
+    if pack and (any(given) or no_controls):
+        raise UndertowError(
+            f"--pack {pack} answers all questions; leave the other options out, and edit the file it writes"
+        )
+    try:
+        with stoppable(NOTHING_WRITTEN):
+            _check_new(
+                path,
+                is_asking=not pack and not (title and group and sentence and w and (control or no_controls)),
+                overwrite=overwrite,
+            )
+            if pack:
+                text = data.pack_text(pack)
+            else:
+                text = _draft(title, (group, sentence, control), (w, order), no_controls=no_controls).to_toml()
+    except typer.Abort as error:
+        raise UndertowError(
+            f"the questions were not all answered, so {NOTHING_WRITTEN}; options can answer them, see undertow init --help"
+        ) from error
+    data.check_text(text, str(path))
+    with whole_file(path) as target:
+        target.write(text)
+    chosen = data.load(str(path))
+    with progress_bar(as_json, "estimate the smallest slope") as progress:
+        plan = _own_power(path, progress)
+    n_texts, following = len(chosen.items()), f"undertow run spurious-correlation -m smollm2 --challenge {path}"
+    notes = [*_notes(plan), *_control_notes(chosen.words.groups, [gold for _, gold in chosen.controls])]
+    if as_json:
+        lists = [one.as_dict() for one in plan.curves] if plan is not None else []
+        print_json(
+            {
+                "file": str(path),
+                "texts": n_texts,
+                "controls": len(chosen.controls),
+                "lists": lists,
+                "notes": notes,
+                "next": following,
+            }
+        )
+        return
+    print_text(
+        "init",
+        file=path, n_texts=n_texts, n_controls=len(chosen.controls), plan=plan, notes=notes, next=following, digits=digits,
+    )  # fmt: skip
+
+
+def _check_new(path: Path, *, is_asking: bool, overwrite: bool) -> None:
+    """Refuse a file that cannot be written; ask before one is replaced, where somebody answers."""
+    if path.suffix != ".toml":
+        raise UndertowError(f"{path}: a challenge file ends in .toml; name it so")
+    if not path.absolute().parent.is_dir():
+        raise UndertowError(f"{path}: its folder does not exist; create it, or name another file")
+    if path.is_dir():
+        raise UndertowError(f"{path}: is a folder; name a file")
+    if path.exists() and not overwrite:
+        if not is_asking:
+            raise UndertowError(f"{path}: exists already; name another file, or add --overwrite")
+        if not typer.confirm(f"{one_line(path)} exists already. Replace it?", err=True):
+            raise UndertowError(f"{path}: stays as it is; name another file")
+
+
+def _draft(
+    title: str,
+    lines: tuple[list[str] | None, list[str] | None, list[str] | None],
+    values: tuple[str, str],
+    *,
+    no_controls: bool,
+) -> ChallengeDraft:
+    """The answers: those of options, and for the rest what a person types."""
+    from undertow.data.templates import challenge_draft as draft
+
+    group, sentence, control = lines
+    w, order = values
+    title = title or _ask("1/5 What do you audit? One line, the title of reports.", "Title", str.strip)
+    groups = dict(
+        [draft.parse_group(one) for one in group]
+        if group
+        else _ask_lines(
+            "2/5 Which words, by group? At least two groups, such as old: old, elderly.",
+            "Group",
+            draft.parse_group,
+            least=2,
+        )
+    )
+    sentences = (
+        [draft.parse_sentence(one) for one in sentence]
+        if sentence
+        else _ask_lines(
+            "3/5 Which sentences? {w} stands for the value and ___ for the word, as in: In {w}, the cook was ___.",
+            "Sentence",
+            draft.parse_sentence,
+        )
+    )
+    chosen = (
+        draft.parse_w(w)
+        if w
+        else _ask("4/5 Which values of W, in order? For example year: 1900, 1910, ..., 2020.", "Values", draft.parse_w)
+    )
+    chosen = _with_order(chosen, order, is_asking=not w)
+    controls = []
+    if control:
+        controls = [draft.parse_control(one, list(groups)) for one in control]
+    elif not no_controls:
+        controls = _ask_lines(
+            f"5/5 Which control sentences, that decide their word? Write the group first, as in {next(iter(groups))}: ... ___.",
+            "Control",
+            lambda answer: draft.parse_control(answer, list(groups)),
+            least=0,
+        )
+    return draft.ChallengeDraft(title, groups, sentences, chosen, controls)
+
+
+def _with_order(chosen: WList, order: str, *, is_asking: bool) -> WList:
+    from dataclasses import replace
+
+    if not chosen.values or chosen.has_numbers:
+        if order:
+            raise UndertowError(f"--order {order!r}: the order of {chosen.name} is known; leave it out")
+        return chosen
+    if not order and is_asking:
+        order = str(
+            typer.prompt(
+                "What are they ordered by? (none: no order; empty: as listed)", default="", show_default=False, err=True
+            )
+        )
+    return replace(chosen, order=order.strip())
+
+
+def _ask(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
+    """An answer that can be read; asks again until there is one."""
+    warn(question)
+    while True:
+        try:
+            return parse(typer.prompt(label, err=True))
+        except UndertowError as error:
+            warn(error)
+
+
+def _ask_lines(question: str, label: str, parse: Callable[[str], Answer], least: int = 1) -> list[Answer]:
+    """Answers, one a line, up to an empty line."""
+    warn(f"{question} An empty line ends them.")
+    answers: list[Answer] = []
+    while True:
+        line = str(typer.prompt(f"{label} {len(answers) + 1}", default="", show_default=False, err=True)).strip()
+        if not line and len(answers) >= least:
+            return answers
+        try:
+            if not line:
+                raise UndertowError(f"at least {least} {'is' if least == 1 else 'are'} needed")
+            answers.append(parse(line))
+        except UndertowError as error:
+            warn(error)
+
+
+def _own_power(path: Path, progress: Callable[[int, int], None]) -> PowerPlan | None:
+    from undertow import data
+    from undertow.audits.spurious_correlation.items import Settings
+    from undertow.audits.spurious_correlation.power_plan import plan_power
+
+    if all(one.scale == data.NONE for one in data.load(str(path)).covariates):
+        return None
+    return plan_power(Settings(challenge=str(path)), DEFAULTS, None, progress, own_only=True)
+
+
+def _notes(plan: PowerPlan | None) -> list[str]:
+    if plan is None:
+        return ["The values have no order, so that there is no slope: the audit tests whether they differ at all."]
+    notes = [note for one in plan.curves for note in one.covariate.notes]
+    return notes + [note for one in plan.curves if (note := one.sizes.limitation())]
+
+
+def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
+    """A sentence where the control sentences cannot show that a model reads."""
+    if not golds:
+        return [
+            "Without control sentences nothing shows whether a model reads these sentences; add some as [[controls]]."
+        ]
+    without = [group for group in groups if group not in golds]
+    if without:
+        return [
+            f"No control sentence decides for {', '.join(without)}: a model that always prefers one group could get all right."
+        ]
+    return []

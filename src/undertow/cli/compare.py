@@ -34,15 +34,15 @@ def compare(  # noqa: PLR0913 - an option for each choice
     margin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Smallest difference of interest: a number, in the unit of each measure, or measure=number pairs with commas; "
-            "0.05 points, 0.1 points over a W list for slopes, .005 for shares, if not given."
+            help="Smallest difference of interest: a number in the unit of each measure, or measure=number pairs, comma-separated. "
+            "Default: 0.05 points; 0.1 points over a W list for slopes; .005 for shares."
         ),
     ] = None,
     within: Annotated[
         bool,
-        typer.Option("--within", help="Compare the models of each run with each other, too; of a single run always."),
+        typer.Option("--within", help="Also compare the models within each run; always on for a single run."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of sign flips and of cluster groups.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of permutation tests.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for page, table and JSON; chosen from the runs if not given.")
     ] = None,

@@ -9,12 +9,13 @@ import dataclasses
 import inspect
 import logging
 import math
+import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
 from pathlib import Path
@@ -75,6 +76,12 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
         raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
+def _tell(text: str) -> None:
+    """Print a line on progress on standard error; where that is closed, the work goes on without it."""
+    with suppress(OSError, ValueError):
+        warn(text)
+
+
 LINE_EVERY_S = 30.0
 """Seconds between lines on progress where there is no terminal."""
 
@@ -101,7 +108,7 @@ class _Phase(logging.Handler):
         """Begin the next phase."""
         self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
         if self.is_printed:
-            warn(f"undertow: {self.text}")
+            _tell(f"undertow: {self.text}")
 
     @property
     def count(self) -> str:
@@ -111,7 +118,7 @@ class _Phase(logging.Handler):
     def print_line(self) -> None:
         """Print the phase, its count and its time on standard error."""
         counted = f": {self.count}" if self.total else ""
-        warn(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
+        _tell(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
 
 
 @contextmanager
@@ -130,7 +137,7 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     try:
         if VERBOSITY.quiet:
             yield lambda done, total: None
-        elif as_json or phase.is_printed or not sys.stderr.isatty():
+        elif as_json or phase.is_printed or not _is_terminal():
             with _every(LINE_EVERY_S, phase.print_line):
                 yield lambda done, total: _set_count(phase, done, total)
         else:
@@ -139,6 +146,11 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     finally:
         LOGGER.removeHandler(phase)
         LOGGER.setLevel(level)
+
+
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal; it may be closed, or None where it was so from the start."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def _set_count(phase: _Phase, done: int, total: int) -> None:
@@ -154,7 +166,7 @@ def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
         while not ended.wait(seconds):
             act()
 
-    thread = threading.Thread(target=repeat, daemon=True)
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -286,20 +298,25 @@ Dtype = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
 ]
 WLists = Annotated[str, typer.Option(help="W lists, comma-separated; those of the set if not given.")]
-WScale = Annotated[str, typer.Option(help="What slopes are per: index, value or none; each list's own if not given.")]
-Inject = Annotated[str, typer.Option(help="Put W into sentences that have no place for it: 'In {w}: '.")]
-Words = Annotated[str, typer.Option(help="Word list to fill the blank from.")]
+WScale = Annotated[
+    str,
+    typer.Option(
+        help="Unit of slopes: index (a step of the list), value (the numbers) or none (no order); each list's own if not given."
+    ),
+]
+Inject = Annotated[str, typer.Option(help="Text that puts W in front of sentences without {w}: 'In {w}: '.")]
+Words = Annotated[str, typer.Option(help="Word list that fills the blank: pronouns, aaai, icml.")]
 DataDir = Annotated[str, typer.Option(help="Folder with the two published files of winogender.")]
 TableOptions = Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="Run folder to write; named after the audit, the model and the options if not given."),
+    typer.Option("--out", help="Run folder to write; a name from audit, model and options if not given."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 ModelInfo = Annotated[
     Path | None,
-    typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+    typer.Option(help="TOML file with facts about models ([models.NAME]): parameters, objective, post_training."),
 ]
 
 
@@ -318,14 +335,14 @@ Graph = Annotated[
     typer.Option(
         "--graph",
         callback=_named,
-        help="Causal graph to read the findings under: a name of `undertow graph`, a file, or the graph itself.",
+        help="Causal graph that findings are interpreted under: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
 Protocol = Annotated[
     str,
     typer.Option(
         "--protocol",
-        help="What is read: exact, paper (where there is a choice), or text: free replies, of any chat model.",
+        help="How answers are read: exact, paper (where the audit has it), or text (free replies of any chat model).",
     ),
 ]
 
@@ -358,14 +375,49 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
     return command
 
 
+NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
+"""Options that delete something: they stand on the command line, or not at all."""
+
+
+OWN_OPTIONS = "Options"
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Model": ("model", "models", "revision", "dtype", "device", "model_info", "float32_sample", "allow_any_model"),
+    OWN_OPTIONS: (),
+    "Where it runs": ("engine", "ray_address", "workers"),
+    "Output": ("out", "overwrite", "dry_run", "as_json"),
+    "Servers (openai:MODEL) and UL2": (),
+    "All commands": ("quiet", "verbose", "log_file", "help"),
+}
+"""Sections of the help of a command on a model, with their options; the rest is its own, or of a model family."""
+_FAMILY_SECTION = "Servers (openai:MODEL) and UL2"
+
+
+@cache
+def _family_names() -> frozenset[str]:
+    from undertow import models
+
+    return frozenset(models.settings())
+
+
+def _section_of(name: str) -> str:
+    of_families = _FAMILY_SECTION if name in _family_names() else OWN_OPTIONS
+    return next((title for title, names in SECTIONS.items() if name in names), of_families)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text."""
+    return re.split(r"(?<=[.?])\s", text.strip(), maxsplit=1)[0].replace("\n", " ")
+
+
 class Command(TyperCommand):
-    """A command with the options that all commands have; each option may also be set as UNDERTOW_OPTION in the environment."""
+    """A command with the options that all commands have; most may also be set as UNDERTOW_OPTION in the environment."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own options, then -q, -v and --log-file."""
         *own, help_option = super().get_params(ctx)
         for option in own:
-            if isinstance(option, TyperOption) and option.envvar is None:
+            is_deleting = not {*option.opts}.isdisjoint(NOT_FROM_ENVIRONMENT)
+            if isinstance(option, TyperOption) and option.envvar is None and not is_deleting:
                 longest = max(option.opts, key=len)
                 option.show_envvar = False
                 option.envvar = f"UNDERTOW_{longest.lstrip('-').replace('-', '_').upper()}"
@@ -375,6 +427,25 @@ class Command(TyperCommand):
     def further_options() -> list[Any]:
         """Options beside its own."""
         return _shared_options()
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Its first sentence, in the list of commands."""
+        return first_sentence(self.help or "")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Its arguments, then its options; those of a command on a model in sections."""
+        params = self.get_params(ctx)
+        has_sections = any(one.name in _family_names() for one in params)
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in SECTIONS}}
+        for one in params:
+            if (record := one.get_help_record(ctx)) is None:
+                continue
+            title = _section_of(str(one.name)) if has_sections else OWN_OPTIONS
+            sections["Arguments" if one.param_type_name == "argument" else title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; an error goes into the log file, too."""
@@ -551,7 +622,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
         )
     if silent := _without_numbers(run):
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
-        raise UndertowError(f"no result of {models}; {run.folder} has the queries")
+        raise UndertowError(f"no results for {models}; {run.folder} has the queries")
 
 
 def _plain_finding(finding: Finding, assumptions: FindingAssumptions | None) -> dict[str, Any]:

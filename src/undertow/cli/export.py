@@ -22,9 +22,9 @@ class ExportOptions:
     """Options that every `undertow export FORMAT AUDIT` has."""
 
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write; AUDIT_FORMAT if not given.")] = None
-    seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the sample, if there is a limit.")] = 0
     limit: Annotated[
-        int, typer.Option(help="About so many items, counted as `undertow run AUDIT --help` says; 0 for all.")
+        int, typer.Option(help="Maximum number of items, counted as in `undertow run AUDIT --help`; 0 for all.")
     ] = 0
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another export.")] = False
     as_json: Json = False

@@ -22,22 +22,22 @@ LINES_PER_RULE = 5
 
 
 def gate(  # noqa: PLR0913 - an option each
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, each judged by itself.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; each is judged separately.")],
     *,
     rules: Annotated[Path, typer.Option("--rules", help="TOML file with the rules.")],
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", help="Run folder that rules with against = 'baseline' compare each run with."),
+        typer.Option("--baseline", help="Run folder to compare with, for rules with against = 'baseline'."),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write a JUnit XML file, too; one that is there is replaced.")
+        Path | None, typer.Option("--junit", help="Also write a JUnit XML file; replaces an existing file.")
     ] = None,
     format: Annotated[  # noqa: A002 - the name of the option
         str, typer.Option("--format", help="text, or markdown: a table for a pull request.")
     ] = "text",
     as_json: Json = False,
 ) -> None:
-    """Check runs against rules, for a build. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
+    """Check runs against rules, as in CI. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
     from undertow.runs.gates.evaluate import gate as check
     from undertow.runs.gates.junit import write_junit
 

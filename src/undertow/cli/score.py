@@ -40,13 +40,13 @@ def score(  # noqa: PLR0913 - an option each
         ),
     ],
     *,
-    audit: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
+    audit: Annotated[str, typer.Option(help="Audit that a recorded table belongs to.")] = "",
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of resampling.")] = None,
     model_info: ModelInfo = None,
     graph: Graph = "",
     columns: Annotated[
-        Path | None, typer.Option(help="TOML file that says which column of a table is which: [columns], [groups].")
+        Path | None, typer.Option(help="TOML file that maps the columns of a table: [columns], [groups].")
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -96,7 +96,7 @@ def table(
     ] = "text",
     names: Annotated[bool, typer.Option("--list", help="List the names of the tables.")] = False,
 ) -> None:
-    """Print a table of a run for a paper. A row for each model and group, with interval, p and q."""
+    """Print a table of a run for a paper. Has a row for each model and group, with interval, p and q."""
     from undertow.report.paper_table import CSV, FORMATS, LATEX, choose
     from undertow.runs.finished_run import load_run
     from undertow.runs.folder.storage import csv_of
@@ -127,11 +127,11 @@ def figure(  # noqa: PLR0913 - an option each
         Path | None, typer.Option("--out", help="File to write: .pdf, .svg or .png; NAME.pdf if not given.")
     ] = None,
     width: Annotated[float, typer.Option(help="Width in inches; a column of a journal has about 3.3.")] = 3.3,
-    title: Annotated[bool, typer.Option("--title", help="Keep the title, which a paper has in its caption.")] = False,
+    title: Annotated[bool, typer.Option("--title", help="Keep the title; papers have it in the caption.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     names: Annotated[bool, typer.Option("--list", help="List the names of the figures.")] = False,
 ) -> None:
-    """Draw a figure of a run for a paper. A vector file of this width, whose text is text."""
+    """Draw a figure of a run for a paper. Writes a vector file at column width, with selectable text."""
     from undertow.report.style import file_stem, write_figure
     from undertow.runs.finished_run import load_run
 
@@ -152,7 +152,7 @@ def cite(
     *,
     latex: Annotated[bool, typer.Option("--latex", help=r"Escape the text for LaTeX, with \cite{...}.")] = False,
 ) -> None:
-    """Print methods and BibTeX of a run. The paragraph has all its numbers; BibTeX is of Undertow and the papers behind the audit."""
+    """Print a methods paragraph and BibTeX for a run. Cites Undertow and the papers of the audit."""
     from undertow.runs.finished_run import load_run
 
     citation = load_run(run).cite()
@@ -166,7 +166,7 @@ def show(
     worst: Annotated[int, typer.Option(help="Number of sentences to print; 0 for none.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Print the verdict of a run. Then the sentences that move its findings most, with the model's answers."""
+    """Print the verdict of a run. Lists the sentences with the largest effect, with the model's answers."""
     from undertow.runs.finished_run import load_run
     from undertow.runs.folder.storage import without_nan
 
@@ -203,7 +203,7 @@ def scaling(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Relate detection to drift and to model size over several models."""
+    """Relate detection of undecided sentences to drift and model size."""
     from undertow.runs import score
 
     points, relations = score.scaling(runs, _sizes(size or []))

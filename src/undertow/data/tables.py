@@ -143,7 +143,7 @@ def _read_bytes(path: Path, n_bytes: int) -> bytes:
 def _decode(content: bytes, path: Path) -> str:
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is no text"
+        text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is not text"
     except UnicodeDecodeError as error:
         text, bad, problem = "", error.start, f"byte {error.start} is not UTF-8"
     if bad >= 0:

@@ -25,6 +25,8 @@ from undertow.types import Answer, ModelIdentity
 T = TypeVar("T")
 
 SCHEMA_VERSION = 5
+SYNCHRONOUS = "FULL"
+"""Of SQLite: a transaction that ended outlives a power cut."""
 LOCK_RETRY_S = 0.5
 """Seconds that SQLite itself waits for a lock; it ignores Ctrl-C meanwhile."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -117,7 +119,7 @@ class AnswerCache:
             )
         # Another process that creates the file locks it, and this pragma does not wait.
         self._rows("PRAGMA journal_mode=WAL")
-        self._rows("PRAGMA synchronous=FULL")
+        self._rows(f"PRAGMA synchronous={SYNCHRONOUS}")
         if version != SCHEMA_VERSION:
             with self._transaction():
                 for statement in filter(str.strip, SCHEMA.split(";")):

@@ -51,8 +51,8 @@ REPLY_TOKENS = 256
 MISSING_REASONS: Mapping[str, str] = {
     REFUSAL: "refusal: the model declines to answer",
     UNCLEAR: "unclear: the answer reader finds no answer in the reply",
-    BOTH: "unclear: the reply names both, which is no answer to this question",
-    NEITHER: "unclear: the reply names neither, which is no answer to this question",
+    BOTH: "unclear: the reply names both, which is not an answer to this question",
+    NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICES: (TEXT,), WRITING: (TEXT,)}

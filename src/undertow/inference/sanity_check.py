@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class SanityCheck:
         high_percent: upper end.
         missing_reason: why a sentence has no answer; "" where all have one.
         could_flip: answers that probability hidden by a server could change.
+        n_groups: word groups that each sentence decides between.
     """
 
     right: int
@@ -76,15 +77,20 @@ class SanityCheck:
     high_percent: float
     missing_reason: str = ""
     could_flip: int = 0
+    n_groups: int = 2
 
-    def to_manifest(self) -> dict[str, int]:
+    def to_manifest(self) -> dict[str, Any]:
         """The entry of the manifest."""
         return {"right": self.right, "of": self.answered}
 
+    def to_controls_entry(self) -> dict[str, Any]:
+        """The entry of the manifest for control sentences of a challenge file."""
+        return {**self.to_manifest(), "n_groups": self.n_groups, "better_than_chance": self.reads}
+
     @property
     def reads(self) -> bool:
-        """Whether the interval lies above chance, which is half of the sentences."""
-        return self.low_percent > 50
+        """Whether the interval lies above chance, which is half of the sentences with two groups."""
+        return self.low_percent > 100 / self.n_groups
 
     @property
     def verdict(self) -> str:
@@ -96,7 +102,7 @@ class SanityCheck:
         )
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'better' if self.reads else 'no better'} than chance (50%){caveat}"
+            f"{'better' if self.reads else 'no better'} than chance ({100 / self.n_groups:.0f}%){caveat}"
         )
 
 
@@ -143,7 +149,7 @@ def query_decided_sentences(  # noqa: PLR0913 - as `run_queries`
 
 
 def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
-    """Count the right answers."""
+    """Count the right answers: those whose group has more mass than each other group."""
     from undertow.stats.calibration import share
 
     reasons = [answer.missing_reason for answer in answers if answer.missing_reason]
@@ -152,12 +158,18 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         if answer.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
             continue
         of_group = shares(item.query, answer)
-        other = HE if item.gold == SHE else SHE
-        right.append(of_group[str(item.gold)] > of_group[other] * (1 + TIE_TOLERANCE))
+        others = max((share for group, share in of_group.items() if group != item.gold), default=0.0)
+        right.append(of_group[str(item.gold)] > others * (1 + TIE_TOLERANCE))
         n_could_turn += _could_flip(item.query, answer)
     estimate = share(right)
     return SanityCheck(
-        sum(right), len(right), 100 * estimate.low, 100 * estimate.high, reasons[0] if reasons else "", n_could_turn
+        sum(right),
+        len(right),
+        100 * estimate.low,
+        100 * estimate.high,
+        reasons[0] if reasons else "",
+        n_could_turn,
+        max((len({option.group for option in getattr(item.query, "options", ())}) for item in items), default=2),
     )
 
 

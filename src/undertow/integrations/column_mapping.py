@@ -195,7 +195,7 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
     strange += [f"constants.{name}" for name in names.constants if name not in own]
     if strange and names.groups and not names.at_ends:
         near = closest(strange[0].partition(".")[2], own)
-        raise UndertowError(f"{mapping}: {strange[0]} is no column of ours; use {', '.join(own)}{near}")
+        raise UndertowError(f"{mapping}: {strange[0]} is not a known column; use {', '.join(own)}{near}")
 
 
 def _some(columns: Sequence[str]) -> str:

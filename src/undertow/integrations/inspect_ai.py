@@ -48,7 +48,7 @@ def _row(item: Item, carried: str) -> dict[str, Any]:
     """A sample in Inspect's JSON format: id, input, target and metadata."""
     query = item.query
     if not isinstance(query, GenerateQuery):
-        raise TypeError(f"{type(query).__name__} is no prompt")
+        raise TypeError(f"{type(query).__name__} is not a prompt")
     factors = {name: level for name, level in item.factors.items() if name not in ("w", "w_index", "w_value")}
     words: dict[str, list[str]] = {}
     for option in query.options:

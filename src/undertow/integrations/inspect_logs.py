@@ -237,11 +237,11 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
         entries = {entry.filename: entry for entry in archive.infolist()}
     except (zipfile.BadZipFile, ValueError, OSError, struct.error, NotImplementedError) as error:
         raise UndertowError(
-            f"{file}: is no log of Inspect ({first_line(error)}); name a .eval or .json file"
+            f"{file}: is not a log of Inspect ({first_line(error)}); name a .eval or .json file"
         ) from error
     header = next((name for name in HEADERS if name in entries), None)
     if header is None:
-        raise UndertowError(f"{file}: is no log of Inspect (it has no {HEADERS[0]}); name a .eval or .json file")
+        raise UndertowError(f"{file}: is not a log of Inspect (it has no {HEADERS[0]}); name a .eval or .json file")
     if sum(entry.file_size for entry in entries.values()) > MAX_UNPACKED_BYTES:
         raise UndertowError(
             f"{file}: is larger than {MAX_UNPACKED_BYTES // 2**20:,} MiB when unpacked, which is all that is read; ask less in one run"

@@ -110,7 +110,7 @@ class _Logs(LogReader):
                     f"{where}: is cut off or corrupt; run the harness again, or remove this line to count its sentence as missing"
                 ) from error
             if not isinstance(sample, dict):
-                raise UndertowError(f"{where}: is no logged sample; name a file that --log_samples wrote")
+                raise UndertowError(f"{where}: is not a logged sample; name a file that --log_samples wrote")
             doc = sample.get("doc")
             if not isinstance(doc, dict) or COLUMN not in doc:
                 if not model:  # a file of another task

@@ -271,7 +271,7 @@ def _attempt(
     )
     if not np.isfinite(losses).all():
         # The last step of a training may be the one that spoils it.
-        failure = "what the network says of unseen texts is no number"
+        failure = "what the network says of unseen texts is not a number"
         return Attempt(config.max_steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
@@ -360,5 +360,5 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
         return None
     built: BuiltModel = read_lab_json(place, BuiltModel, "remove it and build the lab again")
     if built.subject != subject:
-        raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
+        raise UndertowError(f"{place}: is about another model than planned; name another folder, or remove it")
     return built if built.mark == recipe_digest(subject) else None

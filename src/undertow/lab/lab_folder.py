@@ -29,7 +29,7 @@ def lab_lock(folder: Path) -> Iterator[None]:
         try:
             held.enter_context(lock_folder(folder, timeout_s=0))
         except TimeoutError as error:
-            raise UndertowError(f"{folder}: another command is at work in this lab; wait until it has ended") from error
+            raise UndertowError(f"{folder}: another command is running in this lab; wait until it ends") from error
         yield
 
 

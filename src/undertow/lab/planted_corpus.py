@@ -114,7 +114,9 @@ class Access:
         kept = np.broadcast_to(np.asarray(evaluated, dtype=np.float64), shape)
         outside = kept[~((kept >= 0) & (kept <= 1))]
         if outside.size:
-            raise UndertowError(f"{where}: comes to {outside[0]:g}, which is no probability; keep it between 0 and 1")
+            raise UndertowError(
+                f"{where}: comes to {outside[0]:g}, which is not a probability; keep it between 0 and 1"
+            )
         if not kept.any():
             raise UndertowError(f"{where}: keeps nobody; raise it somewhere")
         return kept.copy()
@@ -206,7 +208,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: s
         UndertowError: nobody is asked for, or as `Access.kept_prob`.
     """
     if n_people < 1:
-        raise UndertowError(f"{n_people} people cannot be drawn; ask for one or more")
+        raise UndertowError(f"{n_people} people cannot be sampled; use one or more")
     known = PlantedTruth.from_world(access, world)
     rng = np.random.default_rng([seed, 1])
     by_date_and_gender = known.joint.transpose(0, 2, 1)

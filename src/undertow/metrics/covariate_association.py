@@ -511,20 +511,26 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     ]
     if lacking:
         raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
-    keys = observations[[*RUN_KEYS, "cluster"]].astype(object)
-    # Files write the empty prompt as a missing value.
-    table = keys.where(keys.notna(), "").astype(str).reset_index(drop=True)
-    table["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     reasons = observations["missing_reason"]
-    table["scored"] = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
-    # Columns are added all at once: single words may be some hundred groups.
-    masses: dict[str, pd.Series[float]] = {}
+    scored = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
+    columns: dict[str, Any] = {}
+    for name in (*RUN_KEYS, "cluster"):
+        key = (
+            observations[name]
+            if isinstance(observations[name].dtype, pd.StringDtype)
+            else observations[name].astype(object)
+        )
+        columns[name] = key.fillna("").astype(str).array  # files write the empty prompt as a missing value
+    columns["cluster"] = np.unique(np.asarray(columns["cluster"], dtype=str), return_inverse=True)[1]  # in their order
+    columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
+    columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):
-        masses[name] = pd.Series(float_column(observations, name)).where(table["scored"])
+        masses = np.where(scored, float_column(observations, name), math.nan)
+        columns[name] = masses
         for bound in (f"{name}{end}" for end in BOUNDS):
-            known = pd.Series(float_column(observations, bound if bound in observations else name))
-            masses[bound] = known.where(table["scored"]).fillna(masses[name])
-    return pd.concat([table, pd.DataFrame(masses, index=table.index)], axis=1)
+            known = float_column(observations, bound) if bound in observations else masses
+            columns[bound] = np.where(scored & ~np.isnan(known), known, masses)
+    return pd.DataFrame(columns)
 
 
 def float_column(observations: pd.DataFrame, name: str) -> Floats:

@@ -43,7 +43,9 @@ class Cells:
 
         Clusters without any scored row [row] do not take part. Both axes are sorted, so that the order of rows is forgotten.
         """
-        names, at = np.asarray(clusters, dtype=str), np.asarray(x, dtype=np.float64)
+        names, at = np.asarray(clusters), np.asarray(x, dtype=np.float64)
+        if names.dtype == object:
+            names = names.astype(str)
         seen = ~np.isnan(values)
         of_cluster, axis = np.unique(names[seen if is_scored is None else np.asarray(is_scored)]), np.unique(at)
         cell = np.searchsorted(of_cluster, names[seen]) * len(axis) + np.searchsorted(axis, at[seen])

@@ -104,7 +104,7 @@ def added_metrics() -> list[Metric]:
 def _checked(entry: EntryPoint, one: object) -> Metric:
     if not isinstance(one, Metric) or one.compute is None:
         raise UndertowError(
-            f"{entry.value} is no metric; put the decorator undertow.metrics.metric.metric before the function"
+            f"{entry.value} is not a metric; put the decorator undertow.metrics.metric.metric before the function"
         )
     return one
 

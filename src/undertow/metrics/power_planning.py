@@ -73,10 +73,10 @@ def observed_noise(
         raise UndertowError(f"--group {pronoun!r}: the run has {', '.join(series) or 'no word group'}")
     scored = observations[observations["missing_reason"].fillna("") == ""]
     if scored.empty:
-        raise UndertowError("nothing of the run was scored, so that it shows no noise")
+        raise UndertowError("the run has no scored answers, so its noise cannot be estimated")
     scored = scored[~scored["w_name"].isin(list(unordered))]
     if scored.empty:
-        raise UndertowError("the run has W lists without an order only, so it shows no noise of neighbours")
+        raise UndertowError("no W list of the run has an order, so its noise cannot be estimated")
     first = scored.iloc[0]
     rows = scored[(scored[list(OVER_PROMPTS_KEYS)] == first[list(OVER_PROMPTS_KEYS)]).all(axis=1)]
     masses = rows[list(series[pronoun])].to_numpy(dtype=np.float64)
@@ -96,7 +96,9 @@ def observed_noise(
     fit = trend(places, parts)
     white, n_clusters = float(parts.white_variance[0]), len(sums)
     if math.sqrt(white) <= ROUNDING_SHARE * float(np.abs(parts.means).max()):
-        raise UndertowError(f"the sentences of the run differ in {pronoun} by rounding only, so that it shows no noise")
+        raise UndertowError(
+            f"the sentences of the run differ in {pronoun} by rounding only, so its noise cannot be estimated"
+        )
     squares = float(((places - places.mean()) ** 2).sum())
     own = max(float(parts.slope_variance[0]) - white / squares, 0.0) * n_clusters
     noise = AssumedNoise(
@@ -107,7 +109,7 @@ def observed_noise(
         step=step_of(places),
     )
     if not math.isfinite(noise.values_sd):
-        raise UndertowError(f"{pronoun} of the run lies on a line exactly, so that it shows no noise")
+        raise UndertowError(f"{pronoun} of the run lies on a line exactly, so its noise cannot be estimated")
     return ObservedNoise(noise, about, n_clusters, len(places))
 
 
@@ -136,6 +138,8 @@ def curve(
     n_sentences: int,
     noise: AssumedNoise,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    own_only: bool = False,
 ) -> list[Detectable]:
     """The smallest change that is found with so many sentences and values, by both; that of the design itself among them.
 
@@ -146,12 +150,14 @@ def curve(
         n_sentences: sentences of the design, or clusters of them.
         noise: of such audits.
         progress: called with (designs done, designs in all).
+        own_only: compute the design itself alone.
     """
     places = np.asarray(axis, dtype=np.float64)
     own = n_sentences, len(places)
     designs = [
         (sentences, values) for sentences in sorted({*SENTENCES, own[0]}) for values in sorted({*VALUES, own[1]})
     ]
+    designs = [own] if own_only else designs
     points = []
     for done, (sentences, values) in enumerate(designs):
         progress(done, len(designs))

@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from undertow.errors import counted, on_one_line
 from undertow.metrics.metric import get_metric
@@ -200,6 +201,13 @@ def percent(value: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
+def change_over_list(result: Result) -> float:
+    """How far a fitted line moves from the first to the last value of W; the size of the value where there is no line."""
+    extras = result.extras
+    size = abs(extras["last"] - extras["first"]) if "last" in extras else abs(result.value)
+    return size if math.isfinite(size) else 0.0
+
+
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A commit, or SHA-256: the only revisions that say as much when they are cut."""
 
@@ -209,7 +217,7 @@ def short_revision(revision: str) -> str:
     return revision[:16] if HASH.fullmatch(revision) else revision
 
 
-FILTERS: Mapping[str, Callable[..., str]] = {
+FILTERS: Mapping[str, Callable[..., Any]] = {
     "num": number,
     "signed": signed,
     "significant": significant,
@@ -232,6 +240,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "plain": plain,
     "named": named,
     "correlation": correlation,
+    "change": change_over_list,
     "short_count": short_count,
 }
 """The filters of all Jinja templates: they alone write numbers."""

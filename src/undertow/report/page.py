@@ -33,16 +33,19 @@ from undertow.report.formatting import (
     significant,
     spaced,
 )
-from undertow.report.page_data import Page, ReportTable
+from undertow.report.page_data import Page, ReportTable, ranked
 from undertow.report.sentence_templates import sentences
-from undertow.types import ALPHA, Finding, Result
+from undertow.types import ALPHA, Result
 
 UNFOLDED_FINDINGS = 10
 """More than these are folded: a run over several models has dozens, and the strongest come first."""
 LONG_TABLE_ROWS = 60
-"""A longer table is folded until the reader opens it."""
+"""A longer table has a height of its own."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
-MAX_BASIS_RESULTS = 8
+UNFOLDED_FIGURES = 6
+MAX_CAVEATS = 3
+"""Beside the verdict; the others are under Limitations."""
+MAX_BASIS_RESULTS = 24
 """Results listed under a finding; the others are in the tables."""
 _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 """Numbers and what stands between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
@@ -55,16 +58,20 @@ def render_page(page: Page) -> str:
     script = _packaged("page.js").strip()
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
+    significant, others = ranked(page.findings)
     html: str = _template().render(
         page=page,
-        significant_findings=_strongest_first(page.findings, is_significant=True),
-        other_findings=_strongest_first(page.findings, is_significant=False),
+        verdict=next(iter([*significant, *others]), None),
+        significant_findings=significant,
+        other_findings=others,
         shared=shared,
         tables=tables,
         glossary=_glossary(page, tables, shared),
         unfolded=UNFOLDED_FINDINGS,
         long_table=LONG_TABLE_ROWS,
         max_basis=MAX_BASIS_RESULTS,
+        max_caveats=MAX_CAVEATS,
+        max_figures=UNFOLDED_FIGURES,
         significant_below_q=ALPHA,
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -85,6 +92,7 @@ def _template() -> Any:
 @cache
 def _environment() -> Any:
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_packaged),
@@ -100,6 +108,7 @@ def _environment() -> Any:
         "head": _head,
         "looks": _looks,
         "decimals": lambda result: decimals_of([result])[0],
+        "markup": Markup,
     }
     environment.tests["finite"] = math.isfinite
     return environment
@@ -124,11 +133,6 @@ def _packaged(name: str) -> str:
 
 def _data_uri(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
-
-
-def _strongest_first(findings: Sequence[Finding], *, is_significant: bool) -> list[Finding]:
-    chosen = [finding for finding in findings if finding.significant is is_significant]
-    return sorted(chosen, key=lambda finding: -finding.strength if math.isfinite(finding.strength) else math.inf)
 
 
 def _by_measure(results: Sequence[Result]) -> list[list[Result]]:

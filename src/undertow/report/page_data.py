@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,10 +12,6 @@ from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
     from undertow.causal.assumptions import Assumption
-
-_TALL = 1.2
-"""A figure higher than this many times its width gets a printed page of its own."""
-_SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +97,7 @@ class ReportText:
 
     Attributes:
         lead: one sentence: what this audit looks for.
+        caveats: the two or three that a reader needs beside the verdict, a sentence each.
         notes: what the numbers rest on and do not show.
         glossary: meanings of its own group keys and further numbers, by name.
         null_prefix: what stands before a measure's null value.
@@ -114,6 +111,7 @@ class ReportText:
     questions: Sequence[str]
     examples: Sequence[str]
     notes: Sequence[str] = ()
+    caveats: Sequence[str] = ()
     glossary: Mapping[str, str] = field(default_factory=dict)
     null_prefix: str = "no bias would give"
     tables: Sequence[ReportTable] = ()
@@ -126,20 +124,16 @@ class PageFigure:
     """A figure as the page holds it.
 
     Attributes:
-        svg: an SVG document, which the page shows as an image, so that nothing in it can run.
+        svg: an SVG element of `inline_svg`, which becomes a part of the page.
         alt: what it shows, for those who cannot see it.
+        narrow: the same for a narrow screen; "" where `svg` serves there, too.
     """
 
     name: str
     svg: str
     caption: str
     alt: str
-
-    @property
-    def is_tall(self) -> bool:
-        """Whether it needs more height than others to be read where it is printed."""
-        size = _SVG_SIZE.search(self.svg)
-        return size is not None and float(size[2]) > _TALL * float(size[1])
+    narrow: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +177,12 @@ class Page:
 
     Attributes:
         lead: one sentence that says what was done and what came of it.
-        findings: in any order; the page tells the strongest first, and what was not found after what was.
+        facts: what stands beside the verdict, row by row: whose model, what was asked.
+        caveats: two or three sentences below it.
+        main: the figure beside it; None for the first of `figures`.
+        findings: in any order; the page tells the strongest first, and what is not significant after what is.
+        sentences: the sentences behind the findings, with their answers; None where the audit has none.
+        files: files that lie beside the page, and what they are, by name.
         results: the numbers, one table for each measure.
         matrices: checklists, after the figures.
         tables: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
@@ -204,7 +203,12 @@ class Page:
     lead: str
     findings: Sequence[Finding]
     results: Sequence[Result]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    caveats: Sequence[str] = ()
+    main: PageFigure | None = None
     figures: Sequence[PageFigure] = ()
+    sentences: ReportTable | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     questions: Sequence[str] = ()
     examples: Sequence[str] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
@@ -221,3 +225,9 @@ class Page:
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nothing: str = ""
+
+
+def ranked(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Findings that are significant, and others, the strongest first."""
+    by_strength = sorted(findings, key=lambda one: -one.strength if math.isfinite(one.strength) else math.inf)
+    return [one for one in by_strength if one.significant], [one for one in by_strength if not one.significant]

@@ -7,10 +7,10 @@ import io
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,12 +88,14 @@ class Drawing:
         figure: drawn under `lettering`.
         caption: what to see in it, for everyone.
         alt: what it shows, for those who cannot see it.
+        of: group keys and levels of the results that it shows; {} for no such choice.
     """
 
     name: str
     figure: Figure
     caption: str
     alt: str
+    of: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager

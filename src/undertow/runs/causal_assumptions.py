@@ -29,7 +29,7 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
     if not kind:
         known = ", ".join(name for name in audits.names() if audits.load(name).causal_claim)
         raise UndertowError(
-            f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
+            f"{audit}: causal graphs do not apply to this audit; leave --graph out; they apply to {known}"
         )
     from undertow.causal.assumptions import FindingAssumptions, graph_entry
     from undertow.causal.published import load_graph

@@ -12,6 +12,7 @@ import numpy as np
 
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
+from undertow.audits.shared.control_items import OWN_CONTROL
 from undertow.data import challenge_digest, list_text
 from undertow.data.replies.answer_rules import rules
 from undertow.errors import UndertowError
@@ -122,13 +123,18 @@ class AuditResponses:
         items: items of all batches.
         results: one runner result per batch.
         controls: further items that enter no measure, with their scores.
-        sanity_check: result of the sanity check on five sentences; None without it.
+        sanity_check: result of the sanity check on five sentences, or on the controls of a challenge file; None without it.
     """
 
     items: list[Item]
     results: list[RunnerResult]
     controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
     sanity_check: SanityCheck | None = None
+
+    @property
+    def own_controls(self) -> bool:
+        """Whether the controls are those of a challenge file."""
+        return any(item.factors.get("part") == OWN_CONTROL for item in self.controls[0])
 
     @property
     def scores(self) -> Scores:
@@ -169,15 +175,19 @@ class AuditResponses:
             "counts": self.counts,
             "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
             "challenge_sha256": challenge_digest(self.items),
-            **({"sanity_check": self.sanity_check.to_manifest()} if self.sanity_check else {}),
+            **({"sanity_check": self._check_entry(self.sanity_check)} if self.sanity_check else {}),
             "seconds": sum(result.seconds for result in self.results),
         }
+
+    def _check_entry(self, check: SanityCheck) -> dict[str, Any]:
+        return check.to_controls_entry() if self.own_controls else check.to_manifest()
 
 
 def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress, *, engine: Engine) -> AuditResponses:
     """Query a model with all batches and controls, through the answer cache.
 
-    Controls come last, and only for a model that gives the probability of other words.
+    Controls come last. Those of the package are only for a model that gives the probability of other words; those of a challenge
+    file show whether the model reads, and take the place of the five sentences.
     """
     protocol = str(subject.design["protocol"])
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
@@ -193,7 +203,9 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
             items = subject.batches.send(responses.results[-1].scores)
         except StopIteration:
             break
-    if are_english_pronouns(subject.design.get("words", {})) and handle.identity.family not in NOT_JUDGED:
+    is_judged = handle.identity.family not in NOT_JUDGED
+    own_controls = any(item.factors.get("part") == OWN_CONTROL for item in subject.controls)
+    if is_judged and not own_controls and are_english_pronouns(subject.design.get("words", {})):
         check_protocol = TEXT if protocol == TEXT else EXACT
         decided = decided_items(handle, N_SHORT, check_protocol, chat=getattr(subject.settings, "chat", False))
         if decided:
@@ -201,10 +213,13 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
                 handle, decided, store, no_progress, engine=engine, protocol=check_protocol
             )
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
-    if not subject.controls or np.isnan(responses.scores.other_prob).all():
+    if not subject.controls or (np.isnan(responses.scores.other_prob).all() and not own_controls):
         return responses
     scores = run_all([item.query for item in subject.controls]).scores
-    return replace(responses, controls=(subject.controls, scores))
+    responses = replace(responses, controls=(subject.controls, scores))
+    if own_controls and is_judged:
+        responses = replace(responses, sanity_check=judge(subject.controls, scores.answers))
+    return responses
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +241,25 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     if not items:
         return ModelRun(subject, responses, observations)
     rows = audit.observe(subject.design, items, scores, model).frame
+    groups = list(subject.design.get("words", {}))
+    masses = rows[groups].astype(float).fillna(-1.0)
+    preferred = map(str, masses.idxmax(axis=1)) if responses.own_controls else ()
+    own = [{"gold": str(item.gold), "preferred": group} for item, group in zip(items, preferred, strict=False)]
     controls = [
         {
             "prompt": prompt,
             "text": text,
             "other_words": None if missing_reason or math.isnan(percent) else percent,
             "missing_reason": missing_reason,
+            **of_file,
         }
-        for prompt, text, percent, missing_reason in zip(
-            rows["prompt"], rows["text"], map(float, rows["other_words"]), rows["missing_reason"], strict=True
+        for prompt, text, percent, missing_reason, of_file in zip(
+            rows["prompt"],
+            rows["text"],
+            map(float, rows["other_words"]),
+            rows["missing_reason"],
+            own or [{}] * len(rows),
+            strict=True,
         )
     ]
     design = {**observations.design, "controls": {model: controls}}

@@ -145,6 +145,11 @@ class RunConfig:
             return [ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)]
         given = [split_label(text) for text in self.models]
         labels = {name: label for label, name in given if label}
+        for name, n_times in Counter(name for _, name in given).items():
+            if n_times > 1 and (own := [label for label, one in given if one == name and label]):
+                raise UndertowError(
+                    f"model {name!r} is given {n_times} times, labelled {' and '.join(own)}; a run asks a model once, so give it one label"
+                )
         names = expand_patterns([name for _, name in given])
         if patterns := labels.keys() - {*names}:
             (pattern, *_) = patterns
@@ -183,10 +188,10 @@ class RunConfig:
             return python_call("audit", in_memory, self.changed())
         return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
 
-    def folder(self, requests: Sequence[ModelRequest], run_key: str) -> Path:
-        """The run folder where none is given."""
+    def folder_name(self, requests: Sequence[ModelRequest], run_key: str) -> str:
+        """The name of the run folder where none is given."""
         more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-        return Path("runs") / f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
+        return f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
 
 
 COMMON = {

@@ -5,6 +5,7 @@ challenge -> items -> queries -> (planner, cache, model) -> scores -> observatio
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -49,7 +50,7 @@ from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
-from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
+from undertow.runs.folder.storage import CHALLENGES, SCHEMA_VERSION, Record, check_place, write_record
 from undertow.types import Progress, Query, Result, Scores, digest, no_progress
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "audit", "dry_run", "finish", "observations_of", "write_report"]
 
 
+RUNS = Path("runs")
 ModelNames: TypeAlias = str | Path | Network | Sequence[str | Path]
 
 
@@ -154,28 +156,37 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     return run_audit(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
-def run_audit(
-    config: RunConfig, out: Path | None, progress: Progress = no_progress, *, overwrite: bool, cache: Path | None = None
+def run_audit(  # noqa: PLR0913 - where a run comes from and where it goes
+    config: RunConfig,
+    out: Path | None,
+    progress: Progress = no_progress,
+    *,
+    overwrite: bool,
+    cache: Path | None = None,
+    runs: Path = RUNS,
 ) -> Run:
     """Run an audit; see `audit`.
 
     Args:
         config: audit, options and models.
-        out: the run folder; None to choose it.
+        out: the run folder; None to choose its name.
         progress: called with (queries done, queries in all).
         overwrite: replace a folder that holds another run.
         cache: file of the answer cache; None for the user's.
+        runs: the folder that a run folder of a chosen name is written into.
     """
     with nullcontext() if config.network is None else preserve(config.network):
-        return _run(config, out, progress, cache or cache_file(), overwrite=overwrite)
+        return _run(config, out, progress, cache or cache_file(), overwrite=overwrite, runs=runs)
 
 
-def _run(config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool) -> Run:
+def _run(  # noqa: PLR0913 - as above
+    config: RunConfig, out: Path | None, progress: Progress, cache: Path, *, overwrite: bool, runs: Path
+) -> Run:
     started = time.perf_counter()
     audit, model_info, graph = _check(config)
     subjects, request_key = models_under_test(config)
     run_key = key_of_run(request_key, config.seed)
-    folder = out or config.folder([subject.request for subject in subjects], run_key)
+    folder = out or runs / config.folder_name([subject.request for subject in subjects], run_key)
     check_place(folder, run_key, overwrite=overwrite)
     config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
     head = {
@@ -318,8 +329,18 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     if notes is not None:
         manifest = {**manifest, "notes": notes(results)}
     flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, precision)
-    record = Record(flagged, observations.frame, results, table)
-    write_record(record, folder, write_report(audit, observations, record), overwrite=overwrite)
+    challenge = Path(str(manifest.get("settings", {}).get("challenge", "")))
+    is_file = f"challenge{challenge.suffix}" in CHALLENGES and challenge.is_file()
+    given = {"challenge_file": f"challenge{challenge.suffix}"} if is_file else {}
+    kept = {key: value for key, value in flagged.items() if key != "challenge_file"}
+    record = Record(kept | given, observations.frame, results, table)
+
+    def write(draft: Path) -> None:
+        if is_file:
+            shutil.copyfile(challenge, draft / given["challenge_file"])
+        write_report(audit, observations, record)(draft)
+
+    write_record(record, folder, write, overwrite=overwrite)
     return Run(folder, record)
 
 
@@ -330,10 +351,17 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
         from undertow.runs.run_report import render_run, write_tables
 
         LOGGER.info("figures and report")
-        write_tables(folder, audit.tables(observations))
-        drawings = list(audit.draw(observations, record.results))
-        text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)
-        causal_assumptions, costs = assumptions_text(record), dtype_check.precision_text(record)
-        render_run(folder, record, text, findings, drawings, causal_assumptions=causal_assumptions, precision=costs)
+        behind = audit.sentences(observations)
+        write_tables(folder, {**audit.tables(observations), **({"sentence_slopes": behind} if len(behind) else {})})
+        render_run(
+            folder,
+            record,
+            audit.report_text(observations, record.results),
+            audit.findings(observations, record.results),
+            lambda: audit.draw(observations, record.results),
+            causal_assumptions=assumptions_text(record),
+            precision=dtype_check.precision_text(record),
+            sentences_table=behind,
+        )
 
     return write

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice, takewhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.formatting import NOTES, number
+from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
-from undertow.report.page_data import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
+from undertow.report.page_data import Page, PageAssumptions, PageFigure, PagePrecision, ReportTable, ReportText, ranked
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
@@ -38,10 +39,11 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     record: Record,
     text: ReportText,
     findings: Sequence[Finding],
-    drawings: Sequence[Drawing],
+    draw: Callable[[], Iterable[Drawing]],
     *,
     causal_assumptions: tuple[PageAssumptions, Drawing] | None = None,
     precision: PagePrecision | None = None,
+    sentences_table: pd.DataFrame | None = None,
 ) -> None:
     """Write `figures/` and `report.html` into a run folder.
 
@@ -50,32 +52,51 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         record: of the run.
         text: the audit's texts and tables for the page.
         findings: in any order.
-        drawings: in the order to be shown.
+        draw: draws the figures, in the order to be shown.
         causal_assumptions: assumptions of the findings and a drawing of the graph; None without a graph.
         precision: effects of reduced precision; None in float32.
+        sentences_table: `Audit.sentences`; None for an audit without any.
     """
-    figures = folder / "figures"
-    shutil.rmtree(figures, ignore_errors=True)
-    figures.mkdir()
-    pictures = [_picture(drawing, figures) for drawing in drawings]
+    from undertow.report.inline_svg import page_figure
+    from undertow.report.style import save_drawing
+
+    shutil.rmtree(folder / "figures", ignore_errors=True)
+    (folder / "figures").mkdir()
+    drawings = list(draw())
+    for drawing in [*drawings, *([causal_assumptions[1]] if causal_assumptions else [])]:
+        save_drawing(drawing, folder / "figures")
+    main, figures = _page_figures(draw, drawings, findings)
+    manifest = record.manifest
+    # What an audit tells before its significant findings, a reader must know to read those.
+    leading = [one.text for one in takewhile(lambda one: not one.significant, findings)]
     page = Page(
-        title=f"{text.title}: {record.manifest['model']}",
+        title=f"{text.title}: {manifest['model']}",
         lead=text.lead,
+        facts=_facts(record),
+        caveats=[
+            *sanity_check_caveats(manifest),
+            *(leading if len(leading) < len(findings) else ()),
+            *manifest.get("design", {}).get("limitations", ()),
+            *text.caveats,
+        ],
+        main=main,
         findings=findings,
         results=record.results,
-        figures=pictures,
+        figures=figures,
+        sentences=_sentences(sentences_table),
         questions=text.questions,
         examples=text.examples,
-        identity=_model_rows(record.manifest),
-        notes=[*sanity_check_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
-        command=str(record.manifest["command"]),
-        python=str(record.manifest["python"]),
-        provenance=provenance_rows(record.manifest),
+        identity=_model_rows(manifest),
+        notes=[*sanity_check_caveats(manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
+        command=str(manifest["command"]),
+        python=str(manifest["python"]),
+        provenance=provenance_rows(manifest),
+        files=_files(folder, manifest),
         glossary=text.glossary,
         null_prefix=text.null_prefix,
         tables=text.tables,
         matrices=text.matrices,
-        causal_assumptions=replace(causal_assumptions[0], figure=_picture(causal_assumptions[1], figures))
+        causal_assumptions=replace(causal_assumptions[0], figure=page_figure(causal_assumptions[1]))
         if causal_assumptions
         else None,
         precision=precision,
@@ -84,19 +105,85 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 
 
-def _picture(drawing: Drawing, figures: Path) -> PageFigure:
-    """Save a drawing; returns its entry for the page."""
-    from undertow.report.style import file_stem, save_drawing
+MAX_PHONE_FIGURES = 6
+"""Figures that are drawn for narrow screens, too; drawing takes time."""
+MAX_SENTENCES = 200
+"""Of the table on the page; `tables/sentence_slopes.csv` has all."""
 
-    save_drawing(drawing, figures)
-    svg = (figures / f"{file_stem(drawing.name)}.svg").read_text(encoding="utf-8")
-    return PageFigure(drawing.name, svg, drawing.caption, drawing.alt)
+
+def _page_figures(
+    draw: Callable[[], Iterable[Drawing]], drawings: Sequence[Drawing], findings: Sequence[Finding]
+) -> tuple[PageFigure | None, list[PageFigure]]:
+    """The figure of the first finding, to stand beside the verdict, and the others."""
+    from undertow.report.inline_svg import PHONE_IN, SUMMARY_IN, page_figure
+    from undertow.report.style import figure_width
+
+    if not drawings:
+        return None, []
+    group = next((one.results[0].group for some in ranked(findings) for one in some if one.results), {})
+    own = [at for at, one in enumerate(drawings) if one.of and all(group.get(key) == one.of[key] for key in one.of)]
+    main = min(own, default=0)
+    with figure_width(PHONE_IN):
+        phone = list(islice(draw(), max(MAX_PHONE_FIGURES, main + 1)))
+    with figure_width(SUMMARY_IN):
+        beside = next(islice(draw(), main, None))
+    pairs = [pair for at, pair in enumerate(zip_longest(drawings, phone)) if at != main]
+    return page_figure(beside, phone[main]), [page_figure(*pair) for pair in pairs]
+
+
+def _facts(record: Record) -> dict[str, str]:
+    """Whose model, and what was asked of it."""
+    manifest, text = record.manifest, sentences("run")
+    models = manifest.get("models") or [{"name": manifest["model"], "identity": manifest.get("model_identity", {})}]
+    return {
+        "Model" if len(models) == 1 else "Models": text.who(models),
+        "Asked": text.sample(record.observations),
+        "When": str(manifest["created"])[:10],
+    }
+
+
+def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
+    """The sentences that move most, as a table."""
+    if table is None or table.empty:
+        return None
+    shown = table.head(MAX_SENTENCES)
+    left_out = {"cluster", "sentence", "slope"}
+    left_out |= {
+        key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
+    }
+    names = [name for name in table if name not in left_out]
+    cells = [
+        [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
+        for row in shown.to_dict("records")
+    ]
+    words = sentences("run")
+    heads = [words.heads.get(name, spaced(str(name))) for name in names]
+    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(shown), len(table)))
+
+
+def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Files of the run folder that a reader may want, and what they are."""
+    given = {str(manifest["challenge_file"]): "the challenge file"} if "challenge_file" in manifest else {}
+    tables = {f"tables/{path.name}": "a table" for path in sorted((folder / "tables").glob("*.csv"))}
+    return {**given, **sentences("run").files, **tables}
 
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
-    checks = manifest.get("sanity_check", {}).items()
-    return [said for model, one in checks if (said := sentences("run").sanity_caveat(model, one["right"], one["of"]))]
+    """A sentence for each model of a run that errs where a sentence decides its answer, and for each on control sentences of a file."""
+    checks, texts = manifest.get("sanity_check", {}).items(), sentences("run")
+    controls = manifest.get("design", {}).get("controls", {})
+    said = [
+        texts.control_sentences(model, one, _errors(controls.get(model, ())))
+        if "n_groups" in one
+        else texts.sanity_caveat(model, one["right"], one["of"])
+        for model, one in checks
+    ]
+    return [sentence for sentence in said if sentence]
+
+
+def _errors(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Control sentences whose group is not the one that the model prefers."""
+    return [row for row in controls if not row["missing_reason"] and row.get("gold") != row.get("preferred")]
 
 
 # The sample, protocol and scoring method of each finding.

@@ -122,7 +122,7 @@ def _read_log(source: Path, audit: str, protocol: str) -> tuple[AnswerLog, str]:
     recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
-            f"{source}: was recorded under protocol {recorded}, from which {protocol} cannot be had; leave --protocol out"
+            f"{source}: was recorded under protocol {recorded}, which does not support {protocol}; leave --protocol out"
         )
     return logged, recorded
 
@@ -178,7 +178,9 @@ def _score_answers(  # noqa: PLR0913 - each input apart
 def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwrite: bool) -> Run:
     """Measure a finished run again."""
     if options["model_info"]:
-        raise UndertowError(f"{source}: a run knows its models; leave --model-info out, or run the audit again with it")
+        raise UndertowError(
+            f"{source}: facts about its models are fixed; leave --model-info out, or run the audit again with it"
+        )
     record = read_record(source)
     recorded, protocol, seed = record.manifest["audit"], record.manifest.get("protocol"), record.manifest["seed"]
     if options["audit"] not in ("", recorded):

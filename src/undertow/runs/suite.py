@@ -11,21 +11,26 @@ w = "date"
 [[audit]]
 name = "task-specification"
 models = ["base=gpt2"]
+
+The same as YAML, in a file that ends in .yaml or .yml. Paths in the file are relative to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from glob import has_magic
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from undertow._files import decode_text, first_line, parse_toml, read_file
+from undertow._files import decode_text, first_line, parse_toml, path_exists, read_file
 from undertow._schemas import Schema, check
+from undertow.data.text_files import find_repeat
 from undertow.errors import LOGGER, UndertowError, short_traceback
+from undertow.models.base import split_label
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.gates.evaluate import GateReport, gate
@@ -35,6 +40,10 @@ from undertow.types import Progress, no_progress
 
 MAX_BYTES = 2**20
 INDEX = "index.html"
+MAX_NAME = 255
+"""A longer text is no path, but for example a graph."""
+FILE_FAMILIES = ("gguf", "replay")
+"""Model families whose names have a path behind a colon."""
 
 
 class _File(Schema):
@@ -105,10 +114,10 @@ def suite(
 ) -> Suite:
     """Run the audits of a suite file, judge them by its rules, and write a page that lists them.
 
-    A run that is finished is not run again; paths in the file are relative to it, but those of models to the working directory.
+    A run that is finished is not run again; paths in the file are relative to it.
 
     Args:
-        path: the TOML file.
+        path: the file: YAML where it ends in .yaml or .yml, else TOML.
         out: folder of the runs; that of the file if not given, or else its name without suffix.
         progress: called with (queries done, queries in all), for each model in turn.
         overwrite: replace folders that hold other runs.
@@ -117,11 +126,7 @@ def suite(
         UndertowError: the file is invalid, or as `undertow.audit` and `undertow.gate`.
     """
     path = Path(path)
-    try:
-        table = parse_toml(decode_text(read_file(path, MAX_BYTES, "a suite file"), path))
-    except ValueError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
-    file = check(_File, table, str(path))
+    file = check(_File, _table(path), str(path))
     folder = Path(out) if out is not None else path.parent / (file.out or path.stem)
     configs = _configs(file, path)
     for config in configs.values():
@@ -140,22 +145,96 @@ def suite(
     return finished
 
 
+def _table(path: Path) -> dict[str, Any]:
+    text = decode_text(read_file(path, MAX_BYTES, "a suite file"), path)
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        try:
+            return parse_toml(text)
+        except ValueError as error:
+            raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
+    import yaml
+
+    try:
+        table = yaml.load(text, _yaml_loader())  # noqa: S506 - the loader is a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UndertowError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
+        raise UndertowError(f"{path}: holds no keys with values; write models: and audit: in it")
+    return table
+
+
+def _yaml_loader() -> Any:
+    """A safe loader that refuses a key that stands twice, as TOML does."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [str(key.value) for key, _ in node.value]
+            if twice := find_repeat(keys):
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is given twice", node.start_mark)
+            return super().construct_mapping(node, deep=deep)
+
+    return Loader
+
+
+def _located(text: str, path: Path, where: str) -> str:
+    """A path of the suite file as one of the working directory; any other text as it is.
+
+    Raises:
+        UndertowError: it is a path of the working directory only.
+    """
+    if len(text) > MAX_NAME or "\n" in text:
+        return text
+    place = path.parent / Path(text).expanduser()
+    is_pattern = has_magic(text) and not Path(text).is_absolute()
+    if text.startswith((".", "~")) or path_exists(place) or (is_pattern and any(path.parent.glob(text))):
+        return str(place)
+    if path_exists(Path(text)):
+        raise UndertowError(
+            f"{where}: {text} is not a path from the folder of this file, {path.parent.absolute()}; write it from there"
+        )
+    return text
+
+
+def _located_model(text: str, path: Path, where: str) -> str:
+    label, name = split_label(text)
+    before, after = f"{label}=" if label else "", ""
+    family, colon, rest = name.partition(":")
+    if colon and family in FILE_FAMILIES:
+        name, at, model = rest.partition("@")
+        before, after = f"{before}{family}:", at + model
+    return f"{before}{_located(name, path, where)}{after}"
+
+
+def _located_option(value: Any, path: Path, where: str) -> Any:
+    """An option whose value is a path, or has paths between commas."""
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",")]
+    if not any("." in part or "/" in part for part in parts):
+        return value
+    located = [_located(part, path, where) if "." in part or "/" in part else part for part in parts]
+    return ",".join(located) if located != parts else value
+
+
 def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
     """The configuration of each run, by the name of its folder."""
     configs: dict[str, RunConfig] = {}
     for number, row in enumerate(file.audit, 1):
         where = f"{path}, audit {number}"
         entry = check(_Entry, {key: value for key, value in row.items() if key in _Entry.model_fields}, where)
-        name, models = entry.folder or entry.name, entry.models or file.models
+        name = entry.folder or entry.name
+        models = [_located_model(model, path, where) for model in entry.models or file.models]
         if not models:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
         if Path(name).name != name or name in ("..", INDEX):
             raise UndertowError(
-                f"{where}: folder {name!r} is no name of a folder in the suite; write one without slashes"
+                f"{where}: folder {name!r} is not a name of a folder in the suite; write one without slashes"
             )
         if name in configs:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
+        options = {key: _located_option(value, path, where) for key, value in options.items()}
         configs[name] = RunConfig.from_keywords(entry.name, models, options)
     return configs
 

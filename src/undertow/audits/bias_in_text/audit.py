@@ -28,6 +28,7 @@ from undertow.audits.bias_in_text.tasks import DIAGNOSIS, EXTRACTION, IDENTIFICA
 from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
+from undertow.report.sentence_templates import sentences
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class BiasAudit(Audit):
     references = ("bauer2022limits",)
     reply_factors = ("description_class", "dimension")
     limit_help = (
-        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
-        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all."
+        "Maximum number of items (document x wording x number of examples x draw x decoding), in balance over documents and wordings; "
+        "0 for all. Documents are sampled evenly over dimensions; a finding needs 6 documents."
     )
 
     def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
@@ -121,6 +122,7 @@ class BiasAudit(Audit):
             notes=[*report.notes(observations, results), *self.notes],
             glossary=report.glossary(observations.frame),
             null_prefix=self.null_prefix,
+            caveats=sentences("bias_in_text").caveats,
             tables=[
                 *report.paper_tables(observations.frame, results, self.task, self.paper),
                 *report.wording_tables(observations),

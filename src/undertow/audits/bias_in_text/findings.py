@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.report.sentence_templates import sentences
@@ -14,8 +15,8 @@ ALL, TOGETHER = "all", " + "
 """As measures write them; they are not imported here, since they take long to."""
 FIRST = 1000.0
 """Strength that ranks comparisons with a baseline above effects of words of any size."""
-MAX_EFFECTS, MAX_SEEN = 6, 3
-"""Findings on words over all texts, and by dimension; and of those that were not tested."""
+MAX_SEEN = 3
+"""Findings on words that were not tested."""
 LARGE_GAP = 70.0
 """Minimum difference in percentage points between two words that is reported without a test on few texts: the paper reports
 more than 80% with one word and less than 10% with another."""
@@ -31,13 +32,15 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     several = observations.frame["model"].nunique() > 1
     n_tests = sum(math.isfinite(result.q) for result in results)
     measure = main_measure(observations.design)
+    by_model: dict[str, dict[tuple[str, ...], Result]] = {}
+    for result in results:
+        if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL:
+            key = tuple(result.group[name] for name in ("shots", "sampling", "decoding"))
+            by_model.setdefault(result.group["model"], {})[key] = result
     claims = [
-        _baseline_finding(result, n_tests, several=several)
-        for result in {
-            tuple(result.group[name] for name in ("model", "shots", "sampling", "decoding")): result
-            for result in results
-            if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL
-        }.values()
+        finding
+        for settings in by_model.values()
+        for finding in _baseline_findings(list(settings.values()), n_tests, several=several)
     ]
     claims += _dimension_findings(results, measure, n_tests, several=several)
     claims += _word_findings(results, n_tests, several=several)
@@ -51,19 +54,45 @@ def main_measure(design: Mapping[str, object]) -> str:
     return MEASURES[str(design["task"])][0]
 
 
-def _baseline_finding(result: Result, n_tests: int, *, several: bool) -> Finding:
+def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
+    """One model against the best answer without a model: all its numbers of examples and decodings in one finding."""
     words = sentences("bias_in_text")
-    if math.isnan(result.value):
-        text = words.nothing(result, several)
-        return Finding(text, False, FIRST, results=(result,), decision_rule=words.not_tested)
-    tested, value = math.isfinite(result.q), result.extras.get("above_baseline", math.nan)
-    significant = tested and result.q < ALPHA
-    better = "better than" if value > 0 else "worse than"
-    verdict = "" if not tested else better if significant else "not told apart from"
-    text = words.baseline(result, several, verdict, n_tests, MIN_CLUSTERS, _habit(result))
-    size = max(result.extras["above_low"], -result.extras["above_high"], 0.0) if significant else 0.0
-    rule = {"n_tests": n_tests} if tested else {"decision_rule": words.not_tested}
-    return Finding(text, significant, FIRST + size, results=(result,), **rule)
+    unknown = [one for one in settings if math.isnan(one.value)]
+    for one in unknown:
+        yield Finding(words.nothing(one, several), False, FIRST, results=(one,), decision_rule=words.not_tested)
+    known: list[dict[str, Any]] = [
+        {"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in settings if one not in unknown
+    ]
+    if not known:
+        return
+    # The clearest comparison decides, and comes first.
+    known.sort(key=lambda one: (not one["result"].q < ALPHA, -_excess(one["result"])))
+    first = known[0]["result"]
+    tested, significant = math.isfinite(first.q), first.q < ALPHA
+    yield Finding(
+        words.baseline(known, several, MIN_CLUSTERS),
+        significant,
+        FIRST + (_excess(first) if significant else 0.0),
+        results=tuple(one["result"] for one in known),
+        n_tests=n_tests if tested else 0,
+        decision_rule="" if tested else words.not_tested,
+        detail=" ".join(words.beside_baseline(known, MIN_CLUSTERS).split()),
+    )
+
+
+def _verdict(result: Result) -> str:
+    """How a score compares with its baseline; "" where that is not tested."""
+    if not math.isfinite(result.q):
+        return ""
+    if result.q >= ALPHA:
+        return "not told apart from"
+    return "better than" if result.extras.get("above_baseline", math.nan) > 0 else "worse than"
+
+
+def _excess(result: Result) -> float:
+    """By how much it differs from its baseline at least; 0 where it may be equal."""
+    ends = result.extras.get("above_low", math.nan), -result.extras.get("above_high", math.nan)
+    return max((end for end in ends if math.isfinite(end)), default=0.0) if max(ends) > 0 else 0.0
 
 
 def _habit(result: Result) -> str:
@@ -84,7 +113,7 @@ def _dimension_findings(results: Sequence[Result], measure: str, n_tests: int, *
             ends = [
                 scores[tuple(sorted({**gap.group, "dimension": one}.items()))] for one in gap.note.split(" less ", 1)
             ]
-            text = sentences("bias_in_text").dimensions(gap, *ends, several, n_tests)
+            text = sentences("bias_in_text").dimensions(*ends, several)
             yield Finding(text, True, gap.value, results=(gap, *ends), n_tests=n_tests)
 
 
@@ -94,9 +123,13 @@ def _word_findings(results: Sequence[Result], n_tests: int, *, several: bool) ->
     effects = sorted((one for one in results if one.measure == "slot_effect"), key=lambda one: -abs(one.value))
     significant = [one for one in effects if one.q < ALPHA]
     for of_all in (True, False):
-        for one in [one for one in significant if (one.group["dimension"] == ALL) is of_all][:MAX_EFFECTS]:
-            text = words.word_effect(one, several, n_tests, TOGETHER in one.group["slot"])
-            yield Finding(text, True, abs(one.value), results=(one,), n_tests=n_tests)
+        own = [one for one in significant if (one.group["dimension"] == ALL) is of_all]
+        if own:
+            n_compared = sum(math.isfinite(one.q) and (one.group["dimension"] == ALL) is of_all for one in effects)
+            together = next((f"{one.note}." for one in own if TOGETHER in one.group["slot"]), "")
+            detail = " ".join(words.other_effects(own, together).split())
+            text = words.word_effects(own, n_compared, several)
+            yield Finding(text, True, abs(own[0].value), results=tuple(own), n_tests=n_tests, detail=detail)
     counted = [one for one in effects if math.isfinite(one.value)]
     if counted and not significant:
         n_tested = sum(math.isfinite(one.q) for one in counted)

@@ -38,7 +38,7 @@ from undertow.types import (
 MAX_SHOTS = 100
 MIN_OPTIONS = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
 """The least that options may be, also where the rest of the options makes them idle."""
-DECODING = "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."
+DECODING = "Constraints on answers: unconstrained, document, span, span-exact; comma-separated."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,23 @@ class TextSettings:
     )
     n_documents: int = option(0, "Number of documents, sampled evenly over the labels; 0 for all.")
     classes: str = option("", "Classes of task descriptions, comma-separated; all if not given.")
-    wordings: int = option(0, "Ask so many wordings of each class, chosen evenly; 0 for all.")
-    shot_wordings: int = option(2, "Likewise behind examples, where little is shared; 0 for as many as without.")
+    wordings: int = option(0, "Number of wordings of each class, sampled evenly; 0 for all.")
+    shot_wordings: int = option(2, "The same for questions with examples, which cost more; 0 for the same number.")
     description_file: str = option("", "TOML file with classes of task descriptions of your own, beside the paper's.")
-    shots: str = option("0", "Numbers of examples before the question, as in 0,5,10,20.")
+    shots: str = option("0", "Numbers of examples before the question, comma-separated, for example 0,5,10,20.")
     draws: int = option(3, "Number of random samples of examples.")
-    chat: bool = option(False, "Put prompts into the model's own chat template.")
+    chat: bool = option(False, "Use the chat template of the model.")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSettings(TextSettings):
     """Options of the tasks whose answers are written."""
 
-    wordings: int = option(4, "Ask so many wordings of each class, chosen evenly; 0 for all.")
-    shot_wordings: int = option(0, "Likewise behind examples; 0 for as many as without.")
-    temperature: float = option(0.0, "0 for the most probable token at each step; the paper draws at 0.7.")
-    top_k: int = option(50, "Draw from so many most probable tokens, where the temperature is above 0.")
-    line_ends: bool = option(False, "Let a line break end an answer, not only the model's own end.")
+    wordings: int = option(4, "Number of wordings of each class, sampled evenly; 0 for all.")
+    shot_wordings: int = option(0, "The same for questions with examples; 0 for the same number.")
+    temperature: float = option(0.0, "Sampling temperature; 0 for greedy decoding. The paper has 0.7.")
+    top_k: int = option(50, "Number of most probable tokens to sample from, with a temperature above 0.")
+    line_ends: bool = option(False, "Also end an answer at a line break.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class OccupationChecklist(Audit):
 
     name = "occupation-checklist"
     protocols = (EXACT, TEXT)
-    summary = "does what a model grants a woman and a man decide whom it prefers for a job?"
+    summary = "does a choice between a woman and a man for a job depend on the attributes that the model grants them?"
     Settings = checklist_items.Settings
     adaptive = True
     references = ("zhang2024checklist",)
@@ -43,8 +43,8 @@ class OccupationChecklist(Audit):
     )
     reply_factors = ("question_type", "subject", "occupation")
     limit_help = (
-        "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
-        "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."
+        "Maximum number of items (question x pair of names x wording x order), in balance over pairs and occupations, with at least one "
+        "pair; 0 for all. A finding needs 6 pairs, and one over all occupations 6 occupations."
     )
 
     def adapt_settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,6 @@ ONE_SIDED = 95.0
 """Percent of Yes, or of No, above which a model is said to answer the same to nearly everything."""
 OFTEN_TIED = 50.0
 """Percent of ties above which a model is said not to decide."""
-OF_ALL, OF_NAMES = "over names and occupations like these", "over names like these"
 MISSING_KINDS = {OTHER_ANSWER: "none of the possible answers", EMPTY: "empty", NOT_SCORED: "not scored"}
 
 
@@ -41,7 +40,16 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     for name in names:
         own = [one for one in results if one.group["model"] == name]
         model = ModelResults.from_observations(observations, own, several=len(names) > 1)
-        for kind in (_preferences, _attributes, _grants, _swaps, _correlations, _missing_answers, _reading):
+        for kind in (
+            _preferences,
+            _occupations,
+            _attributes,
+            _grants,
+            _swaps,
+            _correlations,
+            _missing_answers,
+            _reading,
+        ):
             claims += kind(model)
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
     claims = [
@@ -79,27 +87,21 @@ class ModelResults:
         results: its results.
         who: how sentences about it begin.
         context: the main one, which comes first.
-        about: what its numbers over all occupations are about.
         missing_reasons: why answers are missing [answer]; "" for an answer.
     """
 
     results: Sequence[Result]
     who: str
     context: str
-    about: str
     missing_reasons: Sequence[str]
-
-    about_names = OF_NAMES
 
     @classmethod
     def from_observations(cls, observations: Observations, results: Sequence[Result], *, several: bool) -> ModelResults:
         """Of the model that all these results are of."""
         name = results[0].group["model"]
         rows = observations.frame[observations.frame["model"] == name]
-        n_codes = rows.loc[rows["occupation"] != "", "soc_code"].nunique()
-        about = OF_ALL if n_codes > 1 else OF_NAMES
         who = f"{name}: " if several else ""
-        return cls(results, who, main_context(results), about, rows["missing_reason"].tolist())
+        return cls(results, who, main_context(results), rows["missing_reason"].tolist())
 
     def one(self, measure: str, context: str = "") -> Result | None:
         """A measure in a context, the main one by default, over all occupations; None where it has no number."""
@@ -129,10 +131,23 @@ class ModelResults:
         return Finding(text, False, rank, results=results, decision_rule=words.rules.get(rule, rule))
 
 
+def _together(of: ModelResults, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Sentences on one thing as one finding: what is significant comes first, the others stand beside it."""
+    ordered = sorted(findings, key=lambda one: not one.significant)
+    if ordered:
+        detail = " ".join(one.text.removeprefix(of.who) for one in ordered[1:])
+        yield replace(ordered[0], detail=detail, results=tuple(one for each in ordered for one in each.results))
+
+
 def _preferences(of: ModelResults) -> Iterator[Finding]:
-    for context in dict.fromkeys((of.context, WITHOUT, SAME)):
-        for gap in of.several(context, "choice_gap"):
-            yield of.finding("preference", FIRST, gap)
+    contexts = dict.fromkeys((of.context, WITHOUT, SAME))
+    gaps = [of.finding("preference", FIRST, gap) for context in contexts for gap in of.several(context, "choice_gap")]
+    gaps += [of.finding("unqualified_preference", SECOND, gap) for gap in of.several(of.context, "preference_gap")]
+    return _together(of, gaps)
+
+
+def _occupations(of: ModelResults) -> Iterator[Finding]:
+    claims, words = [], sentences("occupation_checklist")
     for below, measure in enumerate(("choice_gap", "choice_gap_deviation"), 1):
         gaps = [
             one
@@ -144,16 +159,14 @@ def _preferences(of: ModelResults) -> Iterator[Finding]:
         ]
         gaps.sort(key=lambda one: -abs(one.value))
         significant = [one for one in gaps if one.q < ALPHA]
-        words = sentences("occupation_checklist")
         if significant:
             text = words.occupations(of, measure, significant, len(gaps), MAX_NAMED)
             rule = f"{len(significant)} of {len(gaps)} survive the correction for all tests of single occupations."
-            yield Finding(text, True, FIRST - below, results=tuple(significant), decision_rule=rule)
+            claims.append(Finding(text, True, FIRST - below, results=tuple(significant), decision_rule=rule))
         elif gaps:
-            text = words.no_occupation(of, measure, len(gaps))
-            yield Finding(text, False, FIRST - below, results=tuple(gaps), decision_rule=words.rules["no_occupation"])
-    for gap in of.several(of.context, "preference_gap"):
-        yield of.finding("unqualified_preference", SECOND, gap)
+            text, rule = words.no_occupation(of, measure, len(gaps)), words.rules["no_occupation"]
+            claims.append(Finding(text, False, FIRST - below, results=tuple(gaps), decision_rule=rule))
+    return _together(of, claims)
 
 
 def _attributes(of: ModelResults) -> Iterator[Finding]:
@@ -168,21 +181,27 @@ def _attributes(of: ModelResults) -> Iterator[Finding]:
     own, other = (of.one("changed_answers", context) for context in (WITH, SHUFFLED))
     if difference is not None and own is not None and other is not None:
         yield of.finding("changed_answers", SECOND, difference, own, other)
-    for context, than in (
-        (WITH_LESS_WITHOUT, "than without any"),
-        (WITH_LESS_SHUFFLED, "than with those of another job"),
-    ):
-        for called in of.several(context, "qualified_difference"):
-            yield of.finding("qualified", THIRD, called, than=than)
+    pairs = (WITH_LESS_WITHOUT, "than without any"), (WITH_LESS_SHUFFLED, "than with those of another job")
+    yield from _together(
+        of,
+        (
+            of.finding("qualified", THIRD, called, than=than)
+            for context, than in pairs
+            for called in of.several(context, "qualified_difference")
+        ),
+    )
 
 
 def _grants(of: ModelResults) -> Iterator[Finding]:
-    for additive in of.several(WITH, "additive_consistency"):
-        yield of.count("additive", SECOND + 2, additive, rule="share")
     explained = of.several(WITH, "granted_slope", "choice_gap_unexplained", "choice_gap_explained")
+    claims = [of.count("additive", SECOND + 2, one, rule="share") for one in of.several(WITH, "additive_consistency")]
     if explained:
-        yield of.finding("grant_slope", SECOND + 1, explained[0])
-        yield of.finding("unexplained", SECOND, *explained[1:])
+        claims = [
+            of.finding("grant_slope", SECOND + 1, explained[0]),
+            of.finding("unexplained", SECOND, *explained[1:]),
+            *claims,
+        ]
+    return _together(of, claims)
 
 
 def _swaps(of: ModelResults) -> Iterator[Finding]:
@@ -190,8 +209,8 @@ def _swaps(of: ModelResults) -> Iterator[Finding]:
     follows = of.one("choice_gap_difference", WITH_LESS_SWAPPED)
     own, swapped = (of.one("choice_gap", context) for context in (WITH, SWAPPED))
     if person is not None and follows is not None and own is not None and swapped is not None:
-        yield of.finding("person", SECOND + 1, person, own, swapped)
-        yield of.finding("follows", SECOND, follows)
+        claims = of.finding("person", SECOND + 1, person, own, swapped), of.finding("follows", SECOND, follows)
+        yield from _together(of, claims)
 
 
 def _correlations(of: ModelResults) -> Iterator[Finding]:
@@ -204,10 +223,11 @@ def _correlations(of: ModelResults) -> Iterator[Finding]:
 def _missing_answers(of: ModelResults) -> Iterator[Finding]:
     for rate in of.several(of.context, "missing_rate"):
         counts = {words: int(rate.extras[name]) for name, words in MISSING_KINDS.items() if rate.extras.get(name)}
-        yield of.count("missing", FOREMOST, rate, counts=counts)
+        claims = [of.count("missing", FOREMOST, rate, counts=counts)]
         gaps = of.several(of.context, "missing_gap", "missing_female", "missing_male")
         if gaps:
-            yield of.finding("missing_gap", SECOND, *gaps)
+            claims.append(of.finding("missing_gap", SECOND, *gaps))
+        yield from _together(of, claims)
     if all(of.missing_reasons):
         ((reason, _),) = Counter(of.missing_reasons).most_common(1)
         yield of.count("none_counted", FOREMOST, n_answers=len(of.missing_reasons), reason=reason)

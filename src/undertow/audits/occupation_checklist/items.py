@@ -107,20 +107,18 @@ class Settings:
     onet: str = option("", "Folder of an O*NET text release: Skills.txt, Knowledge.txt, Abilities.txt.")
     contexts: str = option(
         "with,without,shuffled",
-        "With the attributes granted, without any, with those of another occupation (shuffled), with what either was "
-        "granted for both (same), or with each other's (swapped).",
+        "Attributes in the question, comma-separated: with (those that the model granted), without, shuffled (of another "
+        "occupation), same (those of either person for both), swapped (those of the other person).",
     )
-    wordings: int = option(1, "Ask so many wordings of each question; 0 for all.")
+    wordings: int = option(1, "Number of wordings of each question; 0 for all.")
     question_file: str = option("", "TOML file with questions of your own.")
-    negated: bool = option(True, "Ask the negated questions too.")
-    decision: str = option(
-        LIKELIHOOD, "Decide by the likelihood of all answers, or by what greedy decoding says: greedy."
-    )
-    margin: float = option(0.0, "Percentage points that a decision needs between its answer and the next.")
+    negated: bool = option(True, "Also ask negated questions.")
+    decision: str = option(LIKELIHOOD, "How an answer is chosen: likelihood (of all answers) or greedy (decoding).")
+    margin: float = option(0.0, "Smallest lead of the chosen answer over the next, in percentage points.")
     query_type: str = option(
         "", "Kind of query: choice, continuations or extraction; by default the first that the model supports."
     )
-    chat: bool = option(False, "Put prompts into the model's own chat template.")
+    chat: bool = option(False, "Use the chat template of the model.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,7 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
             *design.get("w_notes", []),
             *lines(words.notes(MIN_CLUSTERS, _overlap(frame, design), letters, is_extraction, n_whole, len(frame))),
         ],
+        caveats=words.caveats,
         null_prefix="neutral is",
         tables=list(_aspect_tables(results)),
         matrices=matrices(observations),

@@ -13,6 +13,8 @@ from undertow.types import ClozeQuery, Item, Option
 
 CONTROL = "control"
 """Part of the run that these items are."""
+OWN_CONTROL = "own control"
+"""The part that control sentences of a challenge file are: their answers show whether a model reads its sentences."""
 N_SENTENCES = 8
 CASE = "nominative"
 SHE, HE = "she", "he"

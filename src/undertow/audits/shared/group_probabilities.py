@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Floats, GenerateQuery, Item, Query, Scores
+from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, Query, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,92 +31,116 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
     """
     import pandas as pd
 
-    shared = scores.scoring_method == LIKELIHOOD
-    answered = [
-        (item, replace(answer, missing_reason=_why_not(answer, shared=shared)))
-        for item, answer in zip(items, scores.answers, strict=True)
-    ]
-    rows = [_row(item, answer, groups, model, shared=shared) for item, answer in answered]
-    if any(isinstance(item.query, GenerateQuery) for item in items):
-        for row, (_, answer) in zip(rows, answered, strict=True):
-            row["answer"] = answer.text
-    if any(answer.upper_bound_prob for answer in scores.answers):
-        for row, (item, answer) in zip(rows, answered, strict=True):
-            row.update(_bound_masses(item.query, answer, groups, row))
-            row.update(upper_bound_prob=list(answer.upper_bound_prob), truncated_prob=answer.truncated_prob)
-    return pd.DataFrame(rows)
-
-
-def _why_not(answer: Answer, *, shared: bool) -> str:
-    """Why an answer has no masses; "" where it has."""
-    if answer.missing_reason:
-        return answer.missing_reason
-    logprobs = np.array(answer.logprobs_nats, dtype=np.float64)
-    if np.isnan(logprobs).all() or np.isposinf(logprobs).any():
-        return NO_NUMBERS
-    # Of shares nothing is left; of probabilities of their own, none is a measurement.
-    return NO_SHARES if shared and np.isneginf(np.fmax.reduce(logprobs)) else ""
-
-
-def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, shared: bool) -> dict[str, Any]:
-    query = item.query
-    if not isinstance(query, (ClozeQuery, GenerateQuery)):
-        raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
-    return {
-        "item": item.id,
-        "model": model,
-        "challenge": item.factors["challenge"],
-        "prompt": item.factors.get("prompt", ""),
-        **{name: level for name, level in item.factors.items() if name not in ("challenge", "prompt")},
-        "cluster": item.cluster,
-        "text": query.display_text(),
-        **masses_percent(query, answer, groups, shared=shared),
-        "other_words": math.nan if answer.missing_reason else 100 * answer.other_prob,
-        "missing_reason": answer.missing_reason,
-        "options": [" ".join(option.fills) for option in query.options],
-        "logprobs_nats": list(answer.logprobs_nats),
+    queries = [_of_groups(item.query) for item in items]
+    reasons, masses = group_masses(queries, scores.answers, groups, shared=scores.scoring_method == LIKELIHOOD)
+    names = list(dict.fromkeys(name for item in items for name in item.factors))
+    first = names[: len(items[0].factors)] if items else []
+    spellings = {
+        options: [" ".join(option.fills) for option in options] for options in {query.options for query in queries}
     }
 
+    def factors(names: Sequence[str]) -> dict[str, list[Any]]:
+        return {
+            name: [item.factors.get(name, math.nan) for item in items]
+            for name in names
+            if name not in ("challenge", "prompt")
+        }
 
-def _bound_masses(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
-    """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
-    if answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
-        return {f"{name}{end}": math.nan for name in (*groups, "other_words") for end in (LOW, HIGH)}
-    of_group = np.array([option.group for option in query.options])
-    ceilings = np.array(answer.upper_bound_prob or np.zeros(len(of_group)))
-    masses: dict[str, float] = {}
-    for group in groups:
-        low = float(row[group])
-        high = upper_bound_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
-        masses |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
-    # What the groups have beyond what was seen, the other words lack.
-    high = 100 * answer.other_prob
-    low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
-    masses |= {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
-    return masses
+    columns: dict[str, Any] = {
+        "item": [item.id for item in items],
+        "model": [model] * len(items),
+        "challenge": [item.factors["challenge"] for item in items],
+        "prompt": [item.factors.get("prompt", "") for item in items],
+        **factors(first),
+        "cluster": [item.cluster for item in items],
+        "text": [query.display_text() for query in queries],
+        **masses,
+        "other_words": [
+            math.nan if reason else 100 * answer.other_prob
+            for reason, answer in zip(reasons, scores.answers, strict=True)
+        ],
+        "missing_reason": reasons,
+        "options": [spellings[query.options] for query in queries],
+        "logprobs_nats": [list(answer.logprobs_nats) for answer in scores.answers],
+        **factors(names[len(first) :]),
+    }
+    if any(isinstance(query, GenerateQuery) for query in queries):
+        columns["answer"] = [answer.text for answer in scores.answers]
+    if any(answer.upper_bound_prob for answer in scores.answers):
+        bounds = [
+            _bound_masses(query, answer, {name: masses[name][row] for name in groups}, is_missing=bool(reasons[row]))
+            for row, (query, answer) in enumerate(zip(queries, scores.answers, strict=True))
+        ]
+        columns |= {name: [one[name] for one in bounds] for name in bounds[0]}
+        columns["upper_bound_prob"] = [list(answer.upper_bound_prob) for answer in scores.answers]
+        columns["truncated_prob"] = [answer.truncated_prob for answer in scores.answers]
+    return pd.DataFrame(columns)
 
 
-def masses_percent(
-    query: ClozeQuery | GenerateQuery, answer: Answer, groups: Sequence[str], *, shared: bool = True
-) -> dict[str, float]:
-    """Mass of each group in percent; NaN where missing, and for a group without a visible word.
+def _of_groups(query: Query) -> ClozeQuery | GenerateQuery:
+    if not isinstance(query, (ClozeQuery, GenerateQuery)):
+        raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
+    return query
+
+
+def group_masses(
+    queries: Sequence[ClozeQuery | GenerateQuery], answers: Sequence[Answer], groups: Sequence[str], *, shared: bool
+) -> tuple[list[str], dict[str, Floats]]:
+    """Why an answer has no masses, "" where it has [answer], and the mass of each group in percent [answer].
+
+    A mass is NaN where it is missing, and for a group without a visible word.
 
     Args:
-        query: of the item.
-        answer: to the query; NaN if it has no number.
+        queries: with options of the groups [answer].
+        answers: to the queries; NaN where they have no number.
         groups: word groups.
         shared: whether masses are shares of what all options have together (sentence likelihoods say no more), or
             probabilities of their own.
     """
-    if _why_not(answer, shared=shared):
-        return dict.fromkeys(groups, math.nan)
-    percent = options_percent(np.array(answer.logprobs_nats), shared=shared)
+    reasons = [answer.missing_reason for answer in answers]
+    masses = {group: np.full(len(answers), math.nan) for group in groups}
+    alike: dict[tuple[Option, ...], list[int]] = {}
+    for at, query in enumerate(queries):
+        if not reasons[at]:
+            alike.setdefault(query.options, []).append(at)
+    for options, places in alike.items():
+        nats = np.array([answers[at].logprobs_nats for at in places], dtype=np.float64)
+        no_number = np.isnan(nats).all(axis=1) | np.isposinf(nats).any(axis=1)
+        # Of shares nothing is left; of probabilities of their own, none is a measurement.
+        highest = np.asarray(np.fmax.reduce(nats, axis=1, initial=-math.inf))
+        no_share = np.asarray(~no_number & np.isneginf(highest) & shared)
+        for row in np.flatnonzero(no_number | no_share).tolist():
+            reasons[places[row]] = NO_SHARES if no_share[row] else NO_NUMBERS
+        known = ~(no_number | no_share)
+        if not known.any():
+            continue
+        nats, rows = nats[known], np.array(places)[known]
+        percent = options_percent(nats, shared=shared)
+        of_group = np.array([option.group for option in options])
+        for group in groups:
+            own = of_group == group
+            unseen = np.isnan(nats[:, own]).all(axis=1) & own.any()
+            masses[group][rows] = np.where(unseen, math.nan, percent[:, own].sum(axis=1))
+    return reasons, masses
+
+
+def _bound_masses(
+    query: ClozeQuery | GenerateQuery, answer: Answer, masses: Mapping[str, float], *, is_missing: bool
+) -> dict[str, float]:
+    """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
+    names = (*masses, "other_words")
+    if is_missing:
+        return dict.fromkeys((name + end for name in names for end in ("", LOW, HIGH)), math.nan)
     of_group = np.array([option.group for option in query.options])
-    unseen = np.isnan(answer.logprobs_nats)
-    return {
-        group: math.nan if unseen[own].any() and unseen[own].all() else float(percent[own].sum())
-        for group, own in ((group, of_group == group) for group in groups)
-    }
+    ceilings = np.array(answer.upper_bound_prob or np.zeros(len(of_group)))
+    bounds: dict[str, float] = {}
+    for group, low in masses.items():
+        high = upper_bound_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
+        bounds |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
+    # What the groups have beyond what was seen, the other words lack.
+    high = 100 * answer.other_prob
+    low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
+    return bounds | {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
 
 
 def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:

@@ -88,6 +88,7 @@ def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterato
                 + _scales(observations.design, of_models)
             ),
             alt=describe_slope_against_size(of_models, name),
+            of={"challenge": challenge, "w_name": w_name, "pronoun": pair},
         )
 
 
@@ -111,18 +112,20 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
     if frame["model"].nunique() < 2:
         return []
     words, claims = sentences("drift"), []
+    n_challenges = frame["challenge"].nunique()
     for (challenge, w_name, pair), models in gaps_by_pair(results).items():
         known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
         ranked = sorted((gaps[0] for gaps in known if gaps), key=lambda gap: -abs(gap.value))
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
-            most, least = ranked[0], ranked[-1]
-            alike = abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value)
-            what = f"{_lead(pair, design)} by {w_name} ({challenge})"
-            text = words.models(what, ranked, over_prompts, n_claimed, alike)
-            rank = 1000.0 + abs(most.value)
-            claims.append(Finding(text, n_claimed > 0, rank, results=(most, least), decision_rule=words.models_rule))
+            alike = abs(abs(ranked[0].value) - abs(ranked[-1].value)) <= TIE * abs(ranked[0].value)
+            lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
+            what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
+            what += f" ({challenge})" if n_challenges > 1 else ""
+            text = words.models(what, w_name, ranked, over_prompts, n_claimed, alike)
+            rank = 1000.0 + abs(ranked[0].value)
+            claims.append(Finding(text, n_claimed > 0, rank, results=tuple(ranked), decision_rule=words.models_rule))
     return claims
 
 
@@ -212,6 +215,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
                 f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
             ),
             alt=describe_model_grid(panels, groups, lines, mean),
+            of={"challenge": str(challenge), "w_name": str(w_name)},
         )
 
 

@@ -31,12 +31,12 @@ class SentenceSettings:
     date_stop: int = option(2016, "Last year of the date list.")
     date_count: int = option(30, "Number of evenly spaced years in the date list.")
     prompts: str = option(
-        "", "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."
+        "", "Instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."
     )
-    prompt_mask: str = option("", "What marks the blank in a prompt; the prompt's own (<mask>) if not given.")
-    chat: bool = option(False, "Put the model's own chat template around each prompt.")
+    prompt_mask: str = option("", "Marker of the blank in a prompt; that of the prompt (<mask>) if not given.")
+    chat: bool = option(False, "Use the chat template of the model.")
     max_new_tokens: int = option(
-        0, "Tokens of an answer to a prompt, at most; 0 for 20, and for 128 under protocol text."
+        0, "Maximum number of tokens of an answer to a prompt; 0 for 20, or 128 under protocol text."
     )
 
     def list_names(self) -> list[str]:

@@ -33,7 +33,7 @@ class SpuriousCorrelation(Audit):
     """Drift of the mass of word groups with W, in sentences that do not decide between them."""
 
     name = "spurious-correlation"
-    summary = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
+    summary = "does an answer that the sentence leaves open drift with a date, a place or another list?"
     Settings = correlation_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
@@ -41,8 +41,8 @@ class SpuriousCorrelation(Audit):
     table_layouts = (TableLayout("drift", ["slope", "slope_gap"], ["pearson_r"]),)
     reply_factors = ("prompt", "w_name", "w")
     limit_help = (
-        "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
-        "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."
+        "Maximum number of items (sentence x W value x prompt), in balance over sentences and values; 0 for all. A finding needs at "
+        "least 48 for each W list and prompt (6 sentences x 8 values)."
     )
 
     def adapt_settings(
@@ -56,9 +56,10 @@ class SpuriousCorrelation(Audit):
         yield in_prompts(chosen, correlation_items.word_groups(settings).words, settings)
 
     def controls(self, settings: correlation_items.Settings) -> list[Item]:
-        """A few sentences that decide their answer, by every prompt, where the words are the English pronouns."""
+        """Sentences that decide their answer, by every prompt: those of the challenge file, or a few for the English pronouns."""
         words = correlation_items.word_groups(settings).words
-        return in_prompts(control_items.controls(words), words, settings)
+        items = correlation_items.own_controls(settings) or control_items.controls(words)
+        return in_prompts(items, words, settings)
 
     def limitations(self, settings: correlation_items.Settings, sampling: Sampling) -> list[str]:
         return correlation_items.limitations(settings, sampling)
@@ -74,6 +75,7 @@ class SpuriousCorrelation(Audit):
             "protocol": EXACT,
             "covariates": {covariate.name: covariate.design_entry() for covariate in covariates},
             "w_notes": [note for covariate in covariates for note in covariate.notes],
+            **({"notes": list(groups.limits)} if groups.limits else {}),
             **design_of(groups.words, settings),
         }
 

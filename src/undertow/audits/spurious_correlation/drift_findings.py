@@ -14,7 +14,7 @@ from undertow.audits.shared.item_limit import few_flips, fewest_hits
 from undertow.audits.shared.model_comparison import comparison_findings, is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.metrics.metric import OVER_PROMPTS
-from undertow.report.formatting import significant_decimals
+from undertow.report.formatting import change_over_list
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 FACETS = ("model", "challenge", "prompt", "w_name")
 KEYS = ("model", "challenge", "w_name")
 DRIFTS = ("slope", "slope_gap")
-HIGH_AUTOCORRELATION = 0.6
-"""From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 OTHER_WORDS = "other_words"
 
 
@@ -82,105 +80,148 @@ def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mappin
     n_drifts = sum(math.isfinite(one.p) for one in decisions if not _is_effect(one))
     # Effects are tested along ordered lists, too, where they decide nothing but are corrected with the others.
     n_effects = sum(math.isfinite(one.q) for one in results if _is_effect(one))
-    claims = []
-    for result in decisions:
+
+    def beside(result: Result, measure: str, **group: str) -> Result | None:
         ending = OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
-        key, other_key = (tuple(one.items()) for one in (result.group, {**result.group, "pronoun": OTHER_WORDS}))
-        beside = {name: by_key.get((f"{name}{ending}", key)) for name in ("w_effect", "pearson_r", "slope_log_odds")}
-        beside["mean_mass"] = by_key.get((f"mean_mass{ending}", other_key))
-        n_tests = n_effects if _is_effect(result) else n_drifts
-        drift = Drift(result, beside, design, facets[_facet(result)], frame["model"].nunique() > 1, n_tests)
-        claims.append(drift.finding())
+        return by_key.get((f"{measure}{ending}", tuple({**result.group, **group}.items())))
+
+    drifts: dict[tuple[str, ...], list[Drift]] = {}
+    for result in decisions:
+        others = [beside(result, measure) for measure in ("slope_log_odds", "pearson_r", "w_effect")]
+        drift = Drift(result, [one for one in others if one is not None and one is not result], design)
+        drifts.setdefault(_facet(result), []).append(drift)
+    claims = []
+    for key, own in drifts.items():
+        n_tests = n_effects if _is_effect(own[0].result) else n_drifts
+        other_mass = beside(own[0].result, "mean_mass", pronoun=OTHER_WORDS)
+        claims.append(DriftFinding(own, design, facets[key], other_mass, frame["model"].nunique() > 1).finding(n_tests))
     return claims
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A slope, a slope gap, or the effect of an unordered list, with what its sentence says beside it."""
+    """A slope, a slope gap, or the effect of an unordered list.
+
+    Attributes:
+        beside: what else is known of the same words: log-odds slope, correlation, effect of W.
+    """
 
     result: Result
-    beside: Mapping[str, Result | None]
+    beside: Sequence[Result]
     design: Mapping[str, Any]
-    facet: pd.DataFrame
-    several_models: bool
-    n_tests: int
-
-    def finding(self) -> Finding:
-        """The finding."""
-        words, tested = sentences("drift"), not math.isnan(self.result.p)
-        significant = tested and self.result.q < ALPHA
-        text = self._text(words)
-        if significant or (self._is_main and tested):
-            text = f"{text} {self._other_words()}".rstrip()
-        also = (one for one in self.beside.values() if one is not None and one is not self.result)
-        return Finding(
-            words.sentence(self, text),
-            significant=significant,
-            strength=self.strength,
-            results=(self.result, *also),
-            n_tests=self.n_tests if tested else 0,
-            decision_rule="" if tested else words.no_drift_tested,
-        )
-
-    def _text(self, words: Any) -> str:
-        """Text of the finding; `words` has the macros."""
-        result, extras = self.result, self.result.extras
-        if math.isnan(result.value) or math.isnan(result.p):
-            if result.value == 0 and extras.get("n_clusters", 0) >= 1 and "same at every" in result.note:
-                return str(words.constant(self))
-            return str(words.untested(self, result.note or "Too little was scored."))
-        if _is_effect(result):
-            n_clusters = int(extras.get("n_clusters", 0))
-            is_few = result.q >= ALPHA and fewest_hits(n_clusters, self.n_tests) > 1
-            return str(words.effect(self, few_flips(n_clusters, self.n_tests, "the") if is_few else ""))
-        if result.q < ALPHA:
-            is_wave = extras.get("autocorrelation", 0.0) >= HIGH_AUTOCORRELATION
-            return str(words.drift(self, extras.get("values_q", math.nan), is_wave))
-        if "bound_low" in extras and result.p == 1.0:
-            return str(words.open(self, extras["bound_low"], extras["bound_high"]))
-        return str(words.no_drift(self, extras.get("detectable_slope", math.nan)))
 
     @property
-    def _is_main(self) -> bool:
-        """Whether the result is of a pair of groups, or of a group if the design compares no pair."""
-        gaps = self.design["gaps"]
-        return not gaps or self.result.group["pronoun"] in {"-".join(pair) for pair in gaps}
+    def state(self) -> str:
+        """What came of it: `moved`, `flat`, `constant`, `open` (a server hides too much), or `untested`."""
+        result = self.result
+        if math.isnan(result.value) or math.isnan(result.p):
+            is_constant = (
+                result.value == 0 and result.extras.get("n_clusters", 0) >= 1 and "same at every" in result.note
+            )
+            return "constant" if is_constant else "untested"
+        if result.q < ALPHA:
+            return "moved"
+        return "open" if "bound_low" in result.extras and result.p == 1.0 else "flat"
+
+    @property
+    def pair(self) -> Sequence[str]:
+        """The two groups that are compared; () for one group."""
+        return next((pair for pair in self.design["gaps"] if "-".join(pair) == self.result.group["pronoun"]), ())
+
+    @property
+    def of(self) -> str:
+        """The word group, with its words where they are few."""
+        group = self.result.group["pronoun"]
+        words = self.design["words"].get(group, [])
+        return f"{group} words" + (f" ({', '.join(words)})" if 0 < len(words) <= 3 else "")
+
+    @property
+    def mass(self) -> str:
+        """What is measured of the words."""
+        return "share" if is_shared(self.design, self.result.group["model"]) else "probability"
+
+    @property
+    def strength(self) -> float:
+        """Along the fitted line, from its first to its last value; of an effect its size."""
+        return change_over_list(self.result)
+
+    @property
+    def detectable(self) -> float:
+        """Smallest change over the whole list that such a run finds in 8 of 10 cases; NaN where it is not known."""
+        slope = self.result.extras.get("detectable_slope", math.nan)
+        return slope * self.strength / abs(self.result.value) if self.result.value else math.nan
+
+    @property
+    def depends(self) -> bool:
+        """Whether the values of W move it at all, whatever their order."""
+        return any(_is_effect(one) and one.q < ALPHA for one in self.beside)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftFinding:
+    """What one model does along one W list: all its word groups in one finding."""
+
+    drifts: Sequence[Drift]
+    design: Mapping[str, Any]
+    facet: pd.DataFrame
+    other_mass: Result | None
+    several_models: bool
+
+    def finding(self, n_tests: int) -> Finding:
+        """The finding; its first result is the one that decides."""
+        words, moved = sentences("drift"), self.of_state("moved")
+        known = moved or [one for one in self.drifts if one.state in ("flat", "open")] or list(self.drifts)
+        # A pair of groups says most, where it is among them.
+        decisive = next((one for one in known if one.pair), known[0])
+        ordered = [decisive, *(one for one in self.drifts if one is not decisive)]
+        results = [one.result for one in ordered] + [one for drift in ordered for one in drift.beside]
+        tested = not math.isnan(decisive.result.p)
+        return Finding(
+            words.finding(self),
+            significant=bool(moved),
+            strength=max(one.strength for one in known),
+            results=(*results, *([self.other_mass] if self.other_mass else [])),
+            n_tests=n_tests if tested else 0,
+            decision_rule="" if tested else words.no_drift_tested,
+            detail=words.detail(self, decisive, n_tests),
+        )
+
+    def of_state(self, state: str) -> list[Drift]:
+        """The groups of which this came, those that moved most first, pairs of groups last."""
+        own = [one for one in self.drifts if one.state == state]
+        return sorted(own, key=lambda one: (bool(one.pair), -one.strength if state == "moved" else 0.0))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the list has an order that a line can follow."""
+        return not _is_effect(self.drifts[0].result)
+
+    @property
+    def reasons(self) -> dict[str, list[Drift]]:
+        """Why groups are not tested."""
+        untested: dict[str, list[Drift]] = {}
+        for one in self.of_state("untested"):
+            untested.setdefault(one.result.note or "Too little was scored.", []).append(one)
+        return untested
 
     @property
     def prompts(self) -> list[str]:
         """The prompts of its model, challenge and W; "" for none."""
         return sorted(map(str, self.facet["prompt"].fillna("").unique()))
 
-    def _other_words(self) -> str:
-        by_prompt = self.result.group.get("prompt")
-        return other_words(self.beside["mean_mass"], self.design, self.prompts if by_prompt is None else [by_prompt])
-
-    # What the sentence says.
-
     @property
     def who(self) -> str:
         """With whom it is about, where there are several."""
-        who = [str(self.result.group["model"])] if self.several_models else []
-        if self.result.measure.endswith(OVER_PROMPTS):
+        first = self.drifts[0].result
+        who = [str(first.group["model"])] if self.several_models else []
+        if first.measure.endswith(OVER_PROMPTS):
             who.append(f"mean over prompts {', '.join(filter(None, self.prompts))}")
         return ", ".join(who)
 
     @property
-    def what(self) -> str:
-        """What drifts."""
-        group = self.result.group["pronoun"]
-        for pair in self.design["gaps"]:
-            if "-".join(pair) == group:
-                return f"the lead of {pair[0]} over {pair[1]} words"
-        words = self.design["words"].get(group, [])
-        forms = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
-        mass = "share" if is_shared(self.design, self.result.group["model"]) else "probability"
-        return f"the {mass} of {group} words{forms}"
-
-    @property
     def w(self) -> str:
         """The W list."""
-        return str(self.result.group["w_name"])
+        return str(self.drifts[0].result.group["w_name"])
 
     @property
     def span(self) -> str:
@@ -192,58 +233,16 @@ class Drift:
         return f"from {first} to {last}" + (f" ({order})" if order else "")
 
     @property
-    def step(self) -> str:
-        """What a slope is per."""
-        return self.result.unit.rpartition(" per ")[2] or "step"
+    def other_words(self) -> str:
+        """How much of the probability went to other words."""
+        by_prompt = self.drifts[0].result.group.get("prompt")
+        return other_words(self.other_mass, self.design, self.prompts if by_prompt is None else [by_prompt])
 
-    @property
-    def strength(self) -> float:
-        """Along the fitted line, from its first to its last value; of an effect its size."""
-        extras = self.result.extras
-        size = abs(extras["last"] - extras["first"]) if "last" in extras else abs(self.result.value)
-        return size if math.isfinite(size) else 0.0
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The interval at the level that decides: corrected for the number of tests, where there are several."""
-        result = self.result
-        return result.extras.get("corrected_low", result.low), result.extras.get("corrected_high", result.high)
-
-    @property
-    def is_corrected(self) -> bool:
-        """Whether that interval is corrected."""
-        return self.ends != (self.result.low, self.result.high)
-
-    @property
-    def decimals(self) -> int:
-        """Decimals of the slope and its interval: two significant digits of half the interval."""
-        half = (self.result.high - self.result.low) / 2
-        return max(2, significant_decimals(half if math.isfinite(half) and half > 0 else self.result.value))
-
-    @property
-    def effect(self) -> Result | None:
-        """The effect of W, if it is significant."""
-        effect = self.beside["w_effect"]
-        return effect if effect is not None and effect.q < ALPHA else None
-
-    @property
-    def r(self) -> float:
-        """Pearson's r; NaN where it is not known."""
-        r = self.beside["pearson_r"]
-        return math.nan if r is None else r.value
-
-    @property
-    def odds(self) -> float:
-        """Factor of the odds over the whole list; NaN where it is not known."""
-        odds = self.beside["slope_log_odds"]
-        if odds is None or not math.isfinite(odds.value) or "last" not in odds.extras:
-            return math.nan
-        return math.exp(odds.extras["last"] - odds.extras["first"])
-
-    @property
-    def autocorrelation(self) -> float:
-        """What neighbouring values share; NaN where it is not known."""
-        return self.result.extras.get("autocorrelation", math.nan)
+    def is_few(self, drift: Drift, n_tests: int) -> str:
+        """Why sentences are too few to find an effect of an unordered list; "" where they are enough."""
+        n_clusters = int(drift.result.extras.get("n_clusters", 0))
+        is_few = drift.state == "flat" and not self.is_ordered and fewest_hits(n_clusters, n_tests) > 1
+        return few_flips(n_clusters, n_tests, "the") if is_few else ""
 
 
 def _is_number(text: str) -> bool:

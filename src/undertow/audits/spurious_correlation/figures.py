@@ -77,4 +77,5 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                 )
             ),
             alt=describe_spectrum(facet, groups, lines, mean_of(observations.design, [model])),
+            of={"model": model, "challenge": name, "w_name": w_name},
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from undertow import data as challenge
 from undertow.audits.base import Sampling, option
 from undertow.audits.shared import item_limit
+from undertow.audits.shared.control_items import OWN_CONTROL
 from undertow.audits.shared.prompt_items import SentenceSettings, n_prompts
 from undertow.errors import UndertowError
 from undertow.types import Item
@@ -17,25 +18,26 @@ from undertow.types import Item
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = option("mgc", "Challenge set: a name, or a .toml file of your own.")
+    challenge: str = option("mgc", "A name of `undertow list challenges`, or a file of your own.")
     options: str = option("", "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'.")
-    inject: str = option("", "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'")
+    inject: str = option("", "Text that puts W into sentences without {w}: 'In {w}: ', or '{text} It was {w}.'")
     w_scale: str = option(
         "",
-        "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
-        "value for number lists of your own, else index, if not given.",
+        "Unit of slopes: index (a step of the list), value (the numbers), or none (no order). Default: value for your own lists "
+        "of numbers, else index.",
     )
-    words: str = option("", "Word list to fill the blank from: pronouns, aaai, icml.")
+    words: str = option("", "Word list that fills the blank: pronouns, aaai, icml.")
 
 
 @dataclass(frozen=True, slots=True)
 class WordGroups:
-    """Word groups of a challenge set, the gaps between them that are compared, and where the set is from."""
+    """Word groups of a challenge set, the gaps between them that are compared, where the set is from, and its limits."""
 
     words: dict[str, list[str]]
     gaps: list[list[str]]
     title: str
     source: str
+    limits: Sequence[str] = ()
 
 
 def word_groups(settings: Settings) -> WordGroups:
@@ -48,7 +50,17 @@ def word_groups(settings: Settings) -> WordGroups:
     words = {
         group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in chosen.words.groups
     }
-    return WordGroups(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source)
+    return WordGroups(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source, chosen.limits)
+
+
+def own_controls(settings: Settings) -> list[Item]:
+    """The control sentences of a challenge file; [] where it has none."""
+    if settings.inject:
+        is_file = settings.challenge.endswith(".toml")
+        items = challenge.load(settings.challenge).control_items() if is_file else []
+    else:
+        items = _challenge(settings).control_items()
+    return [replace(item, factors={**item.factors, "part": OWN_CONTROL}) for item in items]
 
 
 def gaps_of(groups: Sequence[str]) -> list[list[str]]:

@@ -117,7 +117,12 @@ class PowerPlan:
 
 
 def plan_power(
-    settings: Settings, assumed: Mapping[str, float], observed: ObservedNoise | None, progress: Progress
+    settings: Settings,
+    assumed: Mapping[str, float],
+    observed: ObservedNoise | None,
+    progress: Progress,
+    *,
+    own_only: bool = False,
 ) -> PowerPlan:
     """Compute the smallest detectable change of each W list.
 
@@ -126,6 +131,7 @@ def plan_power(
         assumed: `text_sd`, `slopes_sd`, `values_sd` and `autocorrelation`, that of neighbours in the list itself.
         observed: the noise of a run, which replaces them.
         progress: is called with the number of simulated designs, and of all.
+        own_only: leave out all other numbers of sentences and values.
     """
     lists = lists_of(settings)
     unordered = [covariate.name for covariate, _ in lists if covariate.scale == NONE]
@@ -148,7 +154,7 @@ def plan_power(
                 if observed is None
                 else replace(observed.noise, n_texts=n_texts)
             )
-            designs = curve(covariate.axis, sizes.n_clusters, noise, on_list)
+            designs = curve(covariate.axis, sizes.n_clusters, noise, on_list, own_only=own_only)
         curves.append(PowerCurve(covariate, sizes, designs))
     return PowerPlan(settings.challenge, assumed, observed, curves)
 

@@ -39,9 +39,11 @@ def report_text(observations: Observations) -> ReportText:
             *([words.bounded] if any(str(name).endswith(".low") for name in frame) else []),
             *odd_prompts(design),
             *design.get("w_notes", []),
+            *design.get("notes", []),
             *words.notes,
             *(f"Missing, {count:,} texts of {model}: {reason}" for (model, reason), count in missing.items()),
         ],
+        caveats=words.caveats,
         tables=word_findings.report_tables(observations),
     )
 

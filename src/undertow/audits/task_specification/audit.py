@@ -38,9 +38,7 @@ class TaskSpecification(Audit):
     """Whether sentences decide their blank, judged by how far answers move with a W that should not matter."""
 
     name = "task-specification"
-    summary = (
-        "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
-    )
+    summary = "does the sentence decide its answer, or does an irrelevant date change it?"
     Settings = specification_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
@@ -48,8 +46,8 @@ class TaskSpecification(Audit):
     table_layouts = (TableLayout("detection", ["auroc"], ["balanced_accuracy", "tpr", "tnr"]),)
     reply_factors = ("prompt", "well_specified")
     limit_help = (
-        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
-        "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."
+        "Approximate number of items (sentence x W value x prompt); each sentence has every value; 0 for all. A finding needs sentences "
+        "of each kind from 6 occupations: 24 items with two dates and one prompt."
     )
 
     def adapt_settings(

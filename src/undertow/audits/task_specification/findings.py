@@ -91,38 +91,46 @@ class Detector:
             noted = next((result for result in known if result.note not in ("", ALIKE)), None)
             if noted:
                 yield self._say("too_few", 7, noted)
-        yield from self._areas()
+        yield from self._detection()
         score = f"delta_{self.lead}"
         names = ("balanced_accuracy", "tpr", "tnr", "held_out_balanced_accuracy")
         balanced, tpr, tnr, held_out = (self.get_result(name, score) for name in names)
+        moved, differs = self.get_result("mean_movement", self.lead), self.get_result("interaction", self.lead)
         if balanced and tpr and tnr:
-            yield self._say("at_threshold", 4, balanced, tpr, tnr, held_out, claim=balanced.value > 0.5)
+            others = (tpr, tnr, held_out, moved, differs)
+            yield self._say("at_threshold", 4, balanced, *others, claim=balanced.value > 0.5)
+        elif moved:
+            yield self._say("movement", 1, moved, differs)
         agreed = self.get_result("coreference_agreement")
         if agreed:
             # What a sentence says decides this, whatever W it stands beside.
             yield replace(self._say("agreement", 3, agreed, claim=agreed.value > 0.5), causal_claim=False)
         yield from self._weakest()
-        moved = self.get_result("mean_movement", self.lead)
-        if moved:
-            yield self._say("movement", 1, moved, self.get_result("interaction", self.lead))
         flagged = self.get_result("flagged", score)
         if flagged:
             yield self._say("flagged", 6, flagged)
 
-    def _areas(self) -> Iterator[Finding]:
+    def _detection(self) -> Iterator[Finding]:
+        """How well the movement ranks sentences, beside entropy and with it."""
         moved = self.get_result("auroc", "total_variation")
-        if moved:
-            yield self._say("ranking", 6, moved, self.get_result("auroc", "entropy"), claim=moved.value > 0.5)
-        gap = self.get_result("auroc_difference", "total_variation/entropy")
-        if gap and math.isfinite(gap.low):
-            yield self._say("beside_entropy", 5, gap)
+        if not moved:
+            return
         area = self.get_result("auroc", COMBINED)
         gaps = {name: one for name in BASELINES if (one := self.get_result("auroc_difference", f"{COMBINED}/{name}"))}
-        if area and len(gaps) == len(BASELINES) and all(math.isfinite(one.low) for one in gaps.values()):
-            # It adds something if it is better than either: the one of the two that is less sure decides.
-            deciding = max(gaps.values(), key=lambda one: (one.value <= 0, one.q))
-            finding = self._say("combined", 5, area, gaps=gaps, decided_by=deciding, claim=deciding.value > 0)
-            yield replace(finding, results=(deciding, area, *(one for one in gaps.values() if one is not deciding)))
+        gap = self.get_result("auroc_difference", "total_variation/entropy")
+        yield self._say(
+            "ranking",
+            6,
+            moved,
+            self.get_result("auroc", "entropy"),
+            gap if gap and math.isfinite(gap.low) else None,
+            area
+            if area and len(gaps) == len(BASELINES) and all(math.isfinite(one.low) for one in gaps.values())
+            else None,
+            *(gaps.get(name) for name in BASELINES),
+            claim=moved.value > 0.5,
+            names=BASELINES,
+        )
 
     def _weakest(self) -> Iterator[Finding]:
         """Where the movement detects least, and where most."""
@@ -157,11 +165,14 @@ class Detector:
         rule = f"Not tested: {result.note}." if result.note else words.not_tested
         if tested:
             rule = words.not_claimed if significant and not claim else ""
+        said = getattr(words, name)(self, first, *others, **values)
+        text, _, detail = said.strip().partition("\n")
         return Finding(
-            getattr(words, name)(self, first, *others, **values),
+            text,
             significant=significant and claim,
             strength=100.0 * rank + (abs(result.value) if math.isfinite(result.value) else 0.0),
             results=(first, *(one for one in others if one)),
             n_tests=0 if rule else self.n_tests,
             decision_rule=rule,
+            detail=" ".join(detail.split()),
         )

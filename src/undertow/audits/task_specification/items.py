@@ -22,17 +22,21 @@ TRACE_DATES = 30
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    words: str = option("", "Word list to fill every blank from, whatever its case: aaai; forms by case if not given.")
+    words: str = option(
+        "", "Word list that fills every blank, regardless of case: aaai; the form of the case if not given."
+    )
     challenge: str = option(
         "undertow-schemas",
         "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file.",
     )
     w: str = option("date", "W lists, comma-separated: date, place, subreddit, or a file with one value a line.")
-    inject: str = option("In {w}: ", "How W goes in: in front, or as in '{text} It was {w}.', around the sentence.")
+    inject: str = option(
+        "In {w}: ", "Text that puts W in front of a sentence, or around it as in '{text} It was {w}.'."
+    )
     date_start: int = option(1901, "First year of the date list.")
-    date_count: int = option(2, "Number of years; with 3 or more there are slopes too.")
+    date_count: int = option(2, "Number of years; 3 or more also give slopes.")
     endpoint_window: int = option(1, "Number of W values to average at each end of the list.")
-    threshold: float = option(0.5, "A score above it, in percent, says that nothing decides.")
+    threshold: float = option(0.5, "Score in percent above which a sentence is classified as undecided.")
     entropy_baseline: bool = option(False, "Also query each sentence without W, for the score entropy_plain.")
     trace_occupation: str = option("", "Occupations to query at 30 dates, comma-separated (figure 4 of the papers).")
 

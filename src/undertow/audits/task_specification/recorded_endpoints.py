@@ -19,6 +19,7 @@ from undertow.audits.recorded_tables import (
     Table,
     check_reserved_names,
     check_sums,
+    joined,
     mass_column,
     read_cells,
     reading_note,
@@ -78,7 +79,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
         frame["other_words"] = np.nan  # what the groups left was not recorded: the masses are shares between them
         frame["missing_reason"] = missing_reason
         frame.loc[frame["missing_reason"] != "", groups] = np.nan
-        frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))
+        frame.insert(0, "item", joined(frame[["challenge", "model", "prompt", "w", "sentence"]]))
         frames.append(frame)
     known = {*OTHERS, *(f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups)}
     unread = [name for name in cells.columns if name not in known]
@@ -93,7 +94,7 @@ def _factors(table: Table) -> pd.DataFrame:
         sentence = cells["sentence"]
     elif given:
         named = [name for name in given if name != "participant" or "participant_class" not in given]
-        sentence = cells[named].agg("/".join, axis=1)
+        sentence = pd.Series(joined(cells[named]), cells.index)
     else:
         raise UndertowError(f"{table.path}: has no column 'occupation' or 'sentence'; add one")
     frame = pd.DataFrame(

@@ -41,5 +41,6 @@ def report_text(observations: Observations) -> ReportText:
                 for reason, count in missing["missing_reason"].value_counts().items()
             ),
         ],
+        caveats=words.caveats,
         null_prefix="chance would give",
     )

@@ -125,7 +125,9 @@ def _fetch_full_file() -> bytes:
     try:
         archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
     except DownloadError as error:
-        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {by_hand}") from error
+        raise UndertowError(
+            f"{NAME}: {SOURCE_URL} cannot be downloaded ({error}); go online once, or {by_hand}"
+        ) from error
     try:
         if len(archive) > MAX_ARCHIVE_BYTES:
             raise ValueError(f"it is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB")

@@ -149,7 +149,7 @@ def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
 
 
 def _total(counts: Counter[Any], keys: Iterable[Any]) -> int:
-    return sum(counts[key] for key in keys)
+    return sum(map(counts.__getitem__, keys))
 
 
 def _best_swap(
@@ -226,7 +226,7 @@ def _levels_by_name(words: Any) -> Any:
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         twice = find_repeat(words)
         if twice is not None:
-            raise ValueError(f"{twice!r} stands there more than once; write it once")
+            raise ValueError(f"{twice!r} is listed more than once; write it once")
     elif isinstance(words, list):
         raise ValueError(f"{next(word for word in words if not isinstance(word, str))!r} is not a text; quote it")
     levels = words if isinstance(words, Mapping) else {word: word for word in words}

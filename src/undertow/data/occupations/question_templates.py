@@ -39,7 +39,7 @@ def _holes(may: str, *needed: str) -> AfterValidator:
             raise ValueError("is empty; write a text")
         holes, rest = set(_HOLE.findall(text)), _HOLE.sub("", text)
         if "{" in rest or "}" in rest:
-            raise ValueError("has a brace that is no hole; write holes as {first}, without spaces or other signs")
+            raise ValueError("has a brace that is not a hole; write holes as {first}, without spaces or other signs")
         strange = sorted(holes - set(may.split()))
         if strange:
             raise ValueError(f"holds {{{strange[0]}}}, which nothing fills in; it may hold {_in_braces(may, ', ')}")

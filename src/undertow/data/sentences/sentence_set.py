@@ -104,7 +104,7 @@ class SentenceSet:
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
-                raise UndertowError(f"{self.name}: word group {name!r} is called as a column is; rename it")
+                raise UndertowError(f"{self.name}: word group {name!r} has the name of a column; rename it")
         _check_known_factors(self)
 
     @property

@@ -64,7 +64,9 @@ def _fetch(path: Path) -> None:
     try:
         content = download(url, MAX_BYTES)
     except DownloadError as error:
-        raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
+        raise UndertowError(
+            f"winogender: {url} cannot be downloaded ({error}); go online once, or {by_hand}"
+        ) from error
     if hashlib.sha256(content).hexdigest() != FILES[path.name]:
         raise UndertowError(f"winogender: {url} gave another file (its SHA-256 differs); try again, or {by_hand}")
     save_download(content, path)

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from undertow._files import is_plain_file
+from undertow._files import is_plain_file, parse_toml
 from undertow._schemas import Schema, Text, Texts, check
 from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
+from undertow.data.text_files import RESOURCES, closest, find_repeat, read_text, read_toml
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -32,7 +32,7 @@ RESERVED_COLUMNS = {
 def _checked_values(values: list[str]) -> list[str]:
     twice = find_repeat(values)
     if twice is not None:
-        raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
+        raise ValueError(f"W value {twice!r} is listed more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
     if missing is not None:
         raise ValueError(f"W value {missing!r} is not a finite number; leave it out")
@@ -45,7 +45,7 @@ def _column_value(level: Any) -> Any:
     if not isinstance(level, Factor):
         raise ValueError(f"must be a text or a number, not {level!r}")
     if not isinstance(level, str) and not abs(level) < MAX_PER_FACTOR:  # not a number is not below anything
-        raise ValueError("is no number that a column can hold; write a smaller one, or a text")
+        raise ValueError("is not a number that a column can hold; write a smaller one, or a text")
     return level
 
 
@@ -56,6 +56,13 @@ class TemplateEntry(Schema):
     only_w: Texts = Field(default_factory=list)
     not_w: Texts = Field(default_factory=list)
     factors: dict[str, Annotated[Any, AfterValidator(_column_value)]] = Field(default_factory=dict)
+
+
+class ControlEntry(Schema):
+    """A sentence that decides its blank."""
+
+    text: Text
+    gold: Text
 
 
 class ListEntry(Schema):
@@ -75,7 +82,7 @@ def _w_by_name(given: Any) -> Any:
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
     twice = find_repeat(names)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there more than once; write it once")
+        raise ValueError(f"{twice!r} is listed more than once; write it once")
     return dict.fromkeys(names)
 
 
@@ -98,6 +105,7 @@ class ChallengeFile(Schema):
 
     title: Text | None = None
     source: str = ""
+    limits: Texts = Field(default_factory=list)
     templates: Annotated[list[Entry], Field(min_length=1)]
     w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(default_factory=_published_dates)
     words: Annotated[str, AfterValidator(_known_words)] | None = None
@@ -106,6 +114,7 @@ class ChallengeFile(Schema):
     slots: dict[str, Texts] = Field(default_factory=dict)
     clusters: Texts | None = None
     gaps: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None = None
+    controls: list[ControlEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _one_kind_of_words(self) -> ChallengeFile:
@@ -118,13 +127,44 @@ class ChallengeFile(Schema):
     def _distinct_templates(self) -> ChallengeFile:
         twice = find_repeat(template.text for template in self.templates)
         if twice is not None:
-            raise ValueError(f"template {twice!r} stands there more than once; write each once")
+            raise ValueError(f"template {twice!r} is listed more than once; write each once")
         return self
 
 
 def names() -> list[str]:
-    """The challenge sets that come with the package."""
-    return sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml"))
+    """The challenge sets that come with the package: published sets, then packs."""
+    return [*sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml")), *packs()]
+
+
+def packs() -> dict[str, Path]:
+    """The ready challenge files: one per file of `resources/packs`, by name."""
+    return {path.stem: path for path in sorted((RESOURCES / "packs").glob("*.toml"))}
+
+
+def pack_text(name: str) -> str:
+    """The text of a ready challenge file.
+
+    Raises:
+        UndertowError: there is no such pack.
+    """
+    if name not in packs():
+        raise UndertowError(f"there is no pack {name!r}{closest(name, packs())}; use {', '.join(packs())}")
+    return read_text(packs()[name])
+
+
+def check_text(text: str, where: str) -> None:
+    """Check the text of a challenge file and its sentences.
+
+    Raises:
+        UndertowError: it cannot be read, or its sentences cannot be made.
+    """
+    try:
+        table = parse_toml(text)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is not valid TOML: {error}") from error
+    chosen = _challenge(Path(where).stem, table, ("", ""), where)
+    chosen.items()
+    chosen.control_items()
 
 
 def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()) -> ChallengeSet:
@@ -137,7 +177,7 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         others: names that the caller knows besides, for the error.
     """
     if name in names():
-        table = read_toml(RESOURCES / "sets" / f"{name}.toml")
+        table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
         return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
     path = Path(name)
     if is_plain_file(path):
@@ -196,6 +236,8 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         covariates=tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items()),
         cluster_by=_cluster_by(given.clusters, slots, templates, where),
         gaps=_gaps(given.gaps, words, where),
+        controls=_controls(given.controls, words, where, of_file=not words_name),
+        limits=tuple(given.limits),
     )
 
 
@@ -249,7 +291,7 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
             if kind == "group" and name.endswith(BOUNDS):
-                raise UndertowError(f"{where}: group {name!r} is called like the bounds of a mass; rename it")
+                raise UndertowError(f"{where}: group {name!r} ends like a column of bounds; rename it")
             owners[name] = f"a {kind}"
     # A factor is a column, so its levels are all texts or all numbers.
     kinds: dict[str, bool] = {}
@@ -276,6 +318,28 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
             )
 
 
+def _controls(
+    entries: Sequence[ControlEntry], words: Words, where: str, *, of_file: bool
+) -> tuple[tuple[Template, str], ...]:
+    """The control sentences; those of groups that another word list lacks are left out."""
+    controls = []
+    for entry in entries:
+        template = Template(entry.text)
+        _check_holes(template, words, {}, where)
+        if "w" in template.holes():
+            raise UndertowError(
+                f"{where}: control {entry.text!r} has a place for W; a control has none, so leave {{w}} out"
+            )
+        if entry.gold in words.groups:
+            controls.append((template, entry.gold))
+        elif of_file:
+            raise UndertowError(
+                f"{where}: gold {entry.gold!r} of control {entry.text!r} is none of the groups {', '.join(words.groups)}"
+                f"{closest(entry.gold, words.groups)}"
+            )
+    return tuple(controls)
+
+
 def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Covariate:
     if entry:
         written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
@@ -292,7 +356,7 @@ def _cluster_by(
     known = ["template", *slots, *dict.fromkeys(factor for template in templates for factor in template.factors)]
     strange = next((factor for factor in chosen or () if factor not in known), None)
     if strange is not None:
-        raise UndertowError(f"{where}: clusters names {strange!r}, which is no factor; known are {', '.join(known)}")
+        raise UndertowError(f"{where}: clusters names {strange!r}, which is not a factor; known are {', '.join(known)}")
     return ("template", *slots) if chosen is None else tuple(chosen)
 
 

@@ -48,6 +48,8 @@ class ChallengeSet:
         covariates: the default W lists.
         cluster_by: factors whose levels together define a cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
+        controls: sentences that decide their blank, each with the group that it decides for.
+        limits: what the set cannot show, for the report.
     """
 
     name: str
@@ -59,6 +61,8 @@ class ChallengeSet:
     covariates: tuple[Covariate, ...]
     cluster_by: tuple[str, ...]
     gaps: tuple[tuple[str, str], ...]
+    controls: tuple[tuple[Template, str], ...] = ()
+    limits: tuple[str, ...] = ()
 
     def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
         """Every cell of the design, by W list, then W value, then template and slots."""
@@ -116,6 +120,19 @@ class ChallengeSet:
                 for one in [self._sentence(index, template, slots)]
             ),
         )
+
+    def control_items(self) -> list[Item]:
+        """The control sentences, each with its group as `gold`."""
+        return [
+            Item(
+                id="/".join([self.name, "control", str(number)]),
+                query=template.fill({}, self.words.blanks, self.words.forms),
+                factors={"challenge": self.name},
+                cluster=str(number),
+                gold=gold,
+            )
+            for number, (template, gold) in enumerate(self.controls)
+        ]
 
     def _sentence(self, index: int, template: Template, slots: dict[str, str], w: str = "") -> Sentence:
         factors: dict[str, Factor] = {"template": template.text, **slots, **template.factors}

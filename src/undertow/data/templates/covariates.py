@@ -202,7 +202,7 @@ class CovariateList:
         way, order = direction(numbers), self.order
         if scale == INDEX and not way:
             raise UndertowError(
-                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their places in the list are no order; "
+                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their positions are no order; "
                 f"sort them, or use the scale {VALUE!r}"
             )
         if scale == INDEX and not evenly_spaced(values):
@@ -222,7 +222,7 @@ class CovariateList:
         if self.scale == VALUE and not numbers:
             word = next(value for value in self.values if not numbers_of([value]))
             raise UndertowError(
-                f"{self.where}: scale is {VALUE!r}, but {word!r} is no number; use {INDEX!r} or {NONE!r}"
+                f"{self.where}: scale is {VALUE!r}, but {word!r} is not a number; use {INDEX!r} or {NONE!r}"
             )
         if self.scale == NONE and self.order:
             raise UndertowError(f"{self.where}: has an order and the scale {NONE!r}; leave one of them out")

@@ -18,6 +18,8 @@ from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor, Option
 
 OPENING_SIGNS = " \"'“‘„‚(«¿¡"
+MAX_TEMPLATES = 2**16
+"""Templates whose parts are kept: a design goes through all of them for each value of W."""
 SENTENCE_ENDS = (".", "!", "?", "\n", "。", "！", "？")
 
 
@@ -77,7 +79,7 @@ class Template:
         return _parts_of(self.text)
 
 
-@lru_cache
+@lru_cache(MAX_TEMPLATES)
 def _parts_of(text: str) -> list[tuple[str, str | None]]:
     try:
         parsed = list(string.Formatter().parse(text))
@@ -85,11 +87,11 @@ def _parts_of(text: str) -> list[tuple[str, str | None]]:
         raise UndertowError(f"template {text!r}: {error}; write {{{{ and }}}} for literal braces") from error
     for _, name, spec, conversion in parsed:
         if name is not None and (not name.isidentifier() or spec or conversion):
-            raise UndertowError(f"template {text!r}: a hole must be a plain name such as {{w}}, not {{{name}}}")
+            raise UndertowError(f"template {text!r}: a placeholder must be a plain name such as {{w}}, not {{{name}}}")
     return [(literal, name) for literal, name, _, _ in parsed]
 
 
-@lru_cache
+@lru_cache(MAX_TEMPLATES)
 def _options_of(
     text: str, blanks: tuple[str, ...], forms: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> tuple[Option, ...]:

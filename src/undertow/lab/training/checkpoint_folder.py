@@ -80,7 +80,9 @@ class CheckpointFolder:
     @staticmethod
     def _refuse(folder: Path, is_other: Callable[[set[str]], bool]) -> None:
         if folder.exists() and (not folder.is_dir() or is_other({one.name for one in folder.iterdir()})):
-            raise UndertowError(f"{folder}: holds something else than a training; name another folder, or remove it")
+            raise UndertowError(
+                f"{folder}: contains something other than a training run; name another folder, or remove it"
+            )
 
     def finished(self) -> TrainedModel | None:
         """The model, if it is there."""

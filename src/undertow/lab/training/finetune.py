@@ -181,10 +181,10 @@ def check_ends(base: Path | str, out: Path, revision: str = "") -> None:
 def _base(name: str, revision: str) -> WeightFiles:
     # What -m takes for a family's own, such as toy or openai:NAME, is no name on the hub.
     if name.partition(":")[0] in families() and not path_of(name).exists():
-        raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
+        raise UndertowError(f"{name}: is not a masked model that can be trained; {NAME_ONE}")
     weights = resolve_weights(ModelRequest(name, revision=revision), ARCHITECTURES)
     if weights is None:
-        raise UndertowError(f"{name}: is no masked model (no architecture {ARCHITECTURES[0]}); {NAME_ONE}")
+        raise UndertowError(f"{name}: is not a masked model (no architecture {ARCHITECTURES[0]}); {NAME_ONE}")
     return weights
 
 

@@ -259,7 +259,9 @@ def read(data: str) -> Iterator[Row]:
         return _read_data_set(data)
     if path.is_dir():
         raise UndertowError(f"{data}: is a folder; name a JSONL file, with one object a line")
-    raise UndertowError(f"{data}: is no file{closest(data, DATA_SETS)}; name a JSONL file, or {', '.join(DATA_SETS)}")
+    raise UndertowError(
+        f"{data}: is not a file{closest(data, DATA_SETS)}; name a JSONL file, or {', '.join(DATA_SETS)}"
+    )
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:

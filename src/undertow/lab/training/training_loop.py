@@ -162,4 +162,4 @@ def out_of_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
-        raise UndertowError("memory ran out while training; free some, or choose a smaller batch") from error
+        raise UndertowError("out of memory while training; free memory, or choose a smaller batch") from error

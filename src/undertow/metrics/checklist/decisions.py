@@ -188,10 +188,8 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
         axes = list(dict.fromkeys(some["pair"])), list(codes), orders
         placed = _Rows.from_frame(some, axes)
         query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
-        shares, said = (
-            {context: _panel(placed.where("context", context), greedy=greedy) for context in contexts}
-            for greedy in (False, True)
-        )
+        panels = {context: _panels(placed.where("context", context)) for context in contexts}
+        shares, said = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
         of_pair = clusters_of(some)
         answers[str(model), int(str(wording))] = Answers(
             *axes[:2], list(codes.values()), axes[2], shares, said, query_type, [of_pair[pair] for pair in axes[0]]
@@ -271,22 +269,28 @@ class _Rows:
         return counts, alike
 
 
-def _panel(rows: _Rows, *, greedy: bool) -> Panel:
+def _panels(rows: _Rows) -> tuple[Panel, Panel]:
+    """Probabilities of the answers of a context, and what was said."""
     granted, alike = rows.granted()
     questions = {name: rows.where("question_type", name) for name in QUESTIONS}
+    missing = {name: some.missing() for name, some in questions.items()}
     queried = np.zeros(rows.shape[:2], dtype=np.bool_)
     queried[rows.at[:2]] = True
-    return Panel(
-        yes=questions["binary"].yes(greedy=greedy),
-        yes_negated=questions["binary_negated"].yes(greedy=greedy),
-        single=questions["single"].shares(CHOICES[:2], greedy=greedy),
-        single_negated=questions["single_negated"].shares(CHOICES[:2], greedy=greedy),
-        multiple=questions["multiple"].shares(CHOICES, greedy=greedy),
-        missing={name: some.missing() for name, some in questions.items()},
-        queried=queried,
-        granted=granted,
-        granted_alike=alike,
+    shares, said = (
+        Panel(
+            yes=questions["binary"].yes(greedy=greedy),
+            yes_negated=questions["binary_negated"].yes(greedy=greedy),
+            single=questions["single"].shares(CHOICES[:2], greedy=greedy),
+            single_negated=questions["single_negated"].shares(CHOICES[:2], greedy=greedy),
+            multiple=questions["multiple"].shares(CHOICES, greedy=greedy),
+            missing=missing,
+            queried=queried,
+            granted=granted,
+            granted_alike=alike,
+        )
+        for greedy in (False, True)
     )
+    return shares, said
 
 
 def _answer_shares(frame: pd.DataFrame, column: str, *, greedy: bool) -> Floats:

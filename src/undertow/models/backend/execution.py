@@ -53,7 +53,7 @@ def oom_errors() -> Iterator[None]:
         if not is_oom(error):
             raise
         raise OutOfMemoryError(
-            "memory ran out in a forward pass; all answers so far are stored, so free some and run the same "
+            "out of memory in a forward pass; all answers so far are cached; free memory and run the same "
             "command again, or choose --dtype bfloat16 or a smaller model"
         ) from error
 

@@ -85,26 +85,27 @@ class Settings:
     """Settings of a server."""
 
     base_url: str = field(
-        default="", metadata={"help": "address of the server, up to /v1; the OpenAI service if empty"}
+        default="", metadata={"help": "Address of the server, up to /v1; the OpenAI service if not given."}
     )
-    concurrency: int = field(default=8, metadata={"help": "requests under way at a time"})
-    timeout_s: float = field(default=60.0, metadata={"help": "seconds after which a request is given up"})
-    retries: int = field(default=5, metadata={"help": "further attempts for a prompt whose request fails"})
+    concurrency: int = field(default=8, metadata={"help": "Number of concurrent requests."})
+    timeout_s: float = field(default=60.0, metadata={"help": "Time limit of a request in seconds."})
+    retries: int = field(default=5, metadata={"help": "Number of further attempts if a request fails."})
     max_requests: int = field(
-        default=0, metadata={"help": "stop after so many requests, failed ones counted; 0: never"}
+        default=0, metadata={"help": "Stop after this many requests, failed ones included; 0 for no limit."}
     )
     max_api_tokens: int = field(
         default=0,
-        metadata={"help": "stop after so many tokens of prompts and answers, but finish what is under way; 0: never"},
+        metadata={
+            "help": "Stop after this many tokens of prompts and answers; requests that have started are finished. 0 for no limit."
+        },
     )
     top_logprobs: int = field(
-        default=0, metadata={"help": "most probable tokens to be shown of each step; 0: as many as the endpoint gives"}
+        default=0,
+        metadata={"help": "Number of most probable tokens to request at each step; 0 for as many as the server gives."},
     )
     grammar: str = field(
         default="",
-        metadata={
-            "help": f"the server's way to keep an answer within limits: {', '.join(SERVERS)}; found out if empty"
-        },
+        metadata={"help": f"How the server constrains an answer: {', '.join(SERVERS)}; detected if not given."},
     )
 
 
@@ -123,7 +124,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if not model.strip():
         raise UndertowError("openai: needs the model's name after the colon, as in -m openai:gpt-4.1-mini")
     if request.dtype != FLOAT32:
-        raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
+        raise UndertowError(f"{request.name}: the server sets the precision; leave --dtype out")
     settings = _settings(request.settings)
     address = address_of(settings.base_url)
     identity = ModelIdentity(

@@ -61,7 +61,7 @@ class Settings:
     mode: str = field(
         default=AUTO,
         metadata={
-            "help": "UL2's mode before a text: NLU, NLG, S2S or none; auto is NLU for blanks and S2S for prompts with UL2, else none"
+            "help": "Mode token of UL2: NLU, NLG, S2S or none; auto: NLU for blanks, S2S for prompts, none for other models."
         },
     )
 
@@ -215,7 +215,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
 
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
-                f"{name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
+                f"{name}: is a model of the kind {config.model_type}, which is not a text encoder-decoder; name one such as "
                 "T5, UL2 or BART"
             )
 
@@ -368,10 +368,9 @@ def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
     """The token that the decoder is fed first: as the network shifts its own targets (mBART begins with a language)."""
     import torch
 
-    opening: object
     try:
         labels = torch.tensor([tokenizer("a")["input_ids"]], device=network.device)
-        opening = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
+        opening: Any = int(network.prepare_decoder_input_ids_from_labels(labels)[0, 0])
     except (AttributeError, OverflowError, RuntimeError, TypeError, ValueError):
         opening = getattr(network.config, "decoder_start_token_id", None)
     n_embeddings = int(network.get_input_embeddings().weight.shape[0])

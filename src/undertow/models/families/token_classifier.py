@@ -118,7 +118,7 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
         """A label's probability, shared out among the options of its group; labels without a group are other words."""
         missing = dict.fromkeys(group for one in pack for group in one.groups if group not in self.labels)
         notes = [
-            f"{group} is no label of this model ({', '.join(self.labels)}), so the probability of its words is 0"
+            f"{group} is not a label of this model ({', '.join(self.labels)}), so the probability of its words is 0"
             for group in missing
         ]
         self.notes = tuple(dict.fromkeys((*self.notes, *notes)))

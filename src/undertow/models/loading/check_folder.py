@@ -52,7 +52,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     quantization = config.get("quantization_config", {})
     if quantization is not None and not isinstance(quantization, dict):
         raise UndertowError(
-            f"{folder}: config.json has the quantization_config {quantization!r}, which is no table; save the model again"
+            f"{folder}: config.json has the quantization_config {quantization!r}, which is not a table; save the model again"
         )
     largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
     for key, number in _config_numbers(config):
@@ -65,7 +65,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         if number > most:
             raise UndertowError(
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
-                f"{f' of up to {largest:,} rows' if has_rows else ''}; put config.json right, or fetch the model again"
+                f"{f' of up to {largest:,} rows' if has_rows else ''}; correct config.json, or fetch the model again"
             )
     rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
     tokens = {} if packed else read_tokens(folder / "tokenizer.json")
@@ -130,7 +130,7 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
-        raise UndertowError(f"{path}: is no safetensors file, or a corrupt one; download it again") from error
+        raise UndertowError(f"{path}: is not a safetensors file, or a corrupt one; download it again") from error
     return table
 
 
@@ -170,7 +170,7 @@ def index_files(index: Path) -> Collection[str]:
         names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
         strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
+        raise UndertowError(f"{index}: is not an index of weights; fetch or save the model again") from error
     if strange:
         raise UndertowError(
             f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"

@@ -84,7 +84,7 @@ def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> Weig
     is_gguf = path.suffix.lower() == GGUF
     local = request.name in PACKAGES or is_gguf or path_exists(path)
     if local and request.revision:
-        raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
+        raise UndertowError(f"{request.name}: is a path and has no revisions; leave --revision out")
     if request.name in PACKAGES:
         if GGUF_ARCHITECTURE not in architectures:
             return None
@@ -277,7 +277,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | N
             "and the network"
         ) from error
     except EntryNotFoundError as error:
-        raise UndertowError(f"{name}: has no config.json on the hub, so it is no transformers model") from error
+        raise UndertowError(f"{name}: has no config.json on the hub, so it is not a transformers model") from error
     except Exception as error:  # the hub's HTTP library, and so what it raises, differs between its versions
         raise UndertowError(
             f"{name}: the hub request failed ({first_line_without_secrets(error)}); check the network and try again"

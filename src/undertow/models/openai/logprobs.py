@@ -175,7 +175,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
     text = holder.get(name) or holder.get("refusal") or ""
     if not isinstance(text, str):
-        raise IncompleteResponseError("an answer that is no text")
+        raise IncompleteResponseError("an answer that is not text")
     return text.encode("utf-8", "replace").decode()
 
 

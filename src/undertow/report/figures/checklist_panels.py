@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, line_in, name_points, padded, text_width
-from undertow.report.formatting import named, number, plain, shortened
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
+from undertow.report.formatting import named, number, plain, shortened, signed
 from undertow.report.sentence_templates import described
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
 from undertow.types import ALPHA, Result
@@ -215,6 +215,11 @@ class _Place(NamedTuple):
         return (self.low, self.high) if has else (self.gap, self.gap)
 
     @property
+    def text(self) -> str:
+        """What a reader sees who hovers over it."""
+        return f"{named(self.name)}: {signed(self.gap, 1)} points, 95% interval {signed(self.ends[0], 1)} to {signed(self.ends[1], 1)}"
+
+    @property
     def dot(self) -> dict[str, Any]:
         face = self.colour if self.significant else "white"
         look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5.2, "zorder": 4, "clip_on": False}
@@ -332,6 +337,7 @@ def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: f
     for row, place in zip(rows, listed, strict=True):
         axes.plot(place.ends, [row, row], color=place.colour, linewidth=1.4, alpha=0.8, zorder=3)
         axes.plot([place.gap], [row], **place.dot)
+    hover(axes, [place.gap for place in listed], rows, [place.text for place in listed])
     low, high = padded([0.0, *(end for place in listed for end in place.ends)], 0.05, _MIN_SPAN)
     axes.set(xlim=(low, high), ylim=(rows[-1] + 0.6, -0.6))
     axes.xaxis.set_major_locator(even_ticks(5))
@@ -365,6 +371,7 @@ def _draw_counted(axes: Axes, counted: Sequence[_Place]) -> None:
     for place in counted:
         axes.plot([place.female_percent] * 2, place.ends, color=place.colour, linewidth=1.0, alpha=0.35, zorder=2)
         axes.plot([place.female_percent], [place.gap], **place.dot)
+    hover(axes, [one.female_percent for one in counted], [one.gap for one in counted], [one.text for one in counted])
     axes.set_xlabel("women in it, percent (BLS)")
     axes.set_title("By share of women", pad=18)
     _write_ways(axes, "\N{DOWNWARDS ARROW} the man", "\N{UPWARDS ARROW} the woman")

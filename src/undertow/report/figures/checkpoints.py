@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, padded
-from undertow.report.formatting import plain, short_count, shortened
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, padded
+from undertow.report.formatting import plain, short_count, shortened, significant
 from undertow.report.sentence_templates import described
 from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
@@ -131,6 +131,11 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
             ends = [course.low[at], course.high[at]]
             axes.plot([course.steps[at]] * 2, ends, color=look["color"], linewidth=1.2, alpha=0.8, zorder=3)
         axes.plot(course.steps, course.value, linewidth=1.5, zorder=4, **look)
+        said = [
+            f"{group} at step {_step(at)}: {significant(value)}".strip()
+            for at, value in zip(course.steps, course.value, strict=True)
+        ]
+        hover(axes, course.steps, course.value, said)
         lost = course.steps[np.isnan(course.value)]
         if lost.size:
             rows_of_crosses += 1

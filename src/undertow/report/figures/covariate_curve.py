@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from undertow.report.figures.sheet import Sheet, apart, even_ticks, fitted, line_in, text_width
-from undertow.report.formatting import correlation, plain, slope
+from undertow.report.figures.sheet import Sheet, apart, even_ticks, fitted, hover, line_in, text_width
+from undertow.report.formatting import correlation, number, plain, slope
 from undertow.report.sentence_templates import described
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
@@ -155,6 +155,8 @@ def draw_means(axes: Axes, means: Means, size: float = 1.0) -> None:
             axes.plot(line.x, line.mean, color=look["color"], linewidth=1.6, zorder=3)
         small = {"markersize": size * look["markersize"], "markeredgewidth": size * 0.6}
         axes.plot(means.at, percent, linestyle="none", clip_on=False, zorder=4, **look | small)
+        said = [f"{label}: {group} {number(value, 1)}%" for label, value in zip(means.labels, percent, strict=True)]
+        hover(axes, means.at, percent, said)
     axes.yaxis.set_major_locator(even_ticks())
     axes.grid(axis="y")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, mark, padded
-from undertow.report.formatting import plain, significant_decimals
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, mark, padded
+from undertow.report.formatting import interval, number, plain, significant_decimals
 from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, lettering
 
@@ -99,6 +99,8 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             if math.isfinite(row.low):
                 axes.plot([row.low, row.high], [at, at], color=look["color"], linewidth=look["linewidth"], zorder=3)
             axes.plot([row.value], [at], linestyle="none", zorder=4, **look)
+            around = f", 95% interval {interval(row.low, row.high)}" if math.isfinite(row.low) else ""
+            hover(axes, [row.value], [at], [f"{row.label}: {number(row.value, row.decimals)}{around}"])
         # A mark alone may have an interval too narrow to be seen, or none.
         names = [fitted(row.label, (0.38 if math.isfinite(row.low) else 0.27) * sheet.inner_in) for row in rows]
         says = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]

@@ -17,8 +17,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.report.figures.sheet import Handle, Sheet, empty_panel, even_ticks, fitted, mark, name_points, padded
-from undertow.report.formatting import correlation, named, plain, short_count, shortened
+from undertow.report.figures.sheet import (
+    Handle,
+    Sheet,
+    empty_panel,
+    even_ticks,
+    fitted,
+    hover,
+    mark,
+    name_points,
+    padded,
+)
+from undertow.report.formatting import correlation, interval, named, plain, short_count, shortened, slope
 from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
@@ -222,3 +232,5 @@ def _draw_point(axes: Axes, x: float, point: ModelPoint, colour: str, marker: st
     look |= {"linewidth": 0.6 if defined else 1.2}
     # The small ones stand on top of the large ones.
     axes.scatter([x], [point.gap], s=size, marker=marker, zorder=5 - size / 1000, **look)
+    ends = f", 95% interval {interval(point.low, point.high)}" if math.isfinite(point.low) else ""
+    hover(axes, [x], [point.gap], [f"{point.name}: {slope(point.gap)} points a step{ends}"])

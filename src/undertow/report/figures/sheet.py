@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -62,11 +63,13 @@ class Sheet(Figure):
     Attributes:
         width_in: of the whole sheet.
         inner_in: without its edges.
+        hovers: axes, points and labels of what a page tells where a reader hovers.
     """
 
     def __init__(self, title: str, lead: str = "", foot: Sequence[str] = (), width_in: float = 0.0) -> None:
         self.width_in = max(width_in, current_width())
         self.inner_in = self.width_in - 2 * EDGE_IN
+        self.hovers: list[tuple[Axes, list[tuple[float, float]], list[str]]] = []
         super().__init__(figsize=(self.width_in, 4.0), layout=ConstrainedLayoutEngine(h_pad=0.05, w_pad=0.03))
         self._above_in = EDGE_IN
         heads = ((title if has_title() else "", TITLE_SIZE, "bold"), (lead, TEXT_SIZE, "normal"))
@@ -211,6 +214,15 @@ def mark(**look: Any) -> Line2D:
 
 
 # Axes.
+
+
+def hover(axes: Axes, x: Iterable[float], y: Iterable[float], labels: Iterable[str]) -> None:
+    """Say on a page what each of these points is where a reader hovers over it; points without a number are left out."""
+    rows = [(float(a), float(b), plain(label)) for a, b, label in zip(x, y, labels, strict=True)]
+    known = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
+    sheet = axes.get_figure()
+    if known and isinstance(sheet, Sheet):
+        sheet.hovers.append((axes, [row[:2] for row in known], [row[2] for row in known]))
 
 
 NUMBERS = FuncFormatter(lambda value, _: shortest(value))

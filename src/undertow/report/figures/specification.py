@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from undertow.report.figures.sheet import DASHED, Sheet, fitted, mark
-from undertow.report.formatting import correlation, plain, signed, spaced
+from undertow.report.figures.sheet import DASHED, Sheet, fitted, hover, mark
+from undertow.report.formatting import correlation, number, plain, signed, spaced
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, lettering
 from undertow.types import Floats
 
@@ -71,6 +71,13 @@ def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, t
             part = scored[chosen]
             at = [place[name] for name in part["cluster"].astype(str)]
             axes.plot(part[score], at, linestyle="none", clip_on=False, **_look(kind))
+            names = part["text" if "text" in part else "cluster"].astype(str)
+            hover(
+                axes,
+                part[score],
+                at,
+                [f"{name}: {number(value, 1)}" for name, value in zip(names, part[score], strict=True)],
+            )
         # From 0 to the threshold in even steps, beyond it by factors.
         threshold = threshold_percent if threshold_percent > 0 else 0.5
         largest = max(float(np.nanmax(scored[score].to_numpy(dtype=np.float64), initial=1.0)), 2 * threshold_percent)
@@ -174,6 +181,12 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
         axes = sheet.add_subplot()
         for line in [*lines, *fits]:
             axes.add_line(line)
+        hover(
+            axes,
+            rows["w_index"],
+            rows[group],
+            [f"{w}: {number(share, 1)}%" for w, share in zip(rows["w"], rows[group], strict=True)],
+        )
         values = rows.drop_duplicates("w_index").sort_values("w_index")
         n_ticks = max(2, min(len(values), int(1.5 * sheet.inner_in)))
         ticks = values.iloc[np.unique(np.linspace(0, len(values) - 1, n_ticks).round().astype(int))]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, padded, write_above
+from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, hover, mark, padded, write_above
 from undertow.report.formatting import named, number, plain, signed, spaced
 from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
@@ -208,7 +208,8 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: M
                 of_level = (part["level"] == lane.level[1]) & (
                     (part["slot"] == lane.level[0]) | (lane.level == _NO_LEVEL)
                 )
-                seen = part[of_level].sort_values(["score", "wording"])["score"].dropna().to_numpy(dtype=np.float64)
+                scored = part[of_level].dropna(subset="score").sort_values(["score", "wording"])
+                seen = scored["score"].to_numpy(dtype=np.float64)
                 # Dots are moved a little apart, so that equal scores do not hide one another.
                 moved = (np.arange(len(seen)) * _GOLDEN % 1 - _GOLDEN / 2) * 0.56 * (len(seen) > 1)
                 look = looks.get(
@@ -216,6 +217,10 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: M
                 )
                 look = look | {"markersize": 0.76 * look["markersize"], "markeredgewidth": 0.4}
                 axes.plot(seen, lane.at + moved, linestyle="none", alpha=0.8, zorder=4, clip_on=False, **look)
+                said = [
+                    f"{number(score, 1)}: {wording}" for score, wording in zip(seen, scored["wording"], strict=True)
+                ]
+                hover(axes, seen, lane.at + moved, said)
             scores = part["score"].dropna().to_numpy(dtype=np.float64)
             if lane.kind == "mean" and scores.size:
                 mean, sd = float(scores.mean()), float(scores.std())
@@ -368,3 +373,9 @@ def _draw_slot(axes: Axes, slot: _Slot, at: Floats) -> None:
         face = colour if place == 0 or apart else "white"
         look: dict[str, Any] = {"marker": "o", "markersize": 5.8, "markerfacecolor": face, "markeredgecolor": colour}
         axes.plot(slot.means[place], at[place], linestyle="none", zorder=4, clip_on=False, **look)
+    hover(
+        axes,
+        slot.means,
+        at,
+        [f"{level}: {number(mean, 1)}" for level, mean in zip(slot.levels, slot.means, strict=True)],
+    )

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts and filters the tables of the report, copies its commands, and unfolds it for the printer. It fetches nothing and
+// Sorts and filters the tables of the report, tells values of its figures, copies its commands, and unfolds it for the printer. It fetches nothing and
 // writes text alone, never markup. The page's policy names this file's SHA-256, so that no other script can run.
 
 const LEAST_FILTERED_ROWS = 8;
@@ -137,6 +137,27 @@ function offerCopy(block) {
 
 for (const table of document.querySelectorAll("table.data")) equip(table);
 for (const block of document.querySelectorAll("#repeat pre")) offerCopy(block);
+
+// The title of a point at once, beside the pointer or the finger, in place of the browser's slow one.
+const tip = element("div", "", "");
+tip.id = "tip";
+tip.hidden = true;
+document.body.append(tip);
+for (const title of document.querySelectorAll(".hover title")) {
+  const point = title.parentElement;
+  point.dataset.title = title.textContent;
+  title.remove();
+}
+function showTip(event) {
+  const said = event.target.dataset ? event.target.dataset.title : "";
+  tip.hidden = !said;
+  if (!said) return;
+  tip.textContent = said;
+  const left = Math.min(event.pageX + 12, scrollX + document.documentElement.clientWidth - tip.offsetWidth - 4);
+  tip.style.left = Math.max(left, 4) + "px";
+  tip.style.top = event.pageY - tip.offsetHeight - 10 + "px";
+}
+for (const name of ["pointerover", "pointerdown"]) document.addEventListener(name, showTip);
 
 // On paper nothing can be opened: findings, and what they rest on, always are; tables and examples as the reader left them.
 let unfolded = [];

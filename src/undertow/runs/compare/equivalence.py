@@ -91,7 +91,7 @@ class Margins:
                 value = float(number)
             except ValueError:
                 raise UndertowError(
-                    f"--margin {text!r} is no number; write for example --margin 0.1 or --margin slope=0.01,mean_mass=0.5"
+                    f"--margin {text!r} is not a number; write for example --margin 0.1 or --margin slope=0.01,mean_mass=0.5"
                 ) from None
             if (equals and (not name or name in of)) or (not equals and not math.isnan(of_all)):
                 raise UndertowError(f"--margin {text!r}: name each measure once, and one number for all others")

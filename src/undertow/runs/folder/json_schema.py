@@ -45,20 +45,24 @@ class Part(TypedDict):
 
 @strict
 class Control(TypedDict):
-    """A sentence that decides its answer."""
+    """A sentence that decides its answer; that of a challenge file with its group, and the group that the model prefers."""
 
     prompt: str
     text: str
     missing_reason: str
     other_words: Number | None
+    gold: NotRequired[str]
+    preferred: NotRequired[str]
 
 
 @strict
 class Decided(TypedDict):
-    """Result of the sanity check: right answers, of all answers."""
+    """Result of the sanity check: right answers, of all answers; the rest for control sentences of a challenge file."""
 
     right: Count
     of: Count
+    n_groups: NotRequired[Count]
+    better_than_chance: NotRequired[bool]
 
 
 @strict
@@ -201,6 +205,7 @@ class Manifest(TypedDict):
     recorded: NotRequired[str]
     limit: NotRequired[Count]
     challenge_sha256: NotRequired[str]
+    challenge_file: NotRequired[str]
     model_info_sha256: NotRequired[str]
     code_sha256: NotRequired[str]
     counts: NotRequired[dict[str, Count]]

@@ -57,7 +57,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if not request.name.startswith(PREFIX):
         return None
     if request.revision or request.dtype != FLOAT32:
-        raise UndertowError(f"{request.name}: was recorded as it was; leave --revision and --dtype out")
+        raise UndertowError(f"{request.name}: replays recorded answers; leave --revision and --dtype out")
     given = request.name.removeprefix(PREFIX)
     if not given.strip():
         raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")

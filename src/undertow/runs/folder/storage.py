@@ -59,7 +59,9 @@ UNFINISHED = ".unfinished"
 MAX_CELLS, MAX_VALUE_BYTES = 200_000_000, 4 * 2**30
 """Of the table of observations."""
 MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES, MAX_PRECISION_BYTES = 16 * 2**20, 64 * 2**20, 64 * 2**20
-PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
+CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
+"""Names of a copy of the challenge file, by its kind."""
+PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables", *CHALLENGES)
 TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
 
@@ -388,7 +390,7 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
     for group in [*manifest["design"].get("groups", ()), "other_words"] if cells else []:
         cells |= {name: NUMBER for name in (group, f"{group}.low", f"{group}.high") if name not in _OF_SENTENCES}
     try:
-        with path.open("rb") as file:  # Arrow does not open a path that is no text
+        with path.open("rb") as file:  # Arrow does not open a path that is not text
             table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, partial(_check_columns, may_nest=not cells))
         for name, must in cells.items():
             if name in table.column_names:
@@ -459,7 +461,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not is_folder(folder):
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
     if not path_exists(path):
-        raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
+        raise UndertowError(f"{folder}: has no {MANIFEST}, so it is not a run folder, or one that was not finished")
     from undertow.runs.folder.json_schema import wrong_in_manifest
 
     manifest = read_json(path, MAX_MANIFEST_BYTES)

@@ -421,7 +421,10 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
     for key, level in wanted:
         keys = dict.fromkeys(key for check in measure for key in check.group)
         if key not in keys:
-            return [], f"where.{key} is no key of {rule.measure} in {run}{closest(key, keys)}; it has {_listed(keys)}"
+            return (
+                [],
+                f"where.{key} is not a key of {rule.measure} in {run}{closest(key, keys)}; it has {_listed(keys)}",
+            )
         levels = dict.fromkeys(check.group.get(key, "") for check in measure)
         if level not in levels:
             said = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import optimize, special
 
 from undertow.stats.arrays import Floats, as_floats
 from undertow.stats.cluster_errors import influence_variance
@@ -22,8 +22,8 @@ from undertow.stats.regression.trend import MIN_VALUES, ClusterSummary, trend
 N_SERIES = 200
 """Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
 POWER = 0.8
-HALVINGS = 40
-"""Steps of the search for a slope: the last is far below what simulation leaves open."""
+ROOT_SHARE = 1e-9
+"""Precision of the search for a slope, as a share of it: far below what simulation leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     The width of an interval does not depend on the slope, so that one set of series serves all slopes.
     """
     high = float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
-    return _least(high, HALVINGS, lambda slope: detection_share(errors, slope) >= power)
+    return _root(high, lambda slope: detection_share(errors, slope) - power)
 
 
 def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
@@ -195,18 +195,14 @@ def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     """
     high = 1.0 + slope_at_power(errors, power) / float(errors.half.min())
     of_pairs = errors.half[:, None]
-    return _least(high, HALVINGS // 2, lambda n: float(errors.detection_probability(n * of_pairs).mean()) >= power)
+    return _root(high, lambda n: float(errors.detection_probability(n * of_pairs).mean()) - power)
 
 
-def _least(high: float, n_steps: int, is_enough: Callable[[float], bool]) -> float:
-    """The smallest number from 0 up that is enough, by bisection; NaN where the highest is."""
+def _root(high: float, excess: Callable[[float], float]) -> float:
+    """Where a rising function is 0 between 0 and a number; NaN where the number is."""
     if math.isnan(high):
         return math.nan
-    low = 0.0
-    for _ in range(n_steps):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+    return float(optimize.brentq(excess, 0.0, high, xtol=ROOT_SHARE * high, rtol=ROOT_SHARE))
 
 
 def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:

@@ -265,7 +265,7 @@ class _Mixture:
         df = self.df[:, None] / np.maximum(share**2, 1e-9)
         errors = np.sqrt(self.variances)
         far = np.divide(distance[:, None], errors, out=np.full_like(errors, math.inf), where=errors > 0)
-        tails: Floats = np.asarray(special.stdtr(df, -far), dtype=np.float64)
+        tails: Floats = special.stdtr(df, -far, out=np.zeros_like(errors), where=self.weights > 0)
         probability: Floats = 2 * np.einsum("sc,sc->s", self.weights, tails)
         return probability
 

@@ -1,0 +1,5 @@
+"""`python -m undertow` is `undertow`."""
+
+from undertow.cli import main
+
+main()

@@ -1,0 +1,210 @@
+"""Audits that a visitor runs: of sentences that were typed, of a challenge file that was pasted, or a small one of another kind.
+
+An audit writes a run folder, as `undertow run` does, into the folder of runs of the operator. Everything is bounded before any of it
+is asked: the text of a challenge, its items, and the items of the audit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from undertow import audits, data
+from undertow._files import parse_toml
+from undertow.app.forms import DRIFT, SPECIFICATION
+from undertow.app.sentence_parser import BLANK_TEXT
+from undertow.audits.base import Sampling
+from undertow.data.in_memory import save_challenge
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest
+from undertow.runs.config import RunConfig
+from undertow.runs.finished_run import Run
+from undertow.runs.pipeline import run_audit
+from undertow.types import ClozeQuery, Progress
+
+MAX_CHALLENGE_CHARS = 60_000
+MAX_ITEMS = 50_000
+"""Items of a challenge before the limit draws some of them: sentences times values."""
+MIN_LIMIT, MAX_LIMIT, DEFAULT_LIMIT = 48, 2_000, 400
+INJECTION = "In {w}: "
+W_LISTS = ("date", "place", "subreddit")
+"""Lists that a pasted challenge can name; any other name could be that of a file of this machine."""
+MAX_TASK_DOCUMENTS, MAX_PAIRS, MAX_OCCUPATIONS = 40, 8, 8
+TASKS: Mapping[str, str] = {
+    "Identification: which dimension of bias a text has": "bias-identification",
+    "Extraction: where in the text the bias is": "bias-extraction",
+    "Diagnosis: whether a text is biased": "bias-diagnosis",
+    "Rephrasing: the text without its bias": "bias-rephrasing",
+}
+_SHOWN_SENTENCES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """An audit that a visitor asks for.
+
+    Attributes:
+        models: arguments of `undertow.models.resolve`, by what reports call them.
+        options: of the audit.
+        limit: at most so many items for each model; 0 where the options bound them.
+    """
+
+    audit: str
+    models: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limit: int = 0
+
+    def run(self, runs: Path, request: ModelRequest, progress: Progress) -> Run:
+        """Run it and write its folder.
+
+        Args:
+            runs: the folder of runs.
+            request: how the operator has models loaded.
+            progress: called with (queries done, queries in all).
+
+        Raises:
+            UndertowError: it cannot be run; says why.
+        """
+        loading = {"revision": request.revision, "dtype": request.dtype, "device": request.device}
+        keywords = {**loading, **request.settings, **self.options, "limit": self.limit}
+        named = [name if label == name else f"{label}={name}" for label, name in self.models.items()]
+        config = RunConfig.from_keywords(self.audit, named, keywords)
+        return run_audit(config, None, progress, overwrite=False, runs=runs)
+
+
+def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit: int) -> tuple[AuditRequest, str]:
+    """An audit of a challenge, and what it will ask.
+
+    Sentences that say of themselves whether they decide their blank are for task specification; all others for spurious correlation,
+    with their values in front where they have no place for one.
+
+    Args:
+        challenge: what a challenge file holds.
+        models: as in `AuditRequest`.
+        limit: as in `AuditRequest`.
+
+    Raises:
+        UndertowError: the challenge cannot be used; says where.
+    """
+    path = save_challenge(challenge)
+    try:
+        chosen = data.load(str(path))
+        n = {
+            covariate.name: sum(
+                math.prod(len(levels) for slot, levels in chosen.slots.items() if slot in template.holes())
+                for template in chosen.templates
+                if template.serves(covariate.name)
+            )
+            for covariate in chosen.covariates
+        }
+        n_items = sum(n[covariate.name] * len(covariate.values) for covariate in chosen.covariates)
+        if n_items > MAX_ITEMS:
+            raise UndertowError(
+                f"The challenge has {n_items:,} texts, and {MAX_ITEMS:,} are the most here; use undertow run."
+            )
+        has_place = all("w" in template.holes() for template in chosen.templates)
+        is_known = all("well_specified" in template.factors for template in chosen.templates)
+        name = SPECIFICATION if is_known and not has_place else DRIFT
+        inject = {} if has_place or name == SPECIFICATION else {"inject": INJECTION, "w": "date"}
+        asked = AuditRequest(name, models, {"challenge": str(path), **inject}, limit)
+        audit = audits.load(name)
+        settings = audit.Settings(**asked.options)
+        texts = list(
+            dict.fromkeys(
+                item.query.display_text(BLANK_TEXT)
+                for item in next(audit.items(settings, Sampling(0, 0)))
+                if isinstance(item.query, ClozeQuery)
+            )
+        )
+        limits = audit.limitations(settings, Sampling(limit, 0))
+    except UndertowError as error:
+        raise UndertowError(
+            str(error).replace(str(path), "the challenge").replace(path.stem, "the challenge")
+        ) from error
+    words = "; ".join(
+        f"{group}: {', '.join(' … '.join(forms) for name, forms in chosen.words.forms if name == group)}"
+        for group in chosen.words.groups
+    )
+    values = " ".join(covariate.summary() for covariate in chosen.covariates) if has_place else ""
+    head = (
+        f"Audit: {name.replace('-', ' ')}. {len(texts):,} texts, of which {min(limit, len(texts)):,} are asked at most."
+    )
+    step = max(len(texts) // _SHOWN_SENTENCES, 1)
+    return asked, "\n".join(
+        [head, *filter(None, [values]), f"Words: {words}", *limits, "", *texts[::step][:_SHOWN_SENTENCES]]
+    )
+
+
+def read_challenge(text: str) -> dict[str, Any]:
+    """A challenge that was pasted.
+
+    Raises:
+        UndertowError: it is empty, too long or no TOML, or names a W list that is none of the package.
+    """
+    if not text.strip():
+        raise UndertowError("There is no challenge yet: paste a challenge file, or choose one.")
+    if len(text) > MAX_CHALLENGE_CHARS:
+        raise UndertowError(
+            f"The challenge has {len(text):,} characters, and {MAX_CHALLENGE_CHARS:,} are the most here."
+        )
+    try:
+        given = parse_toml(text)
+    except (ValueError, RecursionError) as error:
+        raise UndertowError(f"The challenge is not valid TOML: {error}.") from error
+    lists = given.get("w", [])
+    named = [lists] if isinstance(lists, str) else lists if isinstance(lists, list) else []
+    strange = next((name for name in named if name not in W_LISTS), None)
+    if strange is not None:
+        raise UndertowError(
+            f"The challenge names the W list {strange!r}; a page knows {', '.join(W_LISTS)}, or write the values under [w]."
+        )
+    return given
+
+
+def of_documents(task: object, n_documents: object, models: Mapping[str, str]) -> AuditRequest:
+    """A small audit of bias in text.
+
+    Raises:
+        UndertowError: there is no such task, or the number is out of its bounds.
+    """
+    name = TASKS.get(str(task))
+    if name is None:
+        raise UndertowError("Choose one of the tasks.")
+    return AuditRequest(name, models, {"n_documents": _count(n_documents, MAX_TASK_DOCUMENTS, "texts"), "wordings": 1})
+
+
+def of_occupations(n_pairs: object, n_occupations: object, models: Mapping[str, str]) -> AuditRequest:
+    """A small audit with the occupation checklist.
+
+    Raises:
+        UndertowError: a number is out of its bounds.
+    """
+    options = {
+        "n_pairs": _count(n_pairs, MAX_PAIRS, "pairs of names"),
+        "n_occupations": _count(n_occupations, MAX_OCCUPATIONS, "occupations"),
+        "contexts": "with,without",
+    }
+    return AuditRequest("occupation-checklist", models, options)
+
+
+def limit_of(given: object) -> int:
+    """The limit that a visitor chose.
+
+    Raises:
+        UndertowError: it is out of its bounds.
+    """
+    return _count(given, MAX_LIMIT, "texts", MIN_LIMIT)
+
+
+def _count(given: object, most: int, what: str, least: int = 1) -> int:
+    if (
+        not isinstance(given, (int, float))
+        or isinstance(given, bool)
+        or not least <= given <= most
+        or given != int(given)
+    ):
+        raise UndertowError(f"The number of {what} must be a whole number from {least} to {most}.")
+    return int(given)

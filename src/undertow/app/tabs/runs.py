@@ -1,0 +1,128 @@
+"""The tab with the run folders: the list, the report of one of them, and two compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from undertow.app.run_browser import RunListing
+from undertow.app.tabs.components import (
+    QUICK,
+    ReportView,
+    Updates,
+    WorkPanel,
+    hide,
+    problem_box,
+    show,
+    show_table,
+    table_view,
+    text_box,
+)
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.app.page import Page
+
+_NONE = "There are no runs yet. Run an audit in one of the other tabs or with undertow run, or start this page with --runs FOLDER."
+_ALONE = "no other run asked the same questions"
+
+
+class RunsTab:
+    """The tab.
+
+    Args:
+        page: that the tab is of.
+        blocks: the whole page, whose loading fills the list.
+    """
+
+    def __init__(self, page: Page, blocks: Any) -> None:
+        self._page, self._panel = page, WorkPanel(page)
+        gr.Markdown("Runs of this page, of `undertow run` and of `undertow score`. Click one to see its report.")
+        self.problem = problem_box()
+        self.list = gr.Radio([], label="Runs, the newest first", elem_classes="undertow-runs")
+        refresh = gr.Button("Refresh", size="sm", min_width=110)
+        self.about = text_box("About this run")
+        self.report = ReportView()
+        self.table = gr.DownloadButton("Download the results (CSV)", visible=False)
+        gr.Markdown("## Compare two runs")
+        with gr.Row():
+            self.baseline = gr.Dropdown([], label="Baseline", filterable=False, min_width=220)
+            info = "Runs that asked the same kind of questions."
+            self.candidate = gr.Dropdown([], label="Candidate", info=info, filterable=False, min_width=220)
+        self._panel.build_buttons("Compare")
+        self._panel.build_boxes("What differs")
+        self.differences = table_view("Differences")
+        self.saved = gr.DownloadButton("Download the differences (CSV)", visible=False)
+        lists = [self.list, self.baseline, self.candidate, self.problem]
+        blocks.load(self.refresh, None, lists, **QUICK)
+        refresh.click(self.refresh, None, lists, **QUICK)
+        outputs = [self.problem, self.about, self.table, self.report.view]
+        self.list.input(self.show, [self.list], outputs, **{**QUICK, "show_progress": "minimal"})
+        self.baseline.input(self.candidates, [self.baseline], [self.candidate], **QUICK)
+        self._panel.wire([self.compare], [self.baseline, self.candidate], [self.differences, self.saved])
+
+    def refresh(self) -> Updates:
+        """Read the list of runs again."""
+        problem = _NONE
+        try:
+            listed = self._page.run_browser.list_runs()
+        except UndertowError as error:
+            listed, problem = [], str(error)
+        pairs = {one: others for one in listed if (others := [other for other in listed if one.is_comparable(other)])}
+        # The newest is the candidate, so that the baseline is what it can be compared with.
+        baseline = next((others[0] for others in pairs.values()), None)
+        return {
+            self.list: gr.Radio([(one.title, one.name) for one in listed], value=None),
+            self.baseline: gr.Dropdown(_choices(pairs), value=baseline and baseline.name),
+            self.candidate: self._candidates(pairs.get(baseline, []) if baseline else []),
+            self.problem: gr.Textbox(problem, visible=not listed),
+        }
+
+    def candidates(self, name: object) -> Any:
+        """The runs that a baseline can be compared with."""
+        try:
+            listed = self._page.run_browser.list_runs()
+        except UndertowError:
+            return gr.skip()
+        baseline = next((one for one in listed if one.name == name), None)
+        return self._candidates([one for one in listed if baseline is not None and baseline.is_comparable(one)])
+
+    def _candidates(self, runs: list[RunListing]) -> Any:
+        return gr.Dropdown(_choices(runs) or [(_ALONE, "")], value=runs[0].name if runs else "")
+
+    def show(self, name: Any) -> Updates:
+        """Show a run."""
+        try:
+            about, results = self._page.run_browser.show(name)
+        except UndertowError as error:
+            hidden = {one: hide(one) for one in (self.about, self.table, self.report.view)}
+            return {self.problem: show(str(error)), **hidden}
+        return {
+            self.problem: hide(self.problem),
+            self.about: show("\n".join(about)),
+            self.table: self._page.download("results.csv", results),
+            **self.report.show(str(name)),
+        }
+
+    def compare(
+        self,
+        request: gr.Request,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
+        baseline: Any = None,
+        candidate: Any = None,
+    ) -> Updates:
+        """Compare two runs."""
+        runs = self._page.run_browser
+        try:
+            said, table = self._page.work(
+                request, progress, lambda step: runs.compare(baseline, candidate, step("Comparing"))
+            )
+        except UndertowError as error:
+            return self._panel.show_error(error, [self.differences, self.saved])
+        saved = self._page.download("differences.csv", table)
+        return {**self._panel.show_outcome(said), self.differences: show_table(table), self.saved: saved}
+
+
+def _choices(runs: Any) -> list[tuple[str, str]]:
+    return [(f"{one.short_title} · {one.name}", one.name) for one in runs]

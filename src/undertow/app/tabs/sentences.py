@@ -1,0 +1,247 @@
+"""The tabs in which a visitor types sentences: spurious correlation and task specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from undertow.app import sentence_parser
+from undertow.app.audit_request import DEFAULT_LIMIT, of_challenge
+from undertow.app.forms import DEGREES, DRIFT, MAX_ENDS, SPECIFICATION, Form, Preset, presets, read_form
+from undertow.app.tabs.components import (
+    QUICK,
+    AuditPanel,
+    ModelFields,
+    Updates,
+    field,
+    hide,
+    show,
+    show_table,
+    table_view,
+    text_box,
+)
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.app.forms import Question
+    from undertow.app.model_reply import ModelReply
+    from undertow.app.page import Page
+
+TITLES = {DRIFT: "Spurious correlation", SPECIFICATION: "Task specification"}
+_ABOUT = {
+    DRIFT: "Put dates, places or any list of values into sentences. They say nothing about who the sentence is about; if the pronouns, or "
+    "words of your own, still follow them, the model learned a spurious correlation.",
+    SPECIFICATION: "Does the sentence itself say which pronoun is right? If the answer moves with a value that should not matter, it "
+    "probably does not. Your sentence is compared with 480 sentences of which that is known; the model is asked those too, which takes "
+    "a while the first time.",
+}
+_OWN = "My own"
+_NO_ANSWER = "The model's answer will stand here."
+
+
+class SentenceTab:
+    """A tab with a form and its answer.
+
+    Args:
+        page: that the tab is of.
+        audit: `DRIFT` or `SPECIFICATION`.
+    """
+
+    def __init__(self, page: Page, audit: str) -> None:
+        self._page, self._audit = page, audit
+        self._presets = presets(audit)
+        self._panel = AuditPanel(page, _NO_ANSWER)
+        gr.Markdown(_ABOUT[audit])
+        with gr.Row(elem_classes="undertow-examples"):
+            examples = [gr.Button(f"Example: {one.title.lower()}", size="sm", min_width=90) for one in self._presets]
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=2, min_width=300):
+                self._build_form(self._presets[0])
+            with gr.Column(scale=3, min_width=300):
+                self._build_answer()
+        chosen = [self.sentence, self.preset, self.values, self.placeholder, self.words, self.reading]
+        for button, one in zip(examples, self._presets, strict=True):
+            button.click(partial(self._preset_fields, one), None, chosen, **QUICK)
+        self.preset.input(self._preset_values, [self.preset], [self.values], **QUICK)
+        self.values.input(lambda: _OWN, None, [self.preset], **QUICK)
+        read = [self.sentence, self.placeholder, self.words]
+        for one in read:
+            one.input(self.read, read, [self.reading], trigger_mode="always_last", **QUICK)
+        fields = [*read, self.values, *self.models.fields, self.normalise, self.degree, self.ends]
+        self._rest = [*self.figures, self.scores, self.sentences, self.details, self.notes, self.table, self.download]
+        works = [self.answer, self.audit] if audit == DRIFT else [self.answer]
+        self._panel.wire(works, fields, [*self._rest, self._panel.report.view], [self.reading])
+
+    def _build_form(self, one: Preset) -> None:
+        is_drift = self._audit == DRIFT
+        several = f"One a line, {sentence_parser.MAX_SENTENCES} at most. " if is_drift else ""
+        self.sentence = field(
+            "Sentences" if is_drift else "Sentence",
+            one.sentence,
+            sentence_parser.MAX_TEXT_CHARS if is_drift else sentence_parser.MAX_SENTENCE_CHARS,
+            f"{several}The model decides the pronouns (she, he, they, her ...), or one blank, written as three underscores.",
+            lines=2,
+            max_lines=10,
+        )
+        in_front = "" if is_drift else " Without it they go in front: In 1901: ..."
+        info = f"The word of your sentence that the values replace.{in_front}"
+        self.placeholder = field("Place-holder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
+        info = "Leave it empty for pronouns. Or a group a line, for the blank, such as kind: gentle, patient"
+        self.words = field("Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6)
+        self.reading = text_box("How it is read", value=self._reading(one), visible=True)
+        self.reading.info = "Of two forms, write which you mean: her/him or her/his."
+        orders = "; ".join(f"{preset.title}: {preset.covariate.order}" for preset in self._presets)
+        titles = [*(preset.title for preset in self._presets), _OWN]
+        self.preset = gr.Radio(titles, value=one.title, label="Values", info=f"In order. {orders}.")
+        self.values = field(
+            "List of values",
+            ", ".join(one.values),
+            sentence_parser.MAX_LIST_CHARS,
+            f"In order, with commas between them; {sentence_parser.MAX_VALUES} at most. Change it, and it is your own list. "
+            "Numbers are taken by their size.",
+            lines=3,
+            max_lines=6,
+        )
+        self.models = ModelFields(self._page)
+        with gr.Accordion("More settings", open=False):
+            info = "Shares of what the listed words have together. Off: of all words."
+            self.normalise = gr.Checkbox(value=True, label="Normalise", info=info)
+            info = "1 is a straight line; more bends more."
+            self.degree = gr.Radio(list(DEGREES), value=1, label="Degree of the fit", info=info)
+            info = "The movement is between the means of the first and the last so many."
+            self.ends = gr.Slider(
+                1, MAX_ENDS, value=1, step=1, label="Values at either end", info=info, visible=not is_drift
+            )
+        self._panel.build_buttons("Ask the model", *(["Run as an audit"] if is_drift else []))
+
+    def _build_answer(self) -> None:
+        self._panel.build_boxes("What it means")
+        with gr.Row(elem_classes="undertow-figures"):
+            size: dict[str, Any] = {"min_width": 240, "type": "filepath", "format": "png", "buttons": ["fullscreen"]}
+            n = sentence_parser.MAX_GROUPS
+            self.figures = [gr.Image(visible=False, interactive=False, show_label=False, **size) for _ in range(n)]
+        label = "Your sentence, and how many of the sentences of known kind lie below it"
+        self.scores = table_view(label, wrap=True, max_height=900, elem_classes="undertow-scores")
+        self.sentences = table_view(
+            "Sentences: effect is the movement of the first group less the second over the list, in points", wrap=True
+        )
+        with gr.Accordion("Numbers and notes", open=False, visible=False) as self.details:
+            self.notes = text_box("How it was read")
+            label = "Percent of each group at each value; fit, low and high are its curve and the band around it"
+            self.table = table_view(label)
+            self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
+
+    def _preset_fields(self, one: Preset) -> tuple[str, ...]:
+        return one.sentence, one.title, ", ".join(one.values), one.placeholder, "", self._reading(one)
+
+    def _preset_values(self, title: object) -> Any:
+        return next((", ".join(one.values) for one in self._presets if one.title == title), gr.skip())
+
+    def _reading(self, one: Preset) -> str:
+        return self.read(one.sentence, one.placeholder, "")
+
+    def read(self, sentences: object, placeholder: object, words: object) -> str:
+        """How typed sentences are understood, or what is to be corrected."""
+        if not isinstance(sentences, str) or not isinstance(placeholder, str) or not isinstance(words, str):
+            return ""
+        try:
+            groups = sentence_parser.read_words(words)
+            patterns = sentence_parser.read_sentences(sentences, placeholder, groups)
+        except UndertowError as error:
+            return str(error)
+        return "\n".join(pattern.reading(placeholder.strip()) for pattern in patterns)
+
+    def _question(self, fields: tuple[Any, ...]) -> Question:
+        return read_form(Form.from_fields(fields), self._page.allowed_models, self._audit)
+
+    def answer(
+        self,
+        request: gr.Request,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
+        *fields: Any,
+    ) -> Iterator[Updates]:
+        """The answer to the form: how it is read at once, then the reply or what is to be corrected."""
+        report = self._panel.report.view
+        try:
+            question = self._question(fields)
+            yield {self.reading: show(question.reading()), report: hide(report)}
+            job = partial(self._page.replies, question, self._audit)
+            yield self._show_replies(question, self._page.work(request, progress, job))
+        except UndertowError as error:
+            yield self._panel.show_error(error, [*self._rest, report])
+
+    def audit(
+        self,
+        request: gr.Request,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008 - as above
+        *fields: Any,
+    ) -> Updates:
+        """Run an audit of the sentences."""
+
+        def asked() -> Any:
+            question = self._question(fields)
+            return of_challenge(question.challenge(), question.models, DEFAULT_LIMIT)[0]
+
+        return self._panel.audit(request, progress, asked, self._rest)
+
+    def _show_replies(self, question: Question, replies: Mapping[str, ModelReply]) -> Updates:
+        from undertow.app.probability_curve import drawings
+        from undertow.report.style import image_bytes
+
+        first, *others = replies.values()
+        named = {label: f"{label}: " if others else "" for label in replies}
+        said = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
+        said += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
+        notes = _labelled({named[label]: reply.notes for label, reply in replies.items()})
+        table = _joined({label: reply.table for label, reply in replies.items()})
+        updates = {
+            **self._panel.show_outcome("\n\n".join(said)),
+            self.details: gr.Accordion(visible=True),
+            self.notes: show("\n".join(notes)),
+            self.table: show_table(table),
+            self.download: self._page.download(f"undertow-{self._audit}.csv", table),
+            **{one: hide(one) for one in (*self.figures, self.sentences, self.scores)},
+        }
+        curves = {label: reply.curves for label, reply in replies.items()}
+        for figure, drawing in zip(self.figures, drawings(curves, question.covariate), strict=False):
+            path = self._page.keep("figure.png", image_bytes(drawing.figure, "png"))
+            updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
+        if first.sentences is not None:
+            updates[self.sentences] = show_table(
+                _joined({label: reply.sentences for label, reply in replies.items()}),
+                column_widths=None if others else ["46%", "18%", "18%", "18%"],
+            )
+        if first.scores is not None:
+            widths = ["36%", "20%", "22%", "22%"] if not others else None
+            scores = _joined({label: reply.scores for label, reply in replies.items()})
+            updates[self.scores] = show_table(scores.round(3), column_widths=widths)
+        return updates
+
+
+def _joined(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
+    """The tables of several models, one below the other, with a column for the model; of one model as it is."""
+    import pandas as pd
+
+    known = {label: table for label, table in tables.items() if table is not None}
+    if len(known) == 1:
+        return next(iter(known.values()))
+    return pd.concat([table.assign(model=label)[["model", *table.columns]] for label, table in known.items()])
+
+
+def _labelled(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of several models, each with its model in front; what holds of all of them once."""
+    every = dict.fromkeys(line for own in lines.values() for line in own)
+    return [
+        line
+        for one in every
+        for line in (
+            [one]
+            if all(one in own for own in lines.values())
+            else [f"{label}{one}" for label, own in lines.items() if one in own]
+        )
+    ]

@@ -1,0 +1,206 @@
+"""A new challenge file from five answers: title, word groups, sentences, values of W, control sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from undertow._files import is_plain_file
+from undertow.data.templates import covariates
+from undertow.data.templates.challenge_file import DEFAULT_BLANK
+from undertow.data.templates.template import Template
+from undertow.data.text_files import closest, read_text
+from undertow.errors import UndertowError
+
+BLANK, ELLIPSIS = "___", "..."
+MAX_EXPANDED = 10_000
+LINE_LENGTH = 100
+YEARS = range(1000, 2200)
+"""Whole numbers that are taken for years where a list has no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WList:
+    """A W list: of the package where `values` is empty, else of the file.
+
+    Attributes:
+        name: of the list.
+        values: in order.
+        order: what they are ordered by; "" where nothing is said, "none" where they have no order.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    order: str = ""
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether all values are numbers, whose order is known."""
+        return bool(covariates.numbers_of(self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeDraft:
+    """The five answers."""
+
+    title: str
+    groups: Mapping[str, Sequence[str]]
+    sentences: Sequence[str]
+    w: WList
+    controls: Sequence[tuple[str, str]] = ()
+
+    def to_toml(self) -> str:
+        """The challenge file."""
+        lines = [f"title = {_text(self.title)}", f"templates = {_list(self.sentences)}"]
+        lines += self._w_lines()
+        lines += ["", "[groups]", *(f"{_key(name)} = {_list(words)}" for name, words in self.groups.items())]
+        for gold, text in self.controls:
+            lines += ["", "[[controls]]", f"text = {_text(text)}", f"gold = {_text(gold)}"]
+        return "\n".join(lines) + "\n"
+
+    def _w_lines(self) -> list[str]:
+        if not self.w.values:
+            return [f"w = [{_text(self.w.name)}]"]
+        values = _list(self.w.values, numbers=self.w.has_numbers)
+        if not self.w.order:
+            return ["", "[w]", f"{_key(self.w.name)} = {values}"]
+        said = 'scale = "none"' if self.w.order == covariates.NONE else f"order = {_text(self.w.order)}"
+        return ["", f"[w.{_key(self.w.name)}]", f"values = {values}", said]
+
+
+def parse_group(answer: str) -> tuple[str, list[str]]:
+    """A group from `NAME: word, word`.
+
+    Raises:
+        UndertowError: it has no name, or no word.
+    """
+    name, _, rest = answer.partition(":")
+    words = _split(rest)
+    if not name.strip() or not words:
+        raise UndertowError(f"group {answer!r}: write a name, a colon and words, for example old: old, elderly")
+    return name.strip(), words
+
+
+def parse_sentence(answer: str) -> str:
+    """A template from a sentence with `{w}` and a blank, which may be written `___`.
+
+    Raises:
+        UndertowError: one of the two is missing, or it has another hole.
+    """
+    text, holes = _template(answer)
+    if "w" not in holes:
+        raise UndertowError(f"sentence {answer!r} has no place for W; write {{w}} where its value goes")
+    return text
+
+
+def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
+    """The group and the template of a control sentence, from `GROUP: sentence`.
+
+    Raises:
+        UndertowError: the group is not known, or the sentence has no blank, or a place for W.
+    """
+    gold, colon, sentence = (part.strip() for part in answer.partition(":"))
+    if not colon or gold not in groups:
+        raise UndertowError(
+            f"control {answer!r}: begin with the group that the sentence decides for and a colon; groups are "
+            f"{', '.join(groups)}{closest(gold, groups)}"
+        )
+    text, holes = _template(sentence)
+    if "w" in holes:
+        raise UndertowError(f"control {sentence!r} has a place for W; a control sentence has none, so leave {{w}} out")
+    return gold, text
+
+
+def parse_w(answer: str) -> WList:
+    """A W list from `NAME: value, value`, from values without a name, or from the name of a list or of a file with a value a line.
+
+    `1900, 1910, ..., 2020` stands for all numbers in between.
+
+    Raises:
+        UndertowError: there are too few values, or the dots stand where nothing can be continued.
+    """
+    if "," not in answer:
+        name = answer.strip()
+        if name in covariates.names():
+            return WList(name)
+        if is_plain_file(Path(name)):
+            return WList(Path(name).stem, tuple(filter(None, map(str.strip, read_text(Path(name)).split("\n")))))
+        raise UndertowError(
+            f"W {answer!r}: write values with commas between them, for example year: 1900, 1910, ..., 2020; or name a list "
+            f"({', '.join(covariates.names())}) or a file{closest(name, covariates.names())}"
+        )
+    name, colon, rest = answer.partition(":")
+    if not colon or "," in name:
+        name, rest = "", answer
+    values = tuple(_expand(_split(rest)))
+    if len(values) < covariates.MIN_VALUES:
+        raise UndertowError(
+            f"W {answer!r}: has {len(values)} values, but a slope needs at least {covariates.MIN_VALUES}"
+        )
+    are_years = all(value.isdecimal() and int(value) in YEARS for value in values)
+    return WList(name.strip() or ("year" if are_years else "value"), values)
+
+
+def _template(answer: str) -> tuple[str, list[str]]:
+    text = answer.strip().replace(BLANK, f"{{{DEFAULT_BLANK}}}")
+    holes = Template(text).holes()
+    if DEFAULT_BLANK not in holes:
+        raise UndertowError(f"sentence {answer!r} has no blank; write {BLANK} where the word goes")
+    strange = [hole for hole in holes if hole not in ("w", DEFAULT_BLANK)]
+    if strange:
+        raise UndertowError(
+            f"sentence {answer!r} has a hole {{{strange[0]}}}; write {{w}} for the value and {BLANK} for the word"
+        )
+    return text, holes
+
+
+def _split(answer: str) -> list[str]:
+    return [word.strip() for word in answer.split(",") if word.strip()]
+
+
+def _expand(values: Sequence[str]) -> list[str]:
+    """The values with `...` between two numbers and a last one written out."""
+    if ELLIPSIS not in values:
+        return list(values)
+    at = values.index(ELLIPSIS)
+    around = [*values[max(at - 2, 0) : at], *values[at + 1 : at + 2]]
+    fix = "write two numbers before the dots and the last one after them, as in 1900, 1910, ..., 2020"
+    try:
+        first, second, last = map(Decimal, around)
+    except (InvalidOperation, ValueError) as error:
+        raise UndertowError(f"W {', '.join(values)}: {fix}") from error
+    step = second - first
+    n_steps = (last - second) / step if step else Decimal("NaN")
+    if not math.isfinite(n_steps) or not 0 < n_steps < MAX_EXPANDED or n_steps != int(n_steps):
+        raise UndertowError(f"W {', '.join(values)}: the steps from {first} to {second} do not lead to {last}; {fix}")
+    between = [str(second + step * number) for number in range(1, int(n_steps))]
+    return [*values[:at], *between, *_expand(values[at + 1 :])]
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
+
+
+def _list(values: Sequence[str], *, numbers: bool = False) -> str:
+    """A list of TOML, a line for each value where one line is too long; numbers as such where their digits stay the same."""
+    cells = [value if numbers and value == str(_number(value)) else _text(value) for value in values]
+    one_line = f"[{', '.join(cells)}]"
+    if len(one_line) <= LINE_LENGTH:
+        return one_line
+    if numbers:
+        rows = [", ".join(cells[at : at + 10]) for at in range(0, len(cells), 10)]
+        return "[\n" + "".join(f"    {row},\n" for row in rows) + "]"
+    return "[\n" + "".join(f"    {cell},\n" for cell in cells) + "]"
+
+
+def _number(value: str) -> int | str:
+    """The whole number that a text is; "" where it is none, so that the text stays as it was written."""
+    return int(value) if value.lstrip("-").isdecimal() and value.isascii() else ""

@@ -1,0 +1,65 @@
+"""Figures as SVG elements of a page: small, with real text, and a title on each point that a reader hovers over."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from html import escape
+from typing import TYPE_CHECKING
+
+from undertow.report.page_data import PageFigure
+from undertow.report.style import image_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from undertow.report.style import Drawing
+
+PAGE_IN, SUMMARY_IN, PHONE_IN = 8.0, 5.6, 3.7
+"""Widths at which figures of a page are drawn: across it, beside the verdict, and on a phone."""
+MAX_HOVERS = 2000
+"""A figure of more points tells none, or a page would be too large."""
+HOVER_PT = 6.0
+"""Radius in which a point is hit."""
+_HEAD = re.compile(r"^.*?(?=<svg\b)|<metadata>.*?</metadata>|<!--.*?-->|<style\b.*?</style>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_SIZE = re.compile(r'(<svg\b[^>]*?) width="[\d.]+pt" height="[\d.]+pt"')
+_UNNEEDED = re.compile(
+    r" xmlns(?::xlink)?=\"[^\"]*\"| version=\"1.1\"| transform=\"rotate\(-0 [^\"]*\"|font-family: '[^\"]*?; |<defs/>|<g/>"
+)
+_ID = re.compile(r' id="([^"]*)"')
+
+
+def page_figure(drawing: Drawing, phone: Drawing | None = None) -> PageFigure:
+    """A drawing for a page, with another one for narrow screens if given."""
+    narrow = svg_element(phone.figure) if phone is not None else ""
+    return PageFigure(drawing.name, svg_element(drawing.figure), drawing.caption, drawing.alt, narrow)
+
+
+def svg_element(figure: Figure) -> str:
+    """The figure as an SVG element without a size of its own; text is in the font of the page."""
+    svg = _HEAD.sub("", image_bytes(figure, "svg", real_text=True).decode("utf-8", "replace"))
+    svg = _TAG.sub(lambda tag: _LONG_NUMBER.sub(lambda one: f"{float(one[0]):.2f}", tag[0]), svg)
+    svg = _UNNEEDED.sub("", re.sub(r"\s*\n\s*", " ", _SIZE.sub(r"\1", svg)))
+    # Ids of one figure must not be those of another, and most are referred to by nothing.
+    used = set(re.findall(r"(?:url\(|href=\")#([\w.-]+)", svg))
+    svg = _ID.sub(lambda one: one[0] if one[1] in used else "", svg)
+    own = hashlib.sha256(svg.encode()).hexdigest()[:6]
+    svg = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>f{own}", svg)
+    return svg.replace("> <", "><").replace("</svg>", f"{_hover_marks(figure)}</svg>").strip()
+
+
+def _hover_marks(figure: Figure) -> str:
+    """A transparent circle with a title for each point of `Sheet.hover`."""
+    marks: list[str] = []
+    height = 72 * figure.get_figheight()
+    hovers = getattr(figure, "hovers", ())
+    if sum(len(labels) for _, _, labels in hovers) > MAX_HOVERS:
+        return ""
+    for axes, points, labels in hovers:
+        places = 72 * axes.transData.transform(points) / figure.dpi
+        for (x, y), label in zip(places.tolist(), labels, strict=True):
+            title = f"<title>{escape(label)}</title>"
+            marks.append(f'<circle cx="{x:.1f}" cy="{height - y:.1f}" r="{HOVER_PT:g}">{title}</circle>')
+    return f'<g class="hover">{"".join(marks)}</g>' if marks else ""
