@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TypeVar
 
 from undertow._folders import notify
 from undertow.errors import UndertowError, on_one_line
@@ -16,9 +16,9 @@ _notify_once = cache(notify)
 
 
 @cache
-def _entry_points(search_path: tuple[str, ...]) -> Any:
-    """The entry points of all packages on a search path, which is read once: a file for each package."""
-    return entry_points()
+def _entry_points(group: str, search_path: tuple[str, ...]) -> EntryPoints:
+    """The entry points of a group on a search path, which is read once: it takes a file of each package."""
+    return entry_points(group=group)
 
 
 def plugins(
@@ -31,7 +31,7 @@ def plugins(
         checked: returns what an object stands for, or raises an `UndertowError` that says what it lacks.
         known: names that the package itself has; no other package replaces them.
     """
-    for entry in _entry_points(tuple(sys.path)).select(group=group):
+    for entry in _entry_points(group, tuple(sys.path)):
         if entry.name in known:
             continue
         try:

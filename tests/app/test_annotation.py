@@ -28,6 +28,7 @@ from undertow.app.annotation import (
     CATEGORIES,
     MAX_NOTE_CHARS,
     AnnotationStore,
+    agreement,
     read_annotations,
     summary,
 )
@@ -422,7 +423,7 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     annotate(run, summary=True)
     assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
-    assert json.loads(capsys.readouterr().out) == []
+    assert json.loads(capsys.readouterr().out) == {"annotations": [], "agreement": []}
     (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
     assert summary(run) == [], "nor of what the run no longer has"
     assert AnnotationStore(run, "ann").judged == {}
@@ -461,4 +462,25 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     correct = next(row for row in rows if (row["model"], row["category"]) == ("secret-model-a", "correct"))
     assert [correct["low"], correct["high"]] == pytest.approx([9.4531, 90.5469], abs=1e-3)
     annotate(run, summary=True)
-    assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in said
+    assert "ann and bea chose the same for 0.0% of 1 rephrasing; Cohen's kappa 0.00" in said
+
+
+def test_agreement_of_two_people_is_cohens_kappa(run: Path) -> None:
+    ann, bea, cy = (AnnotationStore(run, name) for name in ("ann", "bea", "cy"))
+    first, second, third = list(ann.rephrasings)[:3]
+    for item, one, two in (
+        (first, "correct", "correct"),
+        (second, "correct", "cannot say"),
+        (third, "cannot say", "cannot say"),
+    ):
+        ann.judge(item, one, "")
+        bea.judge(item, two, "")
+    cy.judge(first, "correct", "")
+    # By hand: 2 of 3 alike; by chance 2/3 x 1/3 + 1/3 x 2/3 = 4/9; (2/3 - 4/9) / (1 - 4/9) = 0.4.
+    assert agreement(run) == [
+        {"annotators": ["ann", "bea"], "n": 3, "same_percent": pytest.approx(200 / 3), "kappa": pytest.approx(0.4)},
+        {"annotators": ["ann", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
+        {"annotators": ["bea", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
+    ]

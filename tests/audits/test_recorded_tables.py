@@ -54,6 +54,19 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.parametrize("name", ["m ", " m", "\tm", "m\u00a0"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_white_space_around_a_name_makes_no_other_model(name: str, ending: str, tmp_path: Path) -> None:
+    cells = [row.split(",") for row in ROWS]
+    for row in cells[1::2]:
+        row[:2] = name, "season "
+    given = pd.DataFrame(cells, columns=HEADER.split(","))
+    path = tmp_path / f"t.{ending}"
+    given.to_csv(path, index=False) if ending == "csv" else given.to_parquet(path)
+    frame, _ = masses_of(path)
+    assert (set(frame["model"]), set(frame["w_name"])) == ({"m"}, {"season"})
+
+
 def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
     """It may hold masses, or anything: nobody knows which, and what the groups leave depends on it."""
     plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))

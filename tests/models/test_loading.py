@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -240,6 +241,8 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
         ({"num_hidden_layers": "2"}, "Validation error for field 'num_hidden_layers': "),
         ({"hidden_size": 4 * 10**8}, "has the shape"),
         ({"vocab_size": 10**12}, "has the shape"),
+        ({"vocab_size": math.nan}, "vocab_size nan"),
+        ({"vocab_size": math.inf}, "vocab_size inf"),
         ({"quantization_config": {"quant_method": "mystery"}}, "'mystery'"),
         ({"quantization_config": {}}, "quantization_config"),
         ({"quantization_config": "packed"}, "'packed'"),
@@ -252,6 +255,11 @@ def test_a_configuration_that_the_files_cannot_be_of_is_refused_before_anything_
     config: dict[str, Any], said: str, changed: Changed
 ) -> None:
     assert said in refused(changed("causal with a head of its own", **config))
+
+
+@pytest.mark.parametrize("opening", [10**40, -1, 10**6, "x"])
+def test_a_decoder_that_begins_with_no_token_of_its_own_is_refused(opening: object, changed: Changed) -> None:
+    assert "decoder_start_token_id" in refused(changed("seq2seq", decoder_start_token_id=opening))
 
 
 def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_are_refused(changed: Changed) -> None:

@@ -18,6 +18,8 @@ from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.shared_folders import made_once
 from undertow.app.annotation import ANNOTATIONS, AnnotationStore
+from undertow.report.page_data import ReportTable
+from undertow.report.paper_table import PaperTable
 
 FORGED = "* FORGED"
 SMALL = ("--challenge", "simplified", "--date-count", "2")
@@ -104,6 +106,13 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         "compare": ("compare", "scored", "--out", "compared"),
         "check": ("gate", "scored", "run", "--rules", "rules.toml", "--junit", "junit.xml"),
         "check --json": ("gate", "scored", "--rules", "rules.toml", "--json"),
+        "check as Markdown": ("gate", "scored", "--rules", "rules.toml", "--format", "markdown"),
+        "table": ("table", "scored"),
+        "table in Markdown": ("table", "scored", "--format", "markdown"),
+        "table in LaTeX": ("table", "scored", "--format", "latex"),
+        "table as CSV": ("table", "scored", "--format", "csv"),
+        "cite": ("cite", "scored"),
+        "show": ("show", "scored"),
         "lm-eval": ("export", "lm-eval", "spurious-correlation", "--challenge", "c.toml", "--out", "lm-eval"),
         "inspect": (
             "export",
@@ -192,16 +201,17 @@ def harmed(shared_base: Path) -> Mapping[str, str]:
 OUTPUTS = {
     "terminal": [
         "run", "dry run", "challenge", "power", "score", "compare", "check", "lm-eval", "inspect", "report", "rescored", "report elsewhere",
-        "graph", "simulate", "guard", "corpus", "ends", "scaling", "annotate", "lab verify", "cache prune",
+        "graph", "simulate", "guard", "corpus", "ends", "scaling", "annotate", "lab verify", "cache prune", "table", "show",
     ],
     "JSON for machines": [
         "challenge --json", "score --json", "check --json", "graph --json", "simulate --json", "guard lines", "scaling --json",
     ],
-    "CSV for machines": ["power --csv", "challenge --csv", "simulated/correlations.csv"],
+    "CSV for machines": ["power --csv", "challenge --csv", "simulated/correlations.csv", "table as CSV"],
     "run folder": ["scored/manifest.json", "scored/results.json", "scored/results.csv", "scored/report.html", "run/report.html"],
     "comparison": ["compared/comparison.json", "compared/comparison.csv", "compared/comparison.html"],
     "JUnit": ["junit.xml"],
-    "Markdown": ["lm-eval/README.md", "datasets/README.md"],
+    "Markdown": ["lm-eval/README.md", "datasets/README.md", "table in Markdown", "check as Markdown"],
+    "LaTeX": ["table in LaTeX", "cite"],
     "task of Inspect": ["p*-inspect/README.md", "p*-inspect/items.jsonl"],
     "export": ["lm-eval/*.jsonl", "lm-eval/*.yaml"],
     "notebook": ["notebook"],
@@ -248,9 +258,10 @@ def test_an_option_and_a_command_that_there_are_not_are_quoted_on_one_line(
 
 def test_names_mark_nothing_in_markdown(harmed: Mapping[str, str], tmp_path: Path) -> None:
     """The same headings, lists, tables and emphasis as where they are plain."""
-    plain = written(tmp_path, "PLAIN", only=("lm-eval", "datasets"))
+    pages = ("lm-eval/README.md", "datasets/README.md", "table in Markdown", "check as Markdown")
+    plain = written(tmp_path, "PLAIN", only=("lm-eval", "datasets", "score", *pages))
     read = MarkdownIt("gfm-like", {"linkify": False}).parse
-    for name in ("lm-eval/README.md", "datasets/README.md"):
+    for name in pages:
         shapes = [
             [
                 (part.type, part.tag)
@@ -261,3 +272,14 @@ def test_names_mark_nothing_in_markdown(harmed: Mapping[str, str], tmp_path: Pat
             for text in (harmed, plain)
         ]
         assert shapes[0] == shapes[1], name
+
+
+def test_names_are_no_commands_in_latex() -> None:
+    harm = r"\input{/etc/passwd} $x$ %c # _a_ & ^ ~ `b` [1] \\"
+    text = ReportTable(harm, [harm, "n"], [(harm, "1"), ("[2] x", "2")], f"{harm}\n\n{harm}")
+    lines = PaperTable("t", pd.DataFrame(), text).to_latex().splitlines()
+    assert len(lines) == 12
+    safe = r"\textbackslash{}input\{/etc/passwd\} \$x\$ \%c \# \_a\_ \& \textasciicircum{} \textasciitilde{} "
+    safe += r"\textasciigrave{}b\textasciigrave{} [1] \textbackslash{}\textbackslash{}"
+    assert lines[2] == rf"\caption{{{safe}  {safe}}}"
+    assert lines[6:10] == [rf"{safe} & n \\", r"\midrule", rf"{safe} & 1 \\", r"{}[2] x & 2 \\"]

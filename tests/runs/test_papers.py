@@ -146,6 +146,8 @@ def test_commands_print_tables_figures_and_citations(cli: Cli, drift: Path, tmp_
         ("toy:slope=2", "", "toy:slope=2"),
         ("runs/lr=0.1", "", "runs/lr=0.1"),
         ("smollm2", "", "smollm2"),
+        ("toy ", "", "toy"),
+        (" a = toy ", "a", "toy"),
         ("=toy", "", "=toy"),
         ("my model=../a/b", "my model", "../a/b"),
     ],

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib import resources
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -141,6 +142,36 @@ def summary(folder: Path) -> list[dict[str, Any]]:
             low, high = wilson_interval(count / n, n)
             row = {"model": model, "annotator": annotator, "category": category, "count": count, "n": n, "n_all": n_all}
             rows.append(row | {"percent": 100 * count / n, "low": 100 * low, "high": 100 * high})
+    return rows
+
+
+def agreement(folder: Path) -> list[dict[str, Any]]:
+    """How often two people chose the same category for a rephrasing.
+
+    Returns:
+        A row for each pair of annotators with rephrasings in common: `n`, these; `same_percent`, the share with one category; `kappa`,
+        Cohen's, which is 0 at the agreement that their own rates of categories would give by chance (None where both chose one category
+        throughout).
+
+    Raises:
+        UndertowError: as `summary`.
+    """
+    known = _read_answers(folder)[0]["pair"]
+    judged = read_annotations(folder)
+    table = judged[judged["item"].isin(known)].pivot(index="item", columns="annotator", values="category")
+    rows = []
+    for first, second in combinations(table.columns, 2):
+        both = table[[first, second]].dropna()
+        n = len(both)
+        if not n:
+            continue
+        rates = [[float((both[who] == category).mean()) for category in CATEGORIES] for who in (first, second)]
+        same, by_chance = (
+            float((both[first] == both[second]).mean()),
+            sum(one * two for one, two in zip(*rates, strict=True)),
+        )
+        kappa = (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
+        rows.append({"annotators": [first, second], "n": n, "same_percent": 100 * same, "kappa": kappa})
     return rows
 
 

@@ -275,7 +275,7 @@ def read_cells(path: Path) -> Table:
         columns, rows = tables.read_cells(path, MAX_BYTES)
         cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
         table = Table(path, cells, [f"line {line}" for line, _ in rows])
-    for name in table.cells.columns.intersection([*NAMES]):
+    for name in (one for one in NAMES if one in table.cells):
         table.cells[name] = table.cells[name].str.strip()
     return table
 

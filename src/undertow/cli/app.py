@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import Device, Dtype, Json, Revision, echo, on_model, one_line, print_rows, warn
-from undertow.errors import UndertowError
+from undertow.cli.console import Device, Dtype, Json, Revision, echo, on_model, one_line, print_json, print_rows, warn
+from undertow.errors import UndertowError, counted
 
 
 @on_model
@@ -101,12 +101,21 @@ def annotate(
     from undertow.app import annotation, server
 
     if summary:
-        rows = annotation.summary(run)
-        if not rows and not as_json:
+        rows, pairs = annotation.summary(run), annotation.agreement(run)
+        if as_json:
+            print_json({"annotations": rows, "agreement": pairs})
+            return
+        if not rows:
             echo(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
-        if not as_json:
-            rows = [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows]
-        print_rows(rows, as_json=as_json)
+        print_rows(
+            [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows], as_json=False
+        )
+        for pair in pairs:
+            kappa = "not defined, since both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
+            echo(
+                f"{' and '.join(pair['annotators'])} chose the same for {pair['same_percent']:.1f}% of "
+                f"{counted(pair['n'], 'rephrasing')}; Cohen's kappa {kappa}"
+            )
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to annotate")

@@ -15,8 +15,9 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
     """Slope and masses of each sentence, a row per model, prompt and W list, the largest movement first.
 
     The mass is that of the first word group less the second of the first gap, else of the first group. `effect` is how far the line
-    through it moves over the whole list, in percentage points. `first` and `last` are the values of W at its ends; columns such as
-    `she first` have the answers of the model there, in percent, and `reply first` what it said, where it answered in text.
+    through it moves over the whole list, in percentage points. `text` is the cluster's name where a recorded table has no texts.
+    `first` and `last` are the values of W at its ends; columns such as `she first` have the answers of the model there, in percent,
+    and `reply first` what it said, where it answered in text.
 
     Args:
         frame: a row per item, with `w`, `w_index` and a column of mass for each group.
@@ -44,7 +45,7 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
         rows.append(
             {
                 **dict(zip(keys, levels, strict=True)),
-                "text": str(ends[0]["text"]),
+                "text": str(ends[0].get("text") or ends[0].get("cluster", "")),
                 "effect": slope * (at[-1] - at[0]),
                 "slope": slope,
                 **{name: str(end["w"]) for name, end in zip(("first", "last"), ends, strict=True)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -55,6 +56,10 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         )
     largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
     for key, number in _config_numbers(config):
+        if isinstance(number, float) and (math.isnan(number) or (key == "vocab_size" and math.isinf(number))):
+            raise UndertowError(
+                f"{folder}: config.json says {key} {number}, which is no number; put it right, or fetch the model again"
+            )
         has_rows = EXPERTS_OR_LABELS.fullmatch(key)
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number
         if number > most:
