@@ -98,7 +98,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     [
         (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
         (("toy", "lives.jsonl"), ("toy: is not a masked model",)),
-        (("base", "lives.jsonl", "--out", "base"), ("base: holds something else",)),
+        (("base", "lives.jsonl", "--out", "base"), ("base: contains something other",)),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Bench) -> None:

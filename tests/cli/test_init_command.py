@@ -32,6 +32,9 @@ def test_options_answer_all_questions_and_the_reader_takes_the_file(cli: Cli, tm
     assert done.returncode == 0, done.stderr
     assert "Written: age.toml\n26 texts and 2 control sentences.\n" in done.stdout
     assert "nothing can be found with 2 sentences" in done.stdout
+    assert (
+        "2 of 2 right would be no better than chance with 2 groups: write at least 6 control sentences" in done.stdout
+    )
     assert done.stdout.rstrip().endswith("Next: undertow run spurious-correlation -m smollm2 --challenge age.toml")
     chosen = data.load(str(tmp_path / "age.toml"))
     assert chosen.title == "Age by the year"
@@ -43,12 +46,20 @@ def test_options_answer_all_questions_and_the_reader_takes_the_file(cli: Cli, tm
     ]
 
 
+MORE_CONTROLS = tuple(
+    argument
+    for age in (5, 95)
+    for who in ("girl", "boy")
+    for argument in ("--control", f"{'older' if age > 50 else 'younger'}: The {who} turned {age} and is ___.")
+)
+
+
 def test_its_power_is_what_undertow_power_says(cli: Cli, tmp_path: Path) -> None:
     sentences = [argument for word in "abcdefgh" for argument in ("--sentence", f"In {{w}}, {word} was ___.")]
-    done = cli("init", *OPTIONS, *sentences, *CONTROLS, "--json")
+    done = cli("init", *OPTIONS, *sentences, *CONTROLS, *MORE_CONTROLS, "--json")
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
-    assert (made["file"], made["texts"], made["controls"], made["notes"]) == ("challenge.toml", 130, 2, [])
+    assert (made["file"], made["texts"], made["controls"], made["notes"]) == ("challenge.toml", 130, 6, [])
     power = json.loads(cli("power", "challenge.toml", "--json").stdout)["lists"][0]
     assert (made["lists"][0]["change"], made["lists"][0]["slope"]) == (power["change"], power["slope"])
     assert (

@@ -173,5 +173,5 @@ def test_no_group_is_called_like_the_bounds_of_another(tmp_path: Path) -> None:
         'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nze = ["ze"]\n"ze.low" = ["xe"]\n',
         encoding="utf-8",
     )
-    with pytest.raises(UndertowError, match=r"group 'ze\.low' is called like the bounds"):
+    with pytest.raises(UndertowError, match=r"group 'ze\.low' ends like a column of bounds"):
         data.load(str(path))

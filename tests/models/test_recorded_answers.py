@@ -266,7 +266,7 @@ def test_memory_that_runs_out_is_no_property_of_the_network(
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(backends.TreeBackend, "logits_after", full)
-    with pytest.raises(UndertowError, match="memory ran out"):
+    with pytest.raises(UndertowError, match="out of memory in a forward pass"):
         answers(model, prompts(), tmp_path / "s")
     assert model.generator._refusal is None
 

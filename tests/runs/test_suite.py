@@ -57,6 +57,22 @@ def test_suite_runs_each_audit_and_judges_it(file: Path, cli: Cli) -> None:
     assert cli("suite", "night.toml").returncode == 2
 
 
+def test_a_suite_reports_to_ci(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "rules.toml").write_text(RULES.format("90"), encoding="utf-8")
+    suite_file = (
+        'models = ["toy"]\nrules = "rules.toml"\n[[audit]]\nname = "spurious-correlation"\nw = "date"\nlimit = 60\n'
+    )
+    (tmp_path / "night.toml").write_text(suite_file, encoding="utf-8")
+    done = cli("suite", "night.toml", "--junit", "gate.xml", "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "| passed |" in done.stdout
+    assert "<testsuites" in (tmp_path / "gate.xml").read_text(encoding="utf-8")
+    (tmp_path / "night.toml").write_text(suite_file.replace('rules = "rules.toml"\n', ""), encoding="utf-8")
+    without = cli("suite", "night.toml", "--junit", "gate.xml")
+    assert without.returncode == 2
+    assert "has no rules, so there is no gate to report" in without.stderr
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -389,9 +389,22 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
         return [
             "Without control sentences nothing shows whether a model reads these sentences; add some as [[controls]]."
         ]
+    notes, least = [], _least_controls(len(groups))
     without = [group for group in groups if group not in golds]
     if without:
-        return [
+        notes.append(
             f"No control sentence decides for {', '.join(without)}: a model that always prefers one group could get all right."
-        ]
-    return []
+        )
+    if len(golds) < least:
+        notes.append(
+            f"{len(golds)} of {len(golds)} right would be no better than chance with {len(groups)} groups: write at least {least} "
+            "control sentences, better 12."
+        )
+    return notes
+
+
+def _least_controls(n_groups: int) -> int:
+    """The fewest control sentences that can show that a model reads: if all are right, the exact 95% interval lies above chance."""
+    from undertow.stats.calibration import share
+
+    return next(n for n in range(1, 100) if share([True] * n).low > 1 / n_groups)

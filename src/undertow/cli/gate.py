@@ -21,6 +21,10 @@ CANNOT_JUDGE = 2
 LINES_PER_RULE = 5
 
 
+JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file; replaces an existing file.")]
+Format = Annotated[str, typer.Option("--format", help="text, or markdown: a table for a pull request.")]
+
+
 def gate(  # noqa: PLR0913 - an option each
     runs: Annotated[list[Path], typer.Argument(help="Run folders; each is judged separately.")],
     *,
@@ -29,20 +33,15 @@ def gate(  # noqa: PLR0913 - an option each
         Path | None,
         typer.Option("--baseline", help="Run folder to compare with, for rules with against = 'baseline'."),
     ] = None,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", help="Also write a JUnit XML file; replaces an existing file.")
-    ] = None,
-    format: Annotated[  # noqa: A002 - the name of the option
-        str, typer.Option("--format", help="text, or markdown: a table for a pull request.")
-    ] = "text",
+    junit: JUnit = None,
+    format: Format = "text",  # noqa: A002 - the name of the option
     as_json: Json = False,
 ) -> None:
     """Check runs against rules, as in CI. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
     from undertow.runs.gates.evaluate import gate as check
     from undertow.runs.gates.junit import write_junit
 
-    if format not in ("text", "markdown"):
-        raise UndertowError(f"--format {format!r} is unknown; use text or markdown")
+    check_format(format)
     with (
         refusing(junit),
         stoppable("nothing was judged"),
@@ -62,6 +61,12 @@ def gate(  # noqa: PLR0913 - an option each
         echo(f"JUnit: {junit}")
     if gate.status:
         raise typer.Exit(gate.status)
+
+
+def check_format(format: str) -> None:  # noqa: A002 - the name of the option
+    """Refuse an unknown format."""
+    if format not in ("text", "markdown"):
+        raise UndertowError(f"--format {format!r} is unknown; use text or markdown")
 
 
 @contextmanager

@@ -34,7 +34,8 @@ from undertow.cli.console import (
     subcommand,
     with_options,
 )
-from undertow.cli.gate import print_gate, refusing
+from undertow.cli.gate import Format, JUnit, check_format, print_gate, refusing
+from undertow.errors import UndertowError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,23 +184,35 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     print_run(run, as_json=common.as_json)
 
 
-def suite(
+def suite(  # noqa: PLR0913 - an option each
     file: Annotated[Path, typer.Argument(help="TOML or YAML file: models, options, rules, and the audits.")],
     *,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the runs; that of the file if not given.")
     ] = None,
     overwrite: Overwrite = False,
+    junit: JUnit = None,
+    format: Format = "text",  # noqa: A002 - the name of the option
     as_json: Json = False,
 ) -> None:
     """Run the audits of a suite file. Checks its rules and writes a page that links to all runs; exits like `undertow gate`."""
+    from undertow.runs.gates.junit import write_junit
     from undertow.runs.suite import suite as run_suite
 
-    with refusing(), stoppable(), progress_bar(as_json) as progress:
+    check_format(format)
+    with refusing(junit), stoppable(), progress_bar(as_json) as progress:
         finished = run_suite(file, out, progress, overwrite=overwrite)
+        if finished.gate is None and (junit is not None or format != "text"):
+            raise UndertowError(
+                f"{file}: has no rules, so there is no gate to report; add rules, or leave --junit and --format out"
+            )
+        if junit is not None and finished.gate is not None:
+            write_junit(finished.gate, junit)
     if as_json:
         gate = finished.gate.as_json() if finished.gate is not None else None
         print_json({"index": str(finished.index), "runs": finished.rows(), "gate": gate})
+    elif format == "markdown" and finished.gate is not None:
+        typer.echo(finished.gate.to_markdown())
     else:
         print_table([{name: row[name] for name in row if name != "strongest"} for row in finished.rows()])
         if finished.gate is not None:

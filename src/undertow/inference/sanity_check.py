@@ -100,6 +100,8 @@ class SanityCheck:
         caveat = (
             f"; probability that it does not show could change {self.could_flip} of them" if self.could_flip else ""
         )
+        if self.missing_reason:
+            caveat += f"; the others have no answer: {self.missing_reason}"
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
             f"{'better' if self.reads else 'no better'} than chance ({100 / self.n_groups:.0f}%){caveat}"
