@@ -203,6 +203,11 @@ def page_of(
         if several
         else f"{text.title}: {first.candidate} against {first.baseline}",
         lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
+        facts={
+            "Runs": all_of_them,
+            "Compared": f"{sum(one.n_answered for one in comparisons):,} items that both answered",
+        },
+        caveats=said.notes[:1],
         findings=stated,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
