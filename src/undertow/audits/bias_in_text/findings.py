@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.report.sentence_templates import sentences
