@@ -131,7 +131,7 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     """The sentences that move most, as a table."""
     if table is None or table.empty:
         return None
-    shown = table.head(MAX_SENTENCES)
+    top = table.head(MAX_SENTENCES)
     left_out = {"cluster", "sentence", "slope"}
     left_out |= {
         key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
@@ -139,11 +139,11 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     names = [name for name in table if name not in left_out]
     cells = [
         [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
-        for row in shown.to_dict("records")
+        for row in top.to_dict("records")
     ]
     words = sentences("run")
     heads = [words.heads.get(name, spaced(str(name))) for name in names]
-    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(shown), len(table)))
+    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(top), len(table)))
 
 
 def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:

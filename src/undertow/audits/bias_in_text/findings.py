@@ -64,15 +64,15 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
     if not known:
         return
     first, significant = known[0], known[0].q < ALPHA
-    told = [{"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in known]
+    compared = [{"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in known]
     yield Finding(
-        words.baseline(told, several, MIN_CLUSTERS),
+        words.baseline(compared, several, MIN_CLUSTERS),
         significant,
         FIRST + (_excess(first) if significant else 0.0),
         results=tuple(known),
         n_tests=n_tests if math.isfinite(first.q) else 0,
         decision_rule="" if math.isfinite(first.q) else words.not_tested,
-        detail=" ".join(words.beside_baseline(told, MIN_CLUSTERS).split()),
+        detail=" ".join(words.beside_baseline(compared, MIN_CLUSTERS).split()),
     )
 
 
