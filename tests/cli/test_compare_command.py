@@ -49,9 +49,9 @@ def leaning(source: Path, target: Path, model: str) -> None:
 @pytest.mark.slow
 def test_strongest_differences_are_told_first(work: Workplace) -> None:
     lines = work("compare", "first", "second", "--out", "told", page=True).stdout.splitlines()
-    found = [line for line in lines if line.startswith("* ")]
-    assert any("in other (" in line and "than in toy (" in line for line in found)
-    assert all("95% interval of the difference" in line and "margin" in line for line in found[:3])
+    found = [at for at, line in enumerate(lines) if line.startswith("* ")]
+    assert any("in other than in toy: " in lines[at] for at in found)
+    assert all("95% interval of the difference" in lines[at + 1] and "margin" in lines[at + 1] for at in found[:3])
     assert any(line.startswith("- Of ") for line in lines)
     assert "what\ttoy\tother\tdifference\t95% interval\tmargin\tq\tverdict" in lines
     assert lines[-1] == f"Report: {(work.folder / 'told/comparison.html').resolve()}"

@@ -189,11 +189,6 @@ def short_count(count: float) -> str:
     return f"{count:.3g}"
 
 
-def ratio(value: float) -> str:
-    """A factor in two significant digits, and in as many as tell it from 1."""
-    return number(value, max(significant_decimals(value), significant_decimals(abs(value - 1), digits=1)))
-
-
 def percent(value: float) -> str:
     """Whole percents, and as many digits as tell a number from 0 and 100."""
     near = min(value, 100 - value)
@@ -226,9 +221,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "p": probability,
     "equals": equals,
     "share": share,
-    "slope": slope,
     "amount": amount,
-    "ratio": ratio,
     "percent": percent,
     "shortest": shortest,
     "minus": minus_signs,

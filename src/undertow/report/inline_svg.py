@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from undertow.report.page_data import PageFigure
-from undertow.report.style import image_bytes
+from undertow.report.style import figure_width, image_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 PAGE_IN, SUMMARY_IN, PHONE_IN = 8.0, 5.6, 3.7
 """Widths at which figures of a page are drawn: across it, beside the verdict, and on a phone."""
+MAX_PHONE_FIGURES = 6
+"""Figures that are drawn for narrow screens, too; drawing takes time."""
 MAX_HOVERS = 2000
 """A figure of more points tells none, or a page would be too large."""
 HOVER_PT = 6.0
@@ -35,6 +39,26 @@ def page_figure(drawing: Drawing, phone: Drawing | None = None) -> PageFigure:
     """A drawing for a page, with another one for narrow screens if given."""
     narrow = svg_element(phone.figure) if phone is not None else ""
     return PageFigure(drawing.name, svg_element(drawing.figure), drawing.caption, drawing.alt, narrow)
+
+
+def page_figures(
+    draw: Callable[[], Iterable[Drawing]], drawings: Sequence[Drawing], main: int = 0
+) -> tuple[PageFigure | None, list[PageFigure]]:
+    """One of the drawings as it stands beside the verdict, and the others; the first ones for a phone, too.
+
+    Args:
+        draw: draws all of them at the width that is set.
+        drawings: across the page.
+        main: place of the one beside the verdict.
+    """
+    if not drawings:
+        return None, []
+    with figure_width(PHONE_IN):
+        phone = list(islice(draw(), max(MAX_PHONE_FIGURES, main + 1)))
+    with figure_width(SUMMARY_IN):
+        beside = next(islice(draw(), main, None))
+    pairs = [pair for at, pair in enumerate(zip_longest(drawings, phone)) if at != main]
+    return page_figure(beside, phone[main]), [page_figure(*pair) for pair in pairs]
 
 
 def svg_element(figure: Figure) -> str:

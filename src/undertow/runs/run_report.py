@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, takewhile, zip_longest
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
-from undertow.report.page_data import Page, PageAssumptions, PageFigure, PagePrecision, ReportTable, ReportText, ranked
+from undertow.report.page_data import Page, PageAssumptions, PagePrecision, ReportTable, ReportText, ranked
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
@@ -57,7 +57,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         precision: effects of reduced precision; None in float32.
         sentences_table: `Audit.sentences`; None for an audit without any.
     """
-    from undertow.report.inline_svg import page_figure
+    from undertow.report.inline_svg import page_figure, page_figures
     from undertow.report.style import save_drawing
 
     shutil.rmtree(folder / "figures", ignore_errors=True)
@@ -65,7 +65,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     drawings = list(draw())
     for drawing in [*drawings, *([causal_assumptions[1]] if causal_assumptions else [])]:
         save_drawing(drawing, folder / "figures")
-    main, figures = _page_figures(draw, drawings, findings)
+    main, figures = page_figures(draw, drawings, _place_of_main(drawings, findings))
     manifest = record.manifest
     # What an audit tells before its significant findings, a reader must know to read those.
     leading = [one.text for one in takewhile(lambda one: not one.significant, findings)]
@@ -105,30 +105,15 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 
 
-MAX_PHONE_FIGURES = 6
-"""Figures that are drawn for narrow screens, too; drawing takes time."""
 MAX_SENTENCES = 200
 """Of the table on the page; `tables/sentence_slopes.csv` has all."""
 
 
-def _page_figures(
-    draw: Callable[[], Iterable[Drawing]], drawings: Sequence[Drawing], findings: Sequence[Finding]
-) -> tuple[PageFigure | None, list[PageFigure]]:
-    """The figure of the first finding, to stand beside the verdict, and the others."""
-    from undertow.report.inline_svg import PHONE_IN, SUMMARY_IN, page_figure
-    from undertow.report.style import figure_width
-
-    if not drawings:
-        return None, []
+def _place_of_main(drawings: Sequence[Drawing], findings: Sequence[Finding]) -> int:
+    """Place of the drawing that shows what the first finding is about; 0 where none says so."""
     group = next((one.results[0].group for some in ranked(findings) for one in some if one.results), {})
-    own = [at for at, one in enumerate(drawings) if one.of and all(group.get(key) == one.of[key] for key in one.of)]
-    main = min(own, default=0)
-    with figure_width(PHONE_IN):
-        phone = list(islice(draw(), max(MAX_PHONE_FIGURES, main + 1)))
-    with figure_width(SUMMARY_IN):
-        beside = next(islice(draw(), main, None))
-    pairs = [pair for at, pair in enumerate(zip_longest(drawings, phone)) if at != main]
-    return page_figure(beside, phone[main]), [page_figure(*pair) for pair in pairs]
+    shows = [at for at, one in enumerate(drawings) if one.of and all(group.get(key) == one.of[key] for key in one.of)]
+    return min(shows, default=0)
 
 
 def _facts(record: Record) -> dict[str, str]:
@@ -146,7 +131,7 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     """The sentences that move most, as a table."""
     if table is None or table.empty:
         return None
-    shown = table.head(MAX_SENTENCES)
+    top = table.head(MAX_SENTENCES)
     left_out = {"cluster", "sentence", "slope"}
     left_out |= {
         key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
@@ -154,11 +139,11 @@ def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
     names = [name for name in table if name not in left_out]
     cells = [
         [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
-        for row in shown.to_dict("records")
+        for row in top.to_dict("records")
     ]
     words = sentences("run")
     heads = [words.heads.get(name, spaced(str(name))) for name in names]
-    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(shown), len(table)))
+    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(top), len(table)))
 
 
 def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:

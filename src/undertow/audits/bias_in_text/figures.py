@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
@@ -86,7 +87,8 @@ def _draw_wordings(
     if points.empty or not points["score"].notna().any():
         return
     title = METRICS[measure].title
-    yield from draw_sensitivity(points, title, "percent", _setting_text(*of), "the best answer without a model")
+    for drawing in draw_sensitivity(points, title, "percent", _setting_text(*of), "the best answer without a model"):
+        yield replace(drawing, of={"decoding": of[1]})
     for sampling in of[0]:
         of_sampling = {key: answers for key, answers in settings.items() if key[2] == sampling}
         effects = _effects_table(slot_table(frame, of_sampling, measure), results, measure)

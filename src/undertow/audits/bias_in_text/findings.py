@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.report.sentence_templates import sentences
@@ -60,23 +59,20 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
     unknown = [one for one in settings if math.isnan(one.value)]
     for one in unknown:
         yield Finding(words.nothing(one, several), False, FIRST, results=(one,), decision_rule=words.not_tested)
-    known: list[dict[str, Any]] = [
-        {"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in settings if one not in unknown
-    ]
+    # The clearest comparison decides, and comes first.
+    known = sorted((one for one in settings if one not in unknown), key=lambda one: (not one.q < ALPHA, -_excess(one)))
     if not known:
         return
-    # The clearest comparison decides, and comes first.
-    known.sort(key=lambda one: (not one["result"].q < ALPHA, -_excess(one["result"])))
-    first = known[0]["result"]
-    tested, significant = math.isfinite(first.q), first.q < ALPHA
+    first, significant = known[0], known[0].q < ALPHA
+    compared = [{"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in known]
     yield Finding(
-        words.baseline(known, several, MIN_CLUSTERS),
+        words.baseline(compared, several, MIN_CLUSTERS),
         significant,
         FIRST + (_excess(first) if significant else 0.0),
-        results=tuple(one["result"] for one in known),
-        n_tests=n_tests if tested else 0,
-        decision_rule="" if tested else words.not_tested,
-        detail=" ".join(words.beside_baseline(known, MIN_CLUSTERS).split()),
+        results=tuple(known),
+        n_tests=n_tests if math.isfinite(first.q) else 0,
+        decision_rule="" if math.isfinite(first.q) else words.not_tested,
+        detail=" ".join(words.beside_baseline(compared, MIN_CLUSTERS).split()),
     )
 
 

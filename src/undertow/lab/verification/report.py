@@ -65,7 +65,8 @@ def write(folder: Path, verification: Verification) -> Path:
     Raises:
         UndertowError: there is no model to tell of.
     """
-    from undertow.report.style import file_stem, save_drawing, svg_text
+    from undertow.report.inline_svg import page_figures
+    from undertow.report.style import file_stem, save_drawing
 
     figures, page = folder / FIGURE_FOLDER, folder / PAGE
     figures.mkdir(parents=True, exist_ok=True)
@@ -74,11 +75,11 @@ def write(folder: Path, verification: Verification) -> Path:
         (draft / FIGURE_FOLDER).mkdir()
         for drawing in drawings:
             save_drawing(drawing, draft / FIGURE_FOLDER)
-        pictures = [PageFigure(one.name, svg_text(one), one.caption, one.alt) for one in drawings]
+        main, pictures = page_figures(lambda: _drawings(verification), drawings)
         of_results = Record({}, verification.models, verification.results).results_table()
         for name, table in zip(TABLES, (verification.models, of_results), strict=True):
             (draft / name).write_text(csv_of(table), encoding="utf-8", newline="")
-        (draft / PAGE).write_text(render_page(page_of(verification, pictures)), encoding="utf-8")
+        (draft / PAGE).write_text(render_page(page_of(verification, pictures, main)), encoding="utf-8")
         page.unlink(missing_ok=True)
         for name in FIGURES:  # an earlier one may have had more figures
             for end in (".svg", ".png"):
@@ -105,7 +106,7 @@ def findings(verification: Verification) -> list[Finding]:
     return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
 
 
-def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
+def page_of(verification: Verification, pictures: Sequence[PageFigure], main: PageFigure | None = None) -> Page:
     """The page around these figures."""
     said = _page_texts(verification)
     too_few = said["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
@@ -122,6 +123,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     return Page(
         title=TITLE,
         lead=" ".join(said["lead"]),
+        main=main,
         findings=findings(verification),
         results=verification.results,
         figures=pictures,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from undertow.errors import UndertowError, on_one_line, short_traceback
 from undertow.report.formatting import MISSING, probability, significant
 from undertow.report.page import render_page
-from undertow.report.page_data import PageFigure
 from undertow.runs.compare.comparison_report import (
     counted,
     decimals,
@@ -380,12 +379,9 @@ def _writable(text: str) -> str:
 
 
 def _page(compared: ComparedRuns) -> str:
-    from undertow.report.style import svg_text
+    from undertow.report.inline_svg import page_figures
 
-    pictures = [
-        PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
-        for drawing in drawings(compared.comparisons)
-    ]
+    main, pictures = page_figures(lambda: drawings(compared.comparisons), drawings(compared.comparisons))
     folders, options = [str(folder) for folder in compared.of.folders], compared.options
     margin = {} if options.margins.value is None else {"margin": options.margins.value}
     changed = ({"seed": options.seed} if options.seed else {}) | margin | ({"within": True} if options.within else {})
@@ -394,4 +390,4 @@ def _page(compared: ComparedRuns) -> str:
         ["compare", *folders], changed | ({"margin": ",".join(options.margins.texts)} if margin else {})
     )
     provenance = provenance_rows({**circumstances(), "seed": options.seed})
-    return render_page(page_of(compared.comparisons, pictures, command, python, provenance))
+    return render_page(replace(page_of(compared.comparisons, pictures, command, python, provenance), main=main))

@@ -20,7 +20,7 @@ from undertow.report.formatting import (
     significant_decimals,
 )
 from undertow.report.page_data import Page, PageFigure, ReportTable, ReportText
-from undertow.report.sentence_templates import sentences
+from undertow.report.sentence_templates import lines, sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
     EQUIVALENT,
@@ -81,17 +81,12 @@ def pairs_of(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, Result
 def findings(comparisons: Sequence[Comparison]) -> list[Finding]:
     """A sentence for each significant difference, the strongest first; then the number of others."""
     tests = Counter(statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q))
-    said = [
-        Finding(
-            _sentence(one, of),
-            significant=True,
-            strength=strength(one),
-            results=(named(of, one, several=len(comparisons) > 1),),
-            n_tests=tests[statement(one)],
-        )
-        for of, one in pairs_of(comparisons)
-        if is_significant(one)
-    ]
+    said = []
+    for of, one in pairs_of(comparisons):
+        if is_significant(one):
+            text, detail = _sentence(one, of)
+            results = (named(of, one, several=len(comparisons) > 1),)
+            said.append(Finding(text, True, strength(one), True, results, tests[statement(one)], detail=detail))
     if len(comparisons) > MAX_PAIRS:
         return [*said, *_not_significant(comparisons, tests, f"All {len(comparisons)} comparisons together: ")]
     for of in comparisons:
@@ -155,13 +150,13 @@ def label(difference: Result, keys: Sequence[str]) -> str:
     return f"{title} ({', '.join(levels)})" if levels else title
 
 
-def _sentence(one: Result, of: Comparison) -> str:
+def _sentence(one: Result, of: Comparison) -> list[str]:
+    """The sentence on a difference, and its interval."""
     what, w_name = label(one, distinguishing_keys(of.differences)), one.group.get("w_name", "")
     if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass":
         what += f" at these values of {w_name}"
     places = decimals(one)
-    said: str = sentences("comparison").difference(one, of, what, lambda value: digits(value, places))
-    return said
+    return lines(sentences("comparison").difference(one, of, what, lambda value: digits(value, places)))
 
 
 def digits(value: float, places: int) -> str:
@@ -203,6 +198,11 @@ def page_of(
         if several
         else f"{text.title}: {first.candidate} against {first.baseline}",
         lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
+        facts={
+            "Runs": all_of_them,
+            "Compared": f"{sum(one.n_answered for one in comparisons):,} items that both answered",
+        },
+        caveats=said.notes[:1],
         findings=stated,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
