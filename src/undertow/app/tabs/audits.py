@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from undertow import data
 from undertow.app.audit_request import (
     DEFAULT_LIMIT,
     MAX_CHALLENGE_CHARS,
@@ -22,6 +23,7 @@ from undertow.app.audit_request import (
     read_challenge,
 )
 from undertow.app.tabs.components import QUICK, AuditPanel, ModelFields, Updates, field, problem_box, text_box
+from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _FILE = (
     f'data-max="{MAX_CHALLENGE_CHARS}"></label> <output id="undertow-file-error"></output>'
 )
 """A script of `style.html` copies the file's text into the field: the server takes text only, and no upload."""
-_DONE = "Findings"
+_EXAMPLE_NAME, _DONE = "an example", "Findings"
 
 
 class ChallengeTab:
@@ -60,6 +62,8 @@ class ChallengeTab:
         )
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=300):
+                names = [_EXAMPLE_NAME, *data.names()]
+                start = gr.Dropdown(names, value=_EXAMPLE_NAME, label="Start from", filterable=False)
                 gr.Markdown(_FILE, sanitize_html=False)
                 info = f"TOML, {MAX_CHALLENGE_CHARS:,} characters at most."
                 more: dict[str, Any] = {"lines": 12, "max_lines": 24, "elem_id": "undertow-challenge"}
@@ -73,8 +77,13 @@ class ChallengeTab:
                 self.wrong = problem_box()
                 self.asked = text_box("What it asks", lines=4)
                 self._panel.build_boxes(_DONE)
+        start.input(self.start, [start], [self.text], **QUICK)
         check.click(self.check, [self.text, self.limit], [self.wrong, self.asked], **QUICK)
         self._panel.wire([self.audit], [self.text, self.limit, *self.models.fields], [self._panel.report.view])
+
+    def start(self, name: object) -> str:
+        """The text of the example, or of a set of the package."""
+        return (RESOURCES / "sets" / f"{name}.toml").read_text(encoding="utf-8") if name in data.names() else EXAMPLE
 
     def check(self, text: object, limit: object) -> Updates:
         """What a challenge will ask, or what is wrong with it."""

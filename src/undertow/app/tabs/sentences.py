@@ -128,7 +128,9 @@ class SentenceTab:
         label = "Your sentence, and how many of the sentences of known kind lie below it"
         self.scores = table_view(label, wrap=True, max_height=900, elem_classes="undertow-scores")
         self.sentences = table_view(
-            "Sentences: effect is the movement of the first group less the second over the list, in points", wrap=True
+            "Sentences: effect is the movement of the first group less the second over the list, in points",
+            wrap=True,
+            elem_classes="undertow-scores",
         )
         with gr.Accordion("Numbers and notes", open=False, visible=False) as self.details:
             self.notes = text_box("How it was read")
