@@ -26,7 +26,10 @@ PAYLOADS = {name: text for name, text in ALL_PAYLOADS.items() if name != "surrog
 """A manifest with half of a character is refused as corrupt, so no run of the list holds one."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
-ADDED = "img[src='x'], td b, td img, iframe:not([title='Report of the run']), base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
+ADDED = (
+    "img[src='x'], td b, td img, iframe:not([title='Report of the run']), "
+    "base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
+)
 EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
 EVIL_RUN = "<img src=x onerror=alert(2)>"
 HOSTILE_REPORT = """<!doctype html><body><script>
