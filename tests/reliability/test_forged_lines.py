@@ -278,7 +278,7 @@ def test_names_are_no_commands_in_latex() -> None:
     harm = r"\input{/etc/passwd} $x$ %c # _a_ & ^ ~ `b` [1] \\"
     text = ReportTable(harm, [harm, "n"], [(harm, "1"), ("[2] x", "2")], f"{harm}\n\n{harm}")
     lines = PaperTable("t", pd.DataFrame(), text).to_latex().splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 13
     safe = r"\textbackslash{}input\{/etc/passwd\} \$x\$ \%c \# \_a\_ \& \textasciicircum{} \textasciitilde{} "
     safe += r"\textasciigrave{}b\textasciigrave{} [1] \textbackslash{}\textbackslash{}"
     assert lines[2] == rf"\caption{{{safe}  {safe}}}"

@@ -214,6 +214,7 @@ def short_revision(revision: str) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "num": number,
+    "one_line": on_one_line,
     "signed": signed,
     "significant": significant,
     "interval": interval,

@@ -166,6 +166,10 @@ def write_figure(figure: Figure, out: Path) -> None:
         raise UndertowError(f"{out}: cannot be written ({error.strerror or error}); name another file") from error
 
 
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\u2028\u2029\x7f-\x9f]")
+"""Signs in labels that turn text round or end lines."""
+
+
 def svg_text(drawing: Drawing) -> str:
     """The drawing as an SVG document."""
     return image_bytes(drawing.figure, "svg").decode()
@@ -196,7 +200,7 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
         figure.savefig(
             out, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=dict.fromkeys(nothing[format])
         )
-    return out.getvalue()
+    return _TURNING.sub("", out.getvalue().decode()).encode() if format == "svg" else out.getvalue()
 
 
 def file_stem(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.shared.item_limit import few_flips, fewest_hits
 from undertow.audits.shared.model_comparison import comparison_findings, is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
+from undertow.errors import on_one_line
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import change_over_list
 from undertow.report.sentence_templates import sentences
@@ -173,7 +174,7 @@ class Drift:
         """The word group, with its words where they are few."""
         group = self.result.group["pronoun"]
         words = self.design["words"].get(group, [])
-        return f"{group} words" + (f" ({', '.join(words)})" if 0 < len(words) <= 3 else "")
+        return on_one_line(f"{group} words" + (f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""))
 
     @property
     def mass(self) -> str:
@@ -260,17 +261,17 @@ class DriftFinding:
 
     @property
     def w(self) -> str:
-        """The W list."""
-        return str(self.drifts[0].result.group["w_name"])
+        """The W list, on one line: a template's lines are sentences."""
+        return on_one_line(str(self.drifts[0].result.group["w_name"]))
 
     @property
     def span(self) -> str:
         """From where to where, and what the order is, where the values do not say it themselves."""
         first, last = ends(self.facet)
-        covariate = self.design.get("covariates", {}).get(self.w, {})
+        covariate = self.design.get("covariates", {}).get(self.drifts[0].result.group["w_name"], {})
         is_numeric = covariate.get("numeric", _is_number(first) and _is_number(last))
         order = "" if is_numeric else covariate.get("order", "")
-        return f"from {first} to {last}" + (f" ({order})" if order else "")
+        return on_one_line(f"from {first} to {last}" + (f" ({order})" if order else ""))
 
     @property
     def other_words(self) -> str:
