@@ -112,8 +112,9 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
     if frame["model"].nunique() < 2:
         return []
     words, claims = sentences("drift"), []
-    n_challenges = frame["challenge"].nunique()
-    for (challenge, w_name, pair), models in gaps_by_pair(results).items():
+    by_pair = gaps_by_pair(results)
+    n_challenges = len({challenge for challenge, _, _ in by_pair})
+    for (challenge, w_name, pair), models in by_pair.items():
         known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
         ranked = sorted((gaps[0] for gaps in known if gaps), key=lambda gap: -abs(gap.value))
         if len(ranked) > 1:
