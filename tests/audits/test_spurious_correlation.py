@@ -181,7 +181,9 @@ def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path:
     some = [rows(masses(seed, slope=slope), YEARS, model=f"m{seed}") for seed, slope in enumerate((0.0, 1.5, -0.8))]
     _, _, told = scored(pd.concat(some), tmp_path)
     (beside,) = [one for one in told if len({result.group["model"] for result in one.results}) > 1]
-    assert [result.group["model"] for result in beside.results] == ["m1", "m0"], "the steepest and the flattest"
+    assert [result.group["model"] for result in beside.results] == ["m1", "m2", "m0"], (
+        "from the steepest to the flattest"
+    )
     assert beside.significant
     assert beside.n_tests == 0
     assert beside.decision_rule
