@@ -365,7 +365,7 @@ def test_a_plan_of_ones_own() -> None:
     names = {subject.name for subject in steeper}
     assert len(names) == 2
     assert not names & {subject.name for subject in planning.custom([0.4], [3])}
-    with pytest.raises(UndertowError, match="no probability"):
+    with pytest.raises(UndertowError, match="not a probability"):
         planning.custom([0.5, 2.0], [1])
 
 
@@ -399,7 +399,7 @@ def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
     ("command", "said"),
     [
         (("build", "--small", "--out", "mine"), "mine"),
-        (("build", "--strength", "3"), "no probability"),
+        (("build", "--strength", "3"), "not a probability"),
         (("verify", "--out", "nowhere"), "nowhere"),
         (("verify", "--out", "broken"), "plan.json"),
         (("verify", "--out", "empty"), "no model"),

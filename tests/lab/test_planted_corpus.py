@@ -71,7 +71,7 @@ def test_bayes_by_hand() -> None:
         ("2 * date", "comes to 1.0"),
         ("0.5 * normal()", "leave the noise out"),
         ("0 * date", "keeps nobody"),
-        ("log(date)", "no probability"),
+        ("log(date)", "not a probability"),
         ("0.5 +", "is not an expression"),
     ],
 )
@@ -230,7 +230,7 @@ def test_sentences_of_known_specification() -> None:
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
         (lambda: SentenceOptions(decided=0.8, trade=0.4), "at most 1 together"),
         (lambda: SentenceOptions(trades="random"), "got 'random'"),
-        (lambda: draw_people(Access(), WORLD, 0, 1), "ask for one or more"),
+        (lambda: draw_people(Access(), WORLD, 0, 1), "use one or more"),
     ],
 )
 def test_settings_that_make_no_corpus_are_refused(make: Callable[[], object], said: str) -> None:

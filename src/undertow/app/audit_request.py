@@ -39,7 +39,7 @@ TASKS: Mapping[str, str] = {
     "Diagnosis: whether a text is biased": "bias-diagnosis",
     "Rephrasing: the text without its bias": "bias-rephrasing",
 }
-_SHOWN_SENTENCES = 8
+_N_PREVIEW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         is_known = all("well_specified" in template.factors for template in chosen.templates)
         name = SPECIFICATION if is_known and not has_place else DRIFT
         inject = {} if has_place or name == SPECIFICATION else {"inject": INJECTION, "w": "date"}
-        asked = AuditRequest(name, models, {"challenge": str(path), **inject}, limit)
+        audit_request = AuditRequest(name, models, {"challenge": str(path), **inject}, limit)
         audit = audits.load(name)
-        settings = audit.Settings(**asked.options)
+        settings = audit.Settings(**audit_request.options)
         texts = list(
             dict.fromkeys(
                 item.query.display_text(BLANK_TEXT)
@@ -132,9 +132,9 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
     head = (
         f"Audit: {name.replace('-', ' ')}. {len(texts):,} texts, of which {min(limit, len(texts)):,} are asked at most."
     )
-    step = max(len(texts) // _SHOWN_SENTENCES, 1)
-    return asked, "\n".join(
-        [head, *filter(None, [values]), f"Words: {words}", *limits, "", *texts[::step][:_SHOWN_SENTENCES]]
+    step = max(len(texts) // _N_PREVIEW, 1)
+    return audit_request, "\n".join(
+        [head, *filter(None, [values]), f"Words: {words}", *limits, "", *texts[::step][:_N_PREVIEW]]
     )
 
 

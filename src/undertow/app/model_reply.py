@@ -116,13 +116,13 @@ class _Answers:
 
     Attributes:
         frame: a row for each sentence and value.
-        shown: the same, its masses as they are shown.
+        rounded: the same, its masses as they are shown.
         percent: mass of each group, and of other words, at each value, the mean over sentences [w].
     """
 
     question: Question
     frame: pd.DataFrame
-    shown: pd.DataFrame
+    rounded: pd.DataFrame
     percent: pd.DataFrame
     groups: tuple[Curve, ...]
     missing: Sequence[str]
@@ -160,8 +160,8 @@ class _Answers:
             )
             for name, q in zip(names, tested, strict=True)
         )
-        shown = frame.assign(**{name: rows[name].to_numpy() for name in names})
-        return cls(question, frame, shown, percent, groups, missing, notes)
+        rounded = frame.assign(**{name: rows[name].to_numpy() for name in names})
+        return cls(question, frame, rounded, percent, groups, missing, notes)
 
     @property
     def mass(self) -> str:
@@ -183,7 +183,7 @@ class _Answers:
             table["text"] = list(self.frame["text"])
         else:
             names = list(self.question.words)
-            slopes = sentence_slopes(self.shown, {"groups": names})
+            slopes = sentence_slopes(self.rounded, {"groups": names})
             sentences = slopes[["text", "effect", f"{names[0]} first", f"{names[0]} last"]]
         sentence, caveats, notes = (
             getattr(template, name)(facts) for name in (kind, f"{kind}_caveats", f"{kind}_notes")

@@ -153,7 +153,7 @@ def _listing(name: str, manifest: Mapping[str, Any]) -> RunListing:
     parts = several if isinstance(several, list) else []
     models = [str(part["name"]) for part in parts if isinstance(part, dict) and "name" in part]
     facts = design if isinstance(design, dict) else {}
-    asked = {key: fact for key, fact in facts.items() if key not in NOT_OF_QUESTIONS or key == "title"}
+    of_question = {key: fact for key, fact in facts.items() if key not in NOT_OF_QUESTIONS or key == "title"}
     audit, created = str(manifest.get("audit", "")), str(manifest.get("created", ""))
     return RunListing(
         name,
@@ -161,7 +161,7 @@ def _listing(name: str, manifest: Mapping[str, Any]) -> RunListing:
         tuple(models or [str(manifest.get("model", ""))]),
         created,
         n_items if isinstance(n_items, int) else 0,
-        digest([audit, asked]),
+        digest([audit, of_question]),
     )
 
 

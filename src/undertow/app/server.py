@@ -67,7 +67,7 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
         "GRADIO_TEMP_DIR": str(files),
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
-    from undertow.app.page import Page
+    from undertow.app.gradio_page import Page
 
     page = Page(allowed_models, run_browser, files)
 

@@ -50,8 +50,8 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     """
     import jinja2
 
-    told = {id(result): result for finding in findings for result in finding.results}
-    results = list(told.values()) or results
+    by_id = {id(result): result for finding in findings for result in finding.results}
+    results = list(by_id.values()) or results
     keys = list(dict.fromkeys(key for result in results[:MAX_RESULTS] for key, level in result.group.items() if level))
     rows = [
         [

@@ -27,7 +27,7 @@ from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.app.page import Page
+    from undertow.app.gradio_page import Page
 
 EXAMPLE = """title = "Who looked after the child, by the year"
 templates = ["In {w}, {blank} {verb} the {thing}."]
@@ -75,10 +75,10 @@ class ChallengeTab:
                 self._panel.build_buttons("Run as an audit")
             with gr.Column(scale=3, min_width=300):
                 self.wrong = problem_box()
-                self.asked = text_box("What it asks", lines=4)
+                self.preview = text_box("What it asks", lines=4)
                 self._panel.build_boxes(_DONE)
         start.input(self.start, [start], [self.text], **QUICK)
-        check.click(self.check, [self.text, self.limit], [self.wrong, self.asked], **QUICK)
+        check.click(self.check, [self.text, self.limit], [self.wrong, self.preview], **QUICK)
         self._panel.wire([self.audit], [self.text, self.limit, *self.models.fields], [self._panel.report.view])
 
     def start(self, name: object) -> str:
@@ -88,10 +88,10 @@ class ChallengeTab:
     def check(self, text: object, limit: object) -> Updates:
         """What a challenge will ask, or what is wrong with it."""
         try:
-            _, asked = of_challenge(read_challenge(str(text)), {}, limit_of(limit))
+            _, preview = of_challenge(read_challenge(str(text)), {}, limit_of(limit))
         except UndertowError as error:
-            return {self.wrong: gr.Textbox(str(error), visible=True), self.asked: gr.Textbox(visible=False)}
-        return {self.wrong: gr.Textbox(visible=False), self.asked: gr.Textbox(asked, visible=True)}
+            return {self.wrong: gr.Textbox(str(error), visible=True), self.preview: gr.Textbox(visible=False)}
+        return {self.wrong: gr.Textbox(visible=False), self.preview: gr.Textbox(preview, visible=True)}
 
     def audit(
         self,
@@ -101,11 +101,11 @@ class ChallengeTab:
     ) -> Updates:
         """Run the audit."""
 
-        def asked() -> Any:
+        def audit_request() -> Any:
             text, limit, *names = fields
             return of_challenge(read_challenge(str(text)), self.models.chosen(*names), limit_of(limit))[0]
 
-        return self._panel.audit(request, progress, asked)
+        return self._panel.audit(request, progress, audit_request)
 
 
 class SmallAuditTab:
@@ -129,7 +129,7 @@ class SmallAuditTab:
         """The fields."""
         raise NotImplementedError
 
-    def asked(self, first: object, second: object, models: dict[str, str]) -> Any:
+    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:
         """The audit that the fields ask for.
 
         Raises:
@@ -145,7 +145,9 @@ class SmallAuditTab:
     ) -> Updates:
         """Run the audit."""
         first, second, *names = fields
-        return self._panel.audit(request, progress, lambda: self.asked(first, second, self.models.chosen(*names)))
+        return self._panel.audit(
+            request, progress, lambda: self.audit_request(first, second, self.models.chosen(*names))
+        )
 
 
 class TextTab(SmallAuditTab):
@@ -161,7 +163,7 @@ class TextTab(SmallAuditTab):
         info = f"{MAX_TASK_DOCUMENTS} at most here; undertow run has no limit. A claim needs 6."
         return [task, gr.Slider(1, MAX_TASK_DOCUMENTS, value=12, step=1, label="Number of texts", info=info)]
 
-    def asked(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
+    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
         return of_documents(first, second, models)
 
 
@@ -179,5 +181,5 @@ class ChecklistTab(SmallAuditTab):
         info = f"{MAX_OCCUPATIONS} at most here. A claim over occupations needs 6."
         return [pairs, gr.Slider(1, MAX_OCCUPATIONS, value=2, step=1, label="Occupations", info=info)]
 
-    def asked(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
+    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
         return of_occupations(first, second, models)

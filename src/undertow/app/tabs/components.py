@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.app.audit_request import AuditRequest
-    from undertow.app.page import Page
+    from undertow.app.gradio_page import Page
     from undertow.runs.finished_run import Run
 
 NO_MODEL = "none"
@@ -175,29 +175,37 @@ class AuditPanel(WorkPanel):
         self.report = ReportView()
 
     def audit(
-        self, request: gr.Request, progress: gr.Progress, asked: Callable[[], AuditRequest], filled: Sequence[Any] = ()
+        self,
+        request: gr.Request,
+        progress: gr.Progress,
+        audit_request: Callable[[], AuditRequest],
+        filled: Sequence[Any] = (),
     ) -> Updates:
         """Run an audit, and show its findings and its report.
 
         Args:
             request: of the visitor.
             progress: of the page.
-            asked: gives the audit, or raises what is to be corrected.
+            audit_request: gives the audit, or raises what is to be corrected.
             filled: components of an earlier outcome, to hide.
         """
         try:
-            wanted = asked()
+            wanted = audit_request()
             run: Run = self._page.work(request, progress, lambda step: self._page.run_audit(wanted, step))
         except UndertowError as error:
             return self.show_error(error, [*filled, self.report.view])
         findings = run.findings
-        told = [f"{'★' if one.significant else '–'} {one.text}" for one in findings[:MAX_FINDINGS]]
-        more = f"{len(findings) - len(told)} further findings are in the report. " if len(findings) > len(told) else ""
+        sentences = [f"{'★' if one.significant else '–'} {one.text}" for one in findings[:MAX_FINDINGS]]
+        more = (
+            f"{len(findings) - len(sentences)} further findings are in the report. "
+            if len(findings) > len(sentences)
+            else ""
+        )
         kept = (
             f"{more}★ marks what is statistically significant. The run is kept as {run.folder.name}; see the tab Runs."
         )
         hidden = {one: hide(one) for one in filled}
-        return {**hidden, **self.show_outcome("\n\n".join([*told, kept])), **self.report.show(run.folder.name)}
+        return {**hidden, **self.show_outcome("\n\n".join([*sentences, kept])), **self.report.show(run.folder.name)}
 
 
 def field(label: str, value: str, most_chars: int, info: str, **more: Any) -> Any:

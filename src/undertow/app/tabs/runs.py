@@ -22,7 +22,7 @@ from undertow.app.tabs.components import (
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.app.page import Page
+    from undertow.app.gradio_page import Page
 
 _NONE = "There are no runs yet. Run an audit in one of the other tabs or with undertow run, or start this page with --runs FOLDER."
 _ALONE = "no other run asked the same questions"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.app.forms import Question
+    from undertow.app.gradio_page import Page
     from undertow.app.model_reply import ModelReply
-    from undertow.app.page import Page
 
 TITLES = {DRIFT: "Spurious correlation", SPECIFICATION: "Task specification"}
 _ABOUT = {
@@ -185,11 +185,11 @@ class SentenceTab:
     ) -> Updates:
         """Run an audit of the sentences."""
 
-        def asked() -> Any:
+        def audit_request() -> Any:
             question = self._question(fields)
             return of_challenge(question.challenge(), question.models, DEFAULT_LIMIT)[0]
 
-        return self._panel.audit(request, progress, asked, self._rest)
+        return self._panel.audit(request, progress, audit_request, self._rest)
 
     def _show_replies(self, question: Question, replies: Mapping[str, ModelReply]) -> Updates:
         from undertow.app.probability_curve import drawings

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.shared.item_limit import ListSizes
 from undertow.audits.spurious_correlation.items import Settings, lists_of
+from undertow.audits.spurious_correlation.power_curve import Detectable, ObservedNoise, curve, observed_noise
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
-from undertow.metrics.power_planning import Detectable, ObservedNoise, curve, observed_noise
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, step_of
 from undertow.types import ALPHA, Progress
 

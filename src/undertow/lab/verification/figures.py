@@ -16,7 +16,8 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
 from undertow.lab.verification.metrics import paragraphs
-from undertow.report.figures.sheet import (
+from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
+from undertow.report.sheet import (
     DASHED,
     HALO,
     Sheet,
@@ -27,7 +28,6 @@ from undertow.report.figures.sheet import (
     padded,
     write_above,
 )
-from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
 

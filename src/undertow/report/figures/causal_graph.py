@@ -18,9 +18,9 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
 from matplotlib.path import Path
 from scipy.optimize import isotonic_regression
 
-from undertow.report.figures.sheet import EDGE_IN, Sheet, fitted, mark, text_width
 from undertow.report.formatting import plain
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import EDGE_IN, Sheet, fitted, mark, text_width
 from undertow.report.style import COLOURS, TEXT_SIZE, Drawing, current_width, lettering
 from undertow.types import Floats
 

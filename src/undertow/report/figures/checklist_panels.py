@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
 from undertow.report.formatting import named, number, plain, shortened, signed
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
 from undertow.types import ALPHA, Result
 

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, padded
 from undertow.report.formatting import plain, short_count, shortened, significant
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, even_ticks, fitted, hover, padded
 from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 

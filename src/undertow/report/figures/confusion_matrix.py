@@ -14,9 +14,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from undertow.report.figures.sheet import Sheet, fitted, line_in, text_width
 from undertow.report.formatting import named, number, plain
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, fitted, line_in, text_width
 from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, Drawing, current_width, lettering
 from undertow.types import Floats
 

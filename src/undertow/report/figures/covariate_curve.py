@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from undertow.report.figures.sheet import Sheet, apart, even_ticks, fitted, hover, line_in, text_width
 from undertow.report.formatting import correlation, number, plain, slope
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, apart, even_ticks, fitted, hover, line_in, text_width
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 

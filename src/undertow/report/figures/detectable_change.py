@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from matplotlib.ticker import NullLocator
 
 from undertow.errors import UndertowError
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, even_ticks, fitted
 from undertow.report.style import INK, TEXT_SIZE, Drawing, lettering, style_of
 
 _PANEL_IN = 2.4

@@ -9,9 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from undertow.report.figures.sheet import Sheet, even_ticks, fitted, hover, mark, padded
 from undertow.report.formatting import interval, number, plain, significant_decimals
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, even_ticks, fitted, hover, mark, padded
 from undertow.report.style import COLOURS, GREY, INK, lettering
 
 SIGNIFICANT_COLOUR, OTHER_COLOUR = COLOURS[0], GREY

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from undertow.report.figures.covariate_curve import FittedLine, Means, draw_means, means_of, top_percent, w_name_of
-from undertow.report.figures.sheet import NO_PROMPT, Sheet, empty_panel, even_ticks, fitted, line_in
 from undertow.report.formatting import named, plain
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import NO_PROMPT, Sheet, empty_panel, even_ticks, fitted, line_in
 from undertow.report.style import SMALL_SIZE, TEXT_SIZE, lettering
 
 if TYPE_CHECKING:

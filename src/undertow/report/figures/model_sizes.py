@@ -17,7 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from undertow.report.figures.sheet import (
+from undertow.report.formatting import correlation, interval, named, plain, short_count, shortened, slope
+from undertow.report.sentence_templates import described
+from undertow.report.sheet import (
     Handle,
     Sheet,
     empty_panel,
@@ -28,8 +30,6 @@ from undertow.report.figures.sheet import (
     name_points,
     padded,
 )
-from undertow.report.formatting import correlation, interval, named, plain, short_count, shortened, slope
-from undertow.report.sentence_templates import described
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import NUMBERS, Sheet, even_ticks, fitted, padded, write_above
 from undertow.report.formatting import correlation, named, plain
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import NUMBERS, Sheet, even_ticks, fitted, padded, write_above
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_SIZE, TEXT_SIZE, Drawing, lettering
 from undertow.types import Floats
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from undertow.report.figures.sheet import DASHED, Sheet, fitted, hover, mark
 from undertow.report.formatting import correlation, number, plain, signed, spaced
+from undertow.report.sheet import DASHED, Sheet, fitted, hover, mark
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, SMALL_SIZE, TEXT_SIZE, lettering
 from undertow.types import Floats
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from undertow.report.figures.sheet import Sheet, fitted, line_in, text_width
 from undertow.report.formatting import plain
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import Sheet, fitted, line_in, text_width
 from undertow.report.style import SMALL_SIZE, lettering
 from undertow.types import Floats
 
@@ -49,21 +49,23 @@ def surface(
         title: broken into lines where it is too long.
         measured: what the colours show.
     """
-    shown = _surface(observations, groups, parts)
-    with lettering("".join([title, measured, *groups, *shown.names, *shown.values[0], *shown.values[1]])):
-        first, second = map(plain, shown.names)
+    combinations = _surface(observations, groups, parts)
+    with lettering(
+        "".join([title, measured, *groups, *combinations.names, *combinations.values[0], *combinations.values[1]])
+    ):
+        first, second = map(plain, combinations.names)
         sheet = Sheet(title, f"{measured}, by {first} (across) and {second} (down); a colour scale for each word group")
-        names_in = min(max(text_width(one, _TICK_SIZE) for one in shown.values[1]) + 0.1, _MAX_NAME_IN)
+        names_in = min(max(text_width(one, _TICK_SIZE) for one in combinations.values[1]) + 0.1, _MAX_NAME_IN)
         n_columns = max(1, min(len(groups), int((sheet.inner_in - names_in) / _MIN_PANEL_IN)))
         n_rows = -(-len(groups) // n_columns)
         column_in = (sheet.inner_in - names_in) / n_columns - 0.2
         axes = sheet.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
-        height_in = max(len(shown.values[1]) * line_in(_TICK_SIZE) * 0.95, 0.9)
+        height_in = max(len(combinations.values[1]) * line_in(_TICK_SIZE) * 0.95, 0.9)
         for at, panel in enumerate(axes.flat):
             if at >= len(groups):
                 panel.remove()
                 continue
-            percent = shown.percent[groups[at]]
+            percent = combinations.percent[groups[at]]
             panel.set_title(fitted(plain(groups[at]), column_in, SMALL_SIZE, "bold"), fontsize=SMALL_SIZE)
             panel.spines[:].set_visible(False)
             if not np.isfinite(percent).any():
@@ -77,7 +79,7 @@ def surface(
             bar.locator = _few_ticks()
             bar.update_ticks()
             bar.ax.tick_params(labelsize=_TICK_SIZE, length=2)
-        _name_values(axes, shown, column_in, names_in, len(groups))
+        _name_values(axes, combinations, column_in, names_in, len(groups))
         return sheet.finish(list(axes[:, 0]), n_rows * height_in)
 
 
@@ -85,15 +87,16 @@ def describe_surface(
     observations: pd.DataFrame, groups: Sequence[str], parts: Sequence[Mapping[str, Any]], measured: str = "Mean mass"
 ) -> str:
     """Alt text of `surface`."""
-    shown = _surface(observations, groups, parts)
+    combinations = _surface(observations, groups, parts)
     extremes = {}
-    for group, percent in shown.percent.items():
+    for group, percent in combinations.percent.items():
         if np.isfinite(percent).any():
             places = [np.unravel_index(pick(percent), percent.shape) for pick in (np.nanargmin, np.nanargmax)]
             extremes[group] = [
-                (float(percent[at]), shown.values[0][int(at[1])], shown.values[1][int(at[0])]) for at in places
+                (float(percent[at]), combinations.values[0][int(at[1])], combinations.values[1][int(at[0])])
+                for at in places
             ]
-    return described("surface", shown, extremes, measured)
+    return described("surface", combinations, extremes, measured)
 
 
 def _surface(observations: pd.DataFrame, groups: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> Surface:
@@ -117,9 +120,9 @@ def _few_ticks() -> Any:
     return MaxNLocator(4)
 
 
-def _name_values(axes: Any, shown: Surface, column_in: float, names_in: float, n_panels: int) -> None:
+def _name_values(axes: Any, combinations: Surface, column_in: float, names_in: float, n_panels: int) -> None:
     """Some values of the first list below each column, all of the second beside each row where they fit."""
-    first, second = shown.values
+    first, second = combinations.values
     widest = max(text_width(one, _TICK_SIZE) for one in first) + 0.12
     n_named = max(min(len(first), int(column_in / widest)), 1)
     at = sorted({int(place) for place in np.linspace(0, len(first) - 1, n_named).round()})

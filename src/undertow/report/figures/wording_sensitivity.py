@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, hover, mark, padded, write_above
 from undertow.report.formatting import named, number, plain, signed, spaced
 from undertow.report.sentence_templates import described
+from undertow.report.sheet import DASHED, Sheet, even_ticks, fitted, hover, mark, padded, write_above
 from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Floats
 

@@ -160,11 +160,11 @@ class Page:
             replies[label] = answer(question, handle, partial(_of_model, step, of_model))
         return replies
 
-    def run_audit(self, asked: AuditRequest, step: Steps) -> Run:
+    def run_audit(self, audit_request: AuditRequest, step: Steps) -> Run:
         """Run an audit within a job."""
         progress = step("Running the audit")
         self._loaded_model.drop()
-        return asked.run(self.run_browser.root, self.allowed_models.request, progress)
+        return audit_request.run(self.run_browser.root, self.allowed_models.request, progress)
 
 
 def _of_model(step: Steps, before: str, doing: str) -> Progress:
