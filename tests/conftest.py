@@ -19,6 +19,7 @@ from helpers import tiny_models as tiny
 from helpers.scripted_model import script  # noqa: F401  # a fixture
 from helpers.shared_folders import made_once, named
 from undertow import _folders
+from undertow.cli import console
 from undertow.inference import answer_cache
 from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
@@ -117,6 +118,7 @@ def session_cache(caches: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answer_cache, "SYNCHRONOUS", "OFF")
         patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(console, "LINE_EVERY_S", 3600.0)  # on a busy machine a run says how far it is
         _use_new_cache(caches, patch)
         yield
 

@@ -102,7 +102,7 @@ def test_the_papers_graphs(name: str) -> None:
         ("X -> Y; W -> W", "'W -> W'", "cause"),
         ("X -> Y\nY -> M\nM -> X", "line 3, 'M -> X'", "X -> Y -> M -> X"),
         ("X -> Y; [S]\nS -> Y", "line 2, 'S -> Y'", "selection"),
-        ("# nothing; at all", "mine.txt", "nothing"),
+        ("# nothing; at all", "mine.txt", "empty"),
         ("X -> Z", "mine.txt", "label"),
         ("X -> Y; label Q", "'label Q'", "'Q'"),
         ("X -> Y; features X,", "'features X,'", "commas"),

@@ -176,7 +176,7 @@ def test_assumptions_need_a_w_and_an_audit() -> None:
     assert (row.holds, "no node is called W" in row.reason) == (False, True)
     assert assumptions(read_graph("A -> X -> Y; covariate A"), DRIFT)[0].reason == "A -> X"
     assert assumptions(read_graph("W -> X -> Y; W -> [S]"), SPECIFICATION)[-1].holds is True
-    with pytest.raises(UndertowError, match=f"ask for one of: {DRIFT}, {SPECIFICATION}"):
+    with pytest.raises(UndertowError, match=f"use one of: {DRIFT}, {SPECIFICATION}"):
         assumptions(read_graph("X -> Y"), "drift")
 
 

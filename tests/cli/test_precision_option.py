@@ -41,8 +41,8 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     (warning,) = [line for line in said if line.startswith("Warning: in float32")]
     assert len(planted.asked["float32"]) == 36
     assert cautions
-    assert f"{len(cautions)} findings" in warning
-    assert all(said[at - 1].startswith(("* ", "- ")) for at in cautions)
+    assert f"{len(cautions)} finding" in warning
+    assert all(said[at - 1].startswith(("* ", "- ", "  ")) for at in cautions)  # a finding, or what stands beside it
     assert any("36 of 120 items" in line for line in said)
     command = json.loads((tmp_path / "run" / "manifest.json").read_text())["command"]
     assert "--dtype bfloat16" in command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -56,7 +57,7 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
 
 def test_help_lists_run_first(cli: Cli) -> None:
     lines = cli("--help").stdout.partition("Commands:")[2].splitlines()
-    names = [line.split()[0] for line in lines if line.strip()]
+    names = [line.split()[0] for line in lines if re.match(r"  \w", line)]  # a long summary goes on further in
     assert names[0] == "run"
     assert names == list(COMMANDS)
 

@@ -152,8 +152,8 @@ def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None
     ("template", "named"),
     [
         ("", "{w}"), ("In 1901: ", "{w}"), ("{text} It was so.", "{w}"), ("{{w}}: ", "{w}"), ("In {year}: ", "{year}"),
-        ("In {w}, {blank}", "{blank}"), ("{text} {w} {text}", "{text}"), ("In {w: ", "{{"), ("In {w.x}: ", "hole"),
-        ("In {}: ", "hole"), ("In {w!r}: ", "hole"),
+        ("In {w}, {blank}", "{blank}"), ("{text} {w} {text}", "{text}"), ("In {w: ", "{{"), ("In {w.x}: ", "placeholder"),
+        ("In {}: ", "placeholder"), ("In {w!r}: ", "placeholder"),
     ],
 )  # fmt: skip
 def test_an_injection_without_one_place_for_w_is_refused(template: str, named: str) -> None:
@@ -185,7 +185,7 @@ def test_words_of_any_groups_fill_a_blank_once_each() -> None:
     ("text", "named"),
     [
         ("She left.", "{blank}"), ("{{blank}} left.", "{blank}"), ("The cook {verb:was|were} late.", "{blank}"),
-        ("{blank} met {w}.", "{w}"), ("{blank} {verb:was}.", "hole"), ("{blank} {verb:was|were|be}.", "hole"),
+        ("{blank} met {w}.", "{w}"), ("{blank} {verb:was}.", "placeholder"), ("{blank} {verb:was|were|be}.", "placeholder"),
         ("{blank left.", "{{"),
     ],
 )  # fmt: skip

@@ -54,6 +54,10 @@ class Opened:
             assert time.monotonic() < end, "it never came"
             self.tab.wait_for_timeout(20)
 
+    def unfold(self) -> None:
+        """Open all that is folded."""
+        self.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
     def column(self, table: str, column: int) -> list[str]:
         """Texts of a column of the shown rows."""
         cells = self.tab.locator(f"{table} tbody tr td:nth-child({column})")
@@ -121,7 +125,7 @@ def run_page(finished_run: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(("width", "scheme"), briefly([(PHONE, "light"), (DESK, "dark")]))
 def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
     with opened(run_page, width, color_scheme=scheme) as page:
-        page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.unfold()
         assert (page.complaints, page.fetched, page.dialogs) == ([], [], [])
         assert page.tab.evaluate("document.documentElement.scrollWidth") == width
 
@@ -177,6 +181,7 @@ def test_columns_are_sorted_as_people_do_one_at_a_time_and_the_third_time_as_the
     """Numbers as numbers, with gaps last; what is less than a thousandth before it; é by e, and item 9 before item 10."""
     rises, falls, given = list("519478236"), list("278491536"), list("123456789")
     with opened(TABLE) as page:
+        page.unfold()
         for head, keys, order, places in (
             ("size", [""], "ascending", rises),
             ("size", [""], "descending", falls),
@@ -206,6 +211,7 @@ TYPED = {
 
 def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: Open) -> None:
     with opened(TABLE) as page:
+        page.unfold()
         field = page.tab.get_by_role("searchbox")
         for typed, places in TYPED.items():
             field.fill(typed)
@@ -226,7 +232,7 @@ def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: 
 )
 def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
     with opened(page_of(PAYLOADS[name]), PHONE) as page:
-        page.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.unfold()
         page.tab.mouse.move(100, 100)
         assert_nothing_ran(page)
         assert page.tab.url.startswith("file:")
@@ -264,5 +270,6 @@ def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> No
         assert page.tab.url.startswith("file:")
         if "<form" in brought:
             return  # a browser that was to send it waits for that
+        page.unfold()
         page.tab.get_by_role("button", name="size", exact=True).click()
         assert page.column("#tables", 4)[0] == "x 5"

@@ -21,9 +21,11 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from undertow import audits
 from undertow._files import first_line
 from undertow._folders import notify
 from undertow.errors import UndertowError
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.pipeline import run_audit
@@ -101,12 +103,13 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
 
 
 def headline_numbers(run: Run) -> Mapping[str, float]:
-    """The number that decides each finding, by audit, measure and group, and how many findings are significant."""
+    """The numbers of each finding that a table of the audit has, by measure and group, and how many findings are significant."""
     start = f"{PREFIX}/{run.manifest['audit']}"
-    findings = run.findings
+    findings, layouts = run.findings, audits.load(str(run.manifest["audit"])).table_layouts
+    in_tables = {f"{row}{ending}" for layout in layouts for row in layout.rows for ending in ("", OVER_PROMPTS)}
     numbers = {f"{start}/significant_findings": float(sum(finding.significant for finding in findings))}
     for finding in findings:
-        for result in finding.results[:1]:
+        for result in [one for one in finding.results if one.measure in in_tables] or finding.results[:1]:
             levels = [level for name, level in result.group.items() if level and name != "model"]
             if math.isfinite(result.value):
                 numbers["/".join([start, result.measure, *levels])] = float(result.value)

@@ -9,6 +9,7 @@ from html import escape
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
+from undertow.errors import on_one_line
 from undertow.report.page_data import PageFigure
 from undertow.report.style import figure_width, image_bytes
 
@@ -84,6 +85,6 @@ def _hover_marks(figure: Figure) -> str:
     for axes, points, labels in hovers:
         places = 72 * axes.transData.transform(points) / figure.dpi
         for (x, y), label in zip(places.tolist(), labels, strict=True):
-            title = f"<title>{escape(label)}</title>"
+            title = f"<title>{escape(on_one_line(label))}</title>"
             marks.append(f'<circle cx="{x:.1f}" cy="{height - y:.1f}" r="{HOVER_PT:g}">{title}</circle>')
     return f'<g class="hover">{"".join(marks)}</g>' if marks else ""

@@ -155,7 +155,7 @@ def _table(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        table = yaml.load(text, _yaml_loader())  # noqa: S506 - the loader is a safe one
+        table = _yaml_loader()(text).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UndertowError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):

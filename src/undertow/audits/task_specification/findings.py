@@ -9,6 +9,7 @@ from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.items import DETECT
+from undertow.errors import on_one_line
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
@@ -45,7 +46,8 @@ class Detector:
         """How sentences about it begin, where there are several."""
         frame = self.observations.frame
         several = [key for key, column in (("model", "model"), ("set", "challenge")) if frame[column].nunique() > 1]
-        return ", ".join(self.group[key] for key in [*several, *(k for k in ("prompt", "w_name") if k in self.group)])
+        keys = [*several, *(key for key in ("prompt", "w_name") if key in self.group)]
+        return on_one_line(", ".join(self.group[key] for key in keys))  # a template's lines are sentences
 
     @property
     def lead(self) -> str:
@@ -53,12 +55,19 @@ class Detector:
         return str(self.observations.design["groups"][0])
 
     @property
+    def lead_name(self) -> str:
+        """The same, as a sentence prints it."""
+        return on_one_line(self.lead)
+
+    @property
     def between(self) -> str:
         """The ends of the W list."""
         frame = self.observations.frame
         rows = frame[(frame["part"] == DETECT) & (frame["w_name"] == self.group.get("w_name", frame["w_name"].iloc[0]))]
         first, last = (str(rows.loc[at, "w"]) for at in (rows["w_index"].idxmin(), rows["w_index"].idxmax()))
-        return "the first and the last value of W" if (first, last) == ("first", "last") else f"{first} and {last}"
+        if (first, last) == ("first", "last"):
+            return "the first and the last value of W"
+        return on_one_line(f"{first} and {last}")
 
     @property
     def clusters(self) -> str:
@@ -145,7 +154,9 @@ class Detector:
         }
         if len({result.value for result in parts.values()}) > 1:
             ends = [pick(parts, key=lambda name: parts[name].value) for pick in (min, max)]
-            finding = self._say("weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=ends)
+            finding = self._say(
+                "weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=[*map(on_one_line, ends)]
+            )
             yield replace(finding, results=(apart, *finding.results)) if apart else finding
 
     def _say(
