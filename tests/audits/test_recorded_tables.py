@@ -244,8 +244,20 @@ def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_dri
     for row in rows:
         assert (row["q"] < 0.05) == (row["extras"]["corrected_low"] > 0 or row["extras"]["corrected_high"] < 0)
     told = undertow.load_run(published_drift).findings
-    drifts = [one for one in told if any(result.measure.startswith("slope") for result in one.results)]
-    assert sum(one.significant for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
+    drifts = [one for one in told if one.n_tests and one.results[0].measure.startswith("slope")]
+    assert len(drifts) == 2 * 2, "one of each model and W"
+    tested = [[one for one in drift.results if math.isfinite(one.q) and "slope" in one.measure] for drift in drifts]
+    told_once = Counter((one.measure, *sorted(one.group.items())) for each in tested for one in each)
+    assert told_once == Counter((row["measure"], *sorted(row["group"].items())) for row in rows)
+    assert set(told_once.values()) == {1}
+    for drift, each in zip(drifts, tested, strict=True):
+        assert drift.significant == any(one.q < 0.05 for one in each)
+        for one in each:
+            first, _, second = one.group["pronoun"].partition("-")
+            name = f"lead of {first} over {second} words" if second else f"of {first} words"
+            verb = "rises" if one.value > 0 else "falls"
+            without_words = re.sub(r" \([^)]*\)", "", drift.text)
+            assert (f"{name} {verb} by" in without_words) == (one.q < 0.05)
 
 
 def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import undertow
 from undertow import audits
 from undertow.audits.base import Observations
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.types import Finding, Result
 
 Floats = NDArray[np.float64]
@@ -52,9 +53,31 @@ def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
     return {(one.measure, one.group["pronoun"]): one for one in results}
 
 
+def decisive(finding: Finding) -> list[Result]:
+    """The results of a finding that decide: drifts, or, of a list without an order, the effects of its values."""
+    measure = finding.results[0].measure.removesuffix(OVER_PROMPTS)
+    kinds = DRIFTS if measure in DRIFTS else (measure,)
+    return [one for one in finding.results if one.measure.removesuffix(OVER_PROMPTS) in kinds]
+
+
+def named(result: Result) -> str:
+    """How a sentence names a group or the lead of one over another."""
+    first, _, second = result.group["pronoun"].partition("-")
+    return f"lead of {first} over {second} words" if second else f"of {first} words"
+
+
 def claimed(told: Sequence[Finding]) -> set[tuple[str, str]]:
-    """Measure and group of what is claimed of one model."""
-    return {(one.results[0].measure, one.results[0].group["pronoun"]) for one in told if one.significant}
+    """Measure and group of what is claimed of one model, which its text names and nothing else."""
+    found = [one for finding in told for one in decisive(finding) if one.q < 0.05]
+    assert [finding.significant for finding in told] == [
+        any(one.q < 0.05 for one in decisive(finding)) for finding in told
+    ]
+    for finding in told:
+        if finding.significant:
+            assert finding.results[0].q < 0.05, "the first decides"
+            assert all((named(one) in finding.text) == (one.q < 0.05) for one in decisive(finding)), finding.text
+            assert all(named(one) in finding.detail for one in decisive(finding) if not one.q < 0.05), finding.detail
+    return {(one.measure, one.group["pronoun"]) for one in found}
 
 
 YEARS = [str(1900 + 10 * at) for at in range(12)]
@@ -63,18 +86,34 @@ YEARS = [str(1900 + 10 * at) for at in range(12)]
 def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path) -> None:
     _, results, told = scored(rows(masses(), YEARS), tmp_path)
     assert claimed(told) == {("slope", "xe"), ("slope_gap", "xe-ze")}
-    for finding in told:
-        result = finding.results[0]
-        assert result.measure in DRIFTS
-        assert finding.significant == (result.q < 0.05)
-        assert finding.n_tests == 3
-        # Along the fitted line, from its first to its last year.
-        assert finding.strength == pytest.approx(
-            110 * abs(by_name(results)[result.measure, result.group["pronoun"]].value)
-        )
-    strengths = [finding.strength for finding in told if finding.significant]
-    assert strengths == sorted(strengths, reverse=True)
-    assert len(told) == 3
+    (finding,) = told
+    assert [(one.measure, one.group["pronoun"]) for one in decisive(finding)] == [
+        ("slope_gap", "xe-ze"),
+        ("slope", "xe"),
+        ("slope", "ze"),
+    ]
+    assert all(any(one is result for result in results) for one in finding.results)
+    assert (finding.significant, finding.n_tests, finding.decision_rule) == (True, 3, "")
+    # Along the fitted line, from its first to its last year.
+    moves = {key: 110 * by_name(results)[key].value for key in (("slope", "xe"), ("slope_gap", "xe-ze"))}
+    assert finding.strength == pytest.approx(max(abs(move) for move in moves.values()))
+    assert finding.text == (
+        f"With year from 1900 to 2010, the probability of xe words rises by {moves['slope', 'xe']:.1f} percentage points "
+        f"and the lead of xe over ze words rises by {moves['slope_gap', 'xe-ze']:.1f}."
+    )
+    assert by_name(results)["w_effect", "ze"].q < 0.05
+    assert finding.detail.startswith("The probability of ze words depends on year, but no trend from 1900 to 2010 ")
+
+
+def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Path) -> None:
+    """A level of each value moves one group; the other is noise, and neither has a trend."""
+    _, results, told = scored(rows(masses(4, slope=0.0, noise=3.0), YEARS), tmp_path)
+    effects = {group: by_name(results)["w_effect", group].q for group in GROUPS}
+    assert effects["xe"] < 0.05 <= effects["ze"]
+    assert claimed(told) == set()
+    (finding,) = told
+    assert finding.text.startswith("The probability of xe words and the lead of xe over ze words depend on year, but no ")
+    assert finding.detail.startswith("The probability of ze words does not drift significantly with year ")
 
 
 def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:
@@ -107,14 +146,20 @@ def test_few_values_claim_no_drift_and_say_why(n_values: int, tmp_path: Path) ->
     """However steep it is, and however small its p would be over four points."""
     _, results, told = scored(rows(masses(n_values=n_values, slope=8.0), YEARS[:n_values]), tmp_path)
     assert claimed(told) == set()
-    assert len(told) == 3
-    for finding in told:
-        result = finding.results[0]
-        assert result.measure in DRIFTS
+    (finding,) = told
+    assert {(one.measure, one.group["pronoun"]) for one in decisive(finding)} == {
+        *(("slope", group) for group in GROUPS),
+        ("slope_gap", "xe-ze"),
+    }
+    for result in decisive(finding):
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
-        assert result.note
-        assert (finding.n_tests, bool(finding.decision_rule)) == (0, True)
-    assert by_name(results)["w_effect", "xe"].q < 0.05, "that these values matter is another statement"
+        assert result.note[1:] in finding.text
+    assert not finding.significant
+    assert (finding.n_tests, bool(finding.decision_rule)) == (0, True)
+    assert by_name(results)["w_effect", "xe"].q < 0.05 <= by_name(results)["w_effect", "ze"].q
+    # That these values matter is another statement.
+    assert "xe words and the lead of xe over ze words depend on year, but no drift can be claimed" in finding.text
+    assert finding.detail == "No drift of the probability of ze words can be claimed either."
 
 
 def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result], list[Finding]]:
@@ -141,8 +186,12 @@ def test_a_list_without_an_order_is_asked_whether_it_matters_and_never_for_a_slo
         _, results, told = unordered(of_groups)
         assert {one.measure for one in results} == {"mean_mass", "w_effect"}
         assert claimed(told) == expected
-        assert [one.results[0].measure for one in told] == ["w_effect"] * 3
-        assert {one.n_tests for one in told} == {3}
+        (finding,) = told
+        assert [(one.measure, one.group["pronoun"]) for one in decisive(finding)] == [
+            ("w_effect", group) for group in ("xe-ze", *GROUPS)
+        ]
+        assert (finding.n_tests, finding.decision_rule) == (3, "")
+        assert {one.measure for one in finding.results} == {"w_effect", "mean_mass"}
 
 
 def test_a_run_of_five_sentences_has_no_interval_and_claims_nothing(tmp_path: Path) -> None:
@@ -162,11 +211,14 @@ def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> Non
         rows(masses(seed, slope=slope), YEARS, prompt=prompt) for seed, (prompt, slope) in enumerate(slopes.items())
     ]
     _, results, told = scored(pd.concat(prompted), tmp_path)
-    assert [one.results[0].measure for one in told] == [
+    (finding,) = told
+    assert [one.measure for one in decisive(finding)] == [
         "slope_gap_over_prompts",
         "slope_over_prompts",
         "slope_over_prompts",
     ]
+    assert all(one.measure.endswith(OVER_PROMPTS) for one in finding.results)
+    assert finding.text.startswith("mean over prompts A, B, C: ")
     assert claimed(told) == {("slope_over_prompts", "xe"), ("slope_gap_over_prompts", "xe-ze")}
     over = next(one for one in results if one.measure == "slope_over_prompts" and one.group["pronoun"] == "xe")
     assert 10 * over.value == pytest.approx(np.mean([*slopes.values()]), abs=0.1)
@@ -207,4 +259,4 @@ def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
     ].keys()
     r = next(row for row in written if row["measure"] == "pearson_r")
     assert (r["low"], r["high"], r["p"], r["q"]) == (None, None, None, None)
-    assert {one.results[0].measure for one in run.findings if one.significant} == set(DRIFTS)
+    assert {measure for measure, _ in claimed(run.findings)} == set(DRIFTS)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.errors import UndertowError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,15 +33,20 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
     scale = "w_value" if "w_value" in frame else "w_index"
     keys = [key for key in ("model", "prompt", "w_name", *by) if key in frame]
     rows = []
-    answered = frame.dropna(subset=groups)
-    answered = answered[answered[scale].notna()]
-    for levels, own in answered.groupby(keys, sort=False, dropna=False):
+    if lacking := [group for group in groups if group not in frame]:
+        raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
+    answered = frame[frame[groups].notna().any(axis=1) & frame[scale].notna()]
+    for levels, rows_of in answered.groupby(keys, sort=False, dropna=False):
+        # A group whose words a tokenizer does not know has no mass anywhere.
+        read = [group for group in groups if rows_of[group].notna().any()]
+        own = rows_of.dropna(subset=read)
         means = own.groupby(scale, sort=True)[groups].mean()
         if len(means) < 2:
             continue
-        at, mass = means.index.to_numpy(np.float64), means[gap[0]].to_numpy(np.float64)
-        if len(gap) > 1:
-            mass = mass - means[gap[1]].to_numpy(np.float64)
+        first, *second = gap if set(gap) <= set(read) else read[:1]
+        at, mass = means.index.to_numpy(np.float64), means[first].to_numpy(np.float64)
+        if second:
+            mass = mass - means[second[0]].to_numpy(np.float64)
         slope = float(np.polyfit(at, mass, 1)[0])
         ends = [own[own[scale] == end].iloc[0] for end in (at[0], at[-1])]
         rows.append(
