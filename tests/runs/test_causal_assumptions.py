@@ -226,7 +226,7 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
         for rests in (True, False)
     }
     assert [text.partition(",")[0] for text in by_rest[False]] == ["Where the sentence decides"]
-    assert len(by_rest[True]) >= 3
+    assert len(by_rest[True]) >= 2
     told = page(made.folder)
     assert told.count('<span class="doubt">') == len(by_rest[True])
     assert made.causal_assumptions is not None
