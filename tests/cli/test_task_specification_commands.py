@@ -119,7 +119,7 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     folder = work.folder / "own"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
     assert sorted(path.name for path in folder.iterdir()) == names
-    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["occupations.csv", "sentences.csv"]
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["occupations.csv", "sentence_slopes.csv", "sentences.csv"]
     figures = {f"{kind}_toy_planted_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
     assert {path.name for path in (work.folder / "planted" / "figures").iterdir()} == figures
     manifest = manifest_of(work, "own")
@@ -183,7 +183,7 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
     """The toy moves *she* and *he* with the date, and *her* and *his* not: the table has the kinds so."""
     n_sentences = 2 * len(OCCUPATIONS)
     assert planted[0].startswith(f"Scored {2 * n_sentences} items (")
-    assert planted[1].startswith("* On 100% of pairs")
+    assert "on 100% of pairs" in planted[1]
     areas = values_of(work, "planted", "auroc")
     scores = ("delta_female", "total_variation", "combined", "delta_neutral")
     assert [areas[score] for score in scores] == [1, 1, 1, 0.5]
