@@ -21,7 +21,7 @@ from undertow.audits.base import Sampling
 from undertow.audits.occupation_checklist.items import Plan, Settings
 from undertow.data.occupations.occupation_set import load_pairs
 from undertow.errors import UndertowError
-from undertow.metrics.checklist.decisions import ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
+from undertow.metrics.checklist.decisions import ALL, ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
@@ -363,8 +363,20 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert value(found, "position_bias") == 50
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
-    assert any("the woman, by 100.0" in one.text for one in found.findings)
-    assert any("5 of 5 occupations" in one.text for one in found.findings)
+    # Over all occupations the gap is 100 and is not tested: five of them are too few. Of each by itself it is.
+    (overall,) = [
+        one
+        for one in found.findings
+        if one.results and one.results[0].measure == "choice_gap" and one.results[0].group["occupation"] == ALL
+    ]
+    assert (overall.results[0].value, overall.significant) == (100, False)
+    assert "no preference is claimed" in overall.text
+    assert "6 are needed" in overall.decision_rule
+    (of_jobs,) = [one for one in found.findings if "5 of 5 occupations" in one.text]
+    assert of_jobs.significant
+    assert "towards the woman for job" in of_jobs.text
+    own = [one for one in of_jobs.results if one.measure == "choice_gap"]
+    assert [(one.value, one.q < 0.05) for one in own] == [(100, True)] * 5
 
 
 def test_perfectly_consistent(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
