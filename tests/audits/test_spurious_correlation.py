@@ -112,7 +112,9 @@ def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Pat
     assert effects["xe"] < 0.05 <= effects["ze"]
     assert claimed(told) == set()
     (finding,) = told
-    assert finding.text.startswith("The probability of xe words and the lead of xe over ze words depend on year, but no ")
+    assert finding.text.startswith(
+        "The probability of xe words and the lead of xe over ze words depend on year, but no "
+    )
     assert finding.detail.startswith("The probability of ze words does not drift significantly with year ")
 
 

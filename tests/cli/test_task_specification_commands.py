@@ -119,7 +119,11 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     folder = work.folder / "own"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
     assert sorted(path.name for path in folder.iterdir()) == names
-    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["occupations.csv", "sentence_slopes.csv", "sentences.csv"]
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == [
+        "occupations.csv",
+        "sentence_slopes.csv",
+        "sentences.csv",
+    ]
     figures = {f"{kind}_toy_planted_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
     assert {path.name for path in (work.folder / "planted" / "figures").iterdir()} == figures
     manifest = manifest_of(work, "own")
