@@ -202,13 +202,13 @@ def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict
     assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
-def test_few_documents_are_told_of_whatever_the_limit() -> None:
+def test_few_documents_are_told_of_whatever_the_limit(tmp_path: Path) -> None:
     module: Any = audits.load(DIAGNOSIS)
     for limit in (0, 100):
         (told,) = module.limitations(module.Settings(n_documents=5), Sampling(limit))
         assert "--limit" not in told
         assert "5 documents" in told
-    run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=None)
+    run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=tmp_path / "run")
     assert run.manifest["design"]["limitations"] == run.manifest["design"]["w_notes"] == [told]
 
 

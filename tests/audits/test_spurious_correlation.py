@@ -102,7 +102,7 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
         f"and the lead of xe over ze words rises by {moves['slope_gap', 'xe-ze']:.1f}."
     )
     assert by_name(results)["w_effect", "ze"].q < 0.05
-    assert finding.detail.startswith("The probability of ze words depends on year, but no trend from 1900 to 2010 ")
+    assert "The probability of ze words depends on year, but no trend from 1900 to 2010 " in finding.detail
 
 
 def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Path) -> None:

@@ -381,17 +381,16 @@ NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
 """Options that delete something: they stand on the command line, or not at all."""
 
 
-OWN_OPTIONS = "Options"
+OWN_OPTIONS, _FAMILY_SECTION = "Options", "Servers (openai:MODEL) and UL2"
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Model": ("model", "models", "revision", "dtype", "device", "model_info", "float32_sample", "allow_any_model"),
     OWN_OPTIONS: (),
     "Where it runs": ("engine", "ray_address", "workers"),
     "Output": ("out", "overwrite", "dry_run", "as_json"),
-    "Servers (openai:MODEL) and UL2": (),
+    _FAMILY_SECTION: (),
     "All commands": ("quiet", "verbose", "log_file", "help"),
 }
 """Sections of the help of a command on a model, with their options; the rest is its own, or of a model family."""
-_FAMILY_SECTION = "Servers (openai:MODEL) and UL2"
 
 
 @cache
