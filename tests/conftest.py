@@ -246,6 +246,7 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
     if not resamples:
         fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
+        patch.setattr(power_analysis, "N_SERIES", FEW // 10)
         patch.setattr(agreement, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from conftest import Cli
-from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change
 
 FILE = """title = "x"
@@ -32,12 +31,7 @@ def written(folder: Path, n_verbs: int, years: list[int]) -> str:
     return "own.toml"
 
 
-@pytest.fixture
-def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests in which no number depends on how many series are simulated."""
-    monkeypatch.setattr(power_analysis, "N_SERIES", power_analysis.N_SERIES // 20)
-
-
+@pytest.mark.resamples
 def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path) -> None:
     name = written(tmp_path, 8, list(range(1900, 2000, 10)))
     noise = ["--text-sd", "3", "--slopes-sd", "0", "--values-sd", "2", "--autocorrelation", "0"]
@@ -50,7 +44,6 @@ def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path)
     assert one["limitations"] == ""
 
 
-@pytest.mark.usefixtures("few_series")
 def test_a_design_that_can_find_nothing_is_told_and_larger_ones_are_shown(cli: Cli, tmp_path: Path) -> None:
     (one,) = json.loads(cli("power", written(tmp_path, 5, [1900, 1950, 2000]), "--json").stdout)["lists"]
     assert one["missing"] == {"sentences": 1, "values": 5}
@@ -59,7 +52,6 @@ def test_a_design_that_can_find_nothing_is_told_and_larger_ones_are_shown(cli: C
     assert min(row["change"] for row in one["curve"] if row["change"] is not None) > 0
 
 
-@pytest.mark.usefixtures("few_series")
 def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     n_sentences, n_values = 60, 40

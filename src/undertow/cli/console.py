@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -508,7 +508,15 @@ def on_model(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Group(typer.Typer):
-    """A group whose commands have the options that all commands have."""
+    """A group whose commands have the options that all commands have, built once in a process."""
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """As of Typer."""
+        return self._built(*given, **named)
+
+    @cached_property
+    def _built(self) -> Any:
+        return typer.main.get_command(self)
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
