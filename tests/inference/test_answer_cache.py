@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from undertow.audits.base import EXACT
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import SCHEMA_VERSION, AnswerCache
-from undertow.types import Answer, ModelIdentity
+from undertow.inference.runner import run_queries
+from undertow.models import resolve
+from undertow.models.base import ModelRequest
+from undertow.types import Answer, ClozeQuery, ModelIdentity, Option
 
 CARD = ModelIdentity("m", "causal", "somewhere", "abc123", "float32", "likelihood")
 ANSWER = Answer((-1.25, -0.1), 0.5)
+UNIFORM = resolve(ModelRequest("uniform"))
+QUERY = ClozeQuery(("In 1801, ", " sang."), (Option("female", ("she",)), Option("male", ("he",))))
 
 
 @pytest.mark.parametrize(
@@ -54,14 +60,26 @@ def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
 
 
-@pytest.mark.parametrize("damage", ["text", "older", "newer", "page"])
-def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_path: Path) -> None:
+FOREIGN = {
+    "older": f"PRAGMA user_version={SCHEMA_VERSION - 1}",
+    "newer": f"PRAGMA user_version={SCHEMA_VERSION + 1}",
+    "bookmarks": "CREATE TABLE bookmarks (url TEXT)",
+    "our number": f"CREATE TABLE bookmarks (url TEXT); PRAGMA user_version={SCHEMA_VERSION}",
+    "our names": f"CREATE TABLE models (key TEXT); CREATE TABLE answers (model TEXT); PRAGMA user_version={SCHEMA_VERSION}",
+}
+"""Files of SQLite that are none of ours."""
+
+
+@pytest.mark.parametrize("damage", ["text", "page", *FOREIGN])
+def test_a_store_that_is_none_of_ours_is_named_and_moved_aside_by_a_run_alone(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "s.sqlite"
     if damage == "text":
         path.write_text("this is no database, and long enough to be looked at as one " * 20)
-    elif damage in ("older", "newer"):
+    elif damage in FOREIGN:
         with sqlite3.connect(path) as database:
-            database.execute(f"PRAGMA user_version={SCHEMA_VERSION + (1 if damage == 'newer' else -1)}")
+            database.executescript(FOREIGN[damage])
         database.close()
     else:
         with AnswerCache(path) as store:
@@ -73,6 +91,14 @@ def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_p
     with pytest.raises(UndertowError, match=r"s\.sqlite"), AnswerCache(path) as store:
         store.get(CARD.key("exact"), [f"q{number}" for number in range(500)])
     assert path.read_bytes() == before
+    with AnswerCache(path) as store:
+        asked = run_queries(UNIFORM, [QUERY], store, EXACT, lambda done, total: None)
+    assert asked.n_computed == 1
+    aside = path.with_name(f"s.sqlite.{'foreign' if damage in FOREIGN else 'corrupt'}")
+    assert aside.read_bytes() == before
+    assert capsys.readouterr().err.count(aside.name) == 1
+    with AnswerCache(path) as store:
+        assert run_queries(UNIFORM, [QUERY], store, EXACT, lambda done, total: None).n_computed == 0
 
 
 CUT = [("probs", "x'00ff'"), ("probs", "zeroblob(20)"), ("n_tokens", "x'00ff'")]

@@ -40,17 +40,18 @@ MAP_FAILED_CODES = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqli
 """SQLite error codes for memory maps that fail."""
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS models (
+CREATE TABLE models (
     key TEXT PRIMARY KEY, identity TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL,
     facts TEXT NOT NULL DEFAULT '{}'
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS answers (
+CREATE TABLE answers (
     model TEXT NOT NULL, query TEXT NOT NULL, probs BLOB NOT NULL, missing_reason TEXT NOT NULL,
     text TEXT NOT NULL DEFAULT '', bounds BLOB NOT NULL DEFAULT x'', n_dropped_shots INTEGER NOT NULL DEFAULT 0,
     n_tokens BLOB NOT NULL DEFAULT x'', spaced BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
+STATEMENTS = tuple(filter(None, map(str.strip, SCHEMA.split(";"))))
 COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens, spaced"
 MAX_QUERIES_PER_SELECT = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
@@ -76,15 +77,26 @@ class CacheEntry:
     key: str
 
 
-class CorruptCacheError(UndertowError):
-    """The cache file is corrupt; it has not been changed."""
+class UnreadableCacheError(UndertowError):
+    """The cache file is corrupt, or was written by something else; it has not been changed.
+
+    Attributes:
+        problem: what it is, as in *the answer cache is corrupt*.
+        ending: of its name, when it is moved aside.
+    """
+
+    def __init__(self, path: Path, problem: str, ending: str) -> None:
+        super().__init__(
+            f"{path}: the answer cache {problem}; move the file aside, or start a run, which does so and computes its answers again"
+        )
+        self.problem, self.ending = problem, ending
 
 
 class AnswerCache:
-    """Answers by model identity and query, in one file. A corrupt file raises on first use; `quarantine` moves it aside.
+    """Answers by model identity and query, in one file. A corrupt or foreign file raises on first use; `quarantine` moves it aside.
 
     Raises:
-        UndertowError: the file is corrupt, cannot be written, is locked for too long, or the disk is full.
+        UndertowError: the file is corrupt, of another program or schema, cannot be written, is locked for too long, or the disk is full.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,11 +104,11 @@ class AnswerCache:
         self._connect()
 
     def _connect(self) -> None:
-        self._corruption: CorruptCacheError | None = None
+        self._fault: UnreadableCacheError | None = None
         try:
             with self._clear_errors():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                # Not while another process moves a corrupt file aside: it would move the WAL and index of ours with it.
+                # Not while another process moves an unreadable file aside: it would move the WAL and index of ours with it.
                 with lock_folder(self.path.parent):
                     self._database = sqlite3.connect(self.path, timeout=LOCK_RETRY_S, isolation_level=None)
                     try:
@@ -107,22 +119,25 @@ class AnswerCache:
                         self._file = _identity(self.path)
                         self._database.close()
                         raise
-        except CorruptCacheError as error:
-            self._corruption = error
+        except UnreadableCacheError as error:
+            self._fault = error
 
     def _open(self) -> None:
-        version = self._rows("PRAGMA user_version")[0][0]
-        if version not in (0, SCHEMA_VERSION):  # 0 is a file without tables
-            raise UndertowError(
-                f"{self.path}: was written by another version of Undertow (schema {version}, not {SCHEMA_VERSION}); move it away, "
-                "or set UNDERTOW_CACHE to another folder"
-            )
+        # One statement: another process may create the tables between two.
+        version, tables = self._rows(
+            "SELECT user_version, (SELECT json_group_array(sql) FROM sqlite_schema) FROM pragma_user_version"
+        )[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise UnreadableCacheError(self.path, f"has schema {version}, not {SCHEMA_VERSION}", "foreign")
+        found = _parse_json(tables)
+        if found if version == 0 else not set(STATEMENTS) <= set(found):
+            raise UnreadableCacheError(self.path, "has tables of another program", "foreign")
         # Another process that creates the file locks it, and this pragma does not wait.
         self._rows("PRAGMA journal_mode=WAL")
         self._rows(f"PRAGMA synchronous={SYNCHRONOUS}")
         if version != SCHEMA_VERSION:
             with self._transaction():
-                for statement in filter(str.strip, SCHEMA.split(";")):
+                for statement in STATEMENTS:
                     self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
@@ -139,26 +154,26 @@ class AnswerCache:
         self._database.close()
 
     def quarantine(self) -> None:
-        """Move a corrupt file aside, report it, and open a new one (or one that another process has started).
+        """Move an unreadable file aside, report it, and open a new one (or one that another process has started).
 
         Raises:
             UndertowError: the file cannot be moved, or no new one can be created.
         """
-        corruption, aside = self._corruption, None
+        fault, aside = self._fault, None
+        assert fault is not None, "nothing to move aside"
         self._database.close()
         try:
             with lock_folder(self.path.parent):
                 if self._file is not None and _identity(self.path) == self._file:
-                    aside = _move_aside(self.path)
+                    aside = _move_aside(self.path, fault.ending)
         except OSError as error:
             raise UndertowError(
-                f"{self.path}: the answer cache is corrupt and cannot be moved aside ({error.strerror}); move it by hand, or set "
+                f"{self.path}: the answer cache {fault.problem} and cannot be moved aside ({error.strerror}); move it by hand, or set "
                 "UNDERTOW_CACHE to another folder"
             ) from error
         if aside is not None:
-            reason = f" ({corruption.__cause__})" if corruption and corruption.__cause__ else ""
             notify(
-                f"{self.path}: the answer cache is corrupt{reason}; it is now {aside.name}, and its answers are computed again"
+                f"{self.path}: the answer cache {fault.problem}; it is now {aside.name}, and its answers are computed again"
             )
         self._connect()
 
@@ -306,18 +321,16 @@ class AnswerCache:
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
         """Turn errors of SQLite and the file system into one sentence that a user can act on."""
-        if self._corruption is not None:
-            raise self._corruption
+        if self._fault is not None:
+            raise self._fault
         try:
             yield
         except sqlite3.Error as error:
             # Subclasses mean other problems than corruption: a lock, a full disk, a value that is too large.
             if type(error) is not sqlite3.DatabaseError:
                 raise UndertowError(_sqlite_error(self.path, error)) from error
-            self._corruption = CorruptCacheError(
-                f"{self.path}: the answer cache is corrupt ({error}); move the file aside and run again to compute its answers again"
-            )
-            raise self._corruption from error
+            self._fault = UnreadableCacheError(self.path, f"is corrupt ({error})", "corrupt")
+            raise self._fault from error
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer cache cannot be created ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
@@ -405,15 +418,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _move_aside(path: Path) -> Path:
+def _move_aside(path: Path, ending: str) -> Path:
     """Move the database before its WAL and index: without it they belong to no answers, and SQLite removes them."""
-    aside, number = path.with_name(f"{path.name}.corrupt"), 1
+    aside, number = path.with_name(f"{path.name}.{ending}"), 1
     while aside.exists():
         number += 1
-        aside = path.with_name(f"{path.name}.corrupt-{number}")
+        aside = path.with_name(f"{path.name}.{ending}-{number}")
     path.rename(aside)
-    for ending in ("-wal", "-shm"):
-        beside = path.with_name(path.name + ending)
+    for part in ("-wal", "-shm"):
+        beside = path.with_name(path.name + part)
         if beside.exists():
-            beside.rename(aside.with_name(aside.name + ending))
+            beside.rename(aside.with_name(aside.name + part))
     return aside

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TypeAlias, TypeVar, cast
 
 from undertow.errors import LOGGER, UndertowError
-from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
+from undertow.inference.answer_cache import AnswerCache, UnreadableCacheError
 from undertow.inference.free_replies import check_text, read_answer, reply_queries
 from undertow.inference.planner import plan, read_pack
 from undertow.models.backend.malloc import trim_memory
@@ -309,10 +309,10 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
 
 
 def _with_recovery(store: AnswerCache, does: Callable[[], T]) -> T:
-    """Run an action on the cache; if the cache is corrupt, move it aside and continue with a new one."""
+    """Run an action on the cache; if its file cannot be read, move it aside and continue with a new one."""
     try:
         return does()
-    except CorruptCacheError:
+    except UnreadableCacheError:
         store.quarantine()
         return does()
 
