@@ -164,6 +164,49 @@ def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     assert any(repr(wrapper) in note for note in wrapped.notes)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("one", "other"), [("student.", "teacher."), ("x.", "longer."), ("module.", "_orig_mod.")])
+def test_weights_that_are_there_twice_are_refused(family: str, one: str, other: str, changed: Changed) -> None:
+    def twice(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        second = {other + name: tensor + 1 for name, tensor in tensors.items()}
+        return {one + name: tensor for name, tensor in tensors.items()} | second
+
+    said = refused(changed(family, twice))
+    assert "more than once" in said
+    assert all(prefix in said for prefix in (one, other))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("left", ["lora_A.default.weight", "lora_A.weight", "lora_magnitude_vector"])
+def test_an_adapter_that_was_not_merged_is_refused(family: str, left: str, changed: Changed) -> None:
+    def add(tensors: dict[str, Any]) -> Mapping[str, Any]:
+        name = next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))
+        return tensors | {name.removesuffix("weight") + left: tensors[name].clone()}
+
+    assert left in refused(changed(family, add))
+
+
+@pytest.mark.parametrize(
+    ("family", "tied"),
+    [
+        ("causal", "lm_head.weight"),
+        ("masked", "cls.predictions.decoder.weight"),
+        ("seq2seq", "decoder.embed_tokens.weight"),
+    ],
+)
+@pytest.mark.parametrize("by", [0, 1])
+def test_weights_that_are_tied_and_differ_are_read_and_it_is_said(
+    family: str, tied: str, by: int, changed: Changed, folder_of: Callable[[str], Path]
+) -> None:
+    import torch
+
+    embedding = open_model(folder_of(family)).network.get_input_embeddings().weight.detach()
+    opened = open_model(changed(family, lambda tensors: tensors | {tied: embedding + by}))
+    assert torch.equal(opened.network.state_dict()[tied], embedding + by)
+    assert torch.equal(opened.network.get_input_embeddings().weight, embedding)
+    assert any(tied in note for note in opened.notes) == bool(by)
+
+
 def test_weights_of_which_some_were_saved_in_a_wrapper_are_refused(changed: Changed) -> None:
     def some(tensors: dict[str, Any]) -> Mapping[str, Any]:
         first, *others = sorted(tensors)

@@ -42,11 +42,19 @@ def check_quantization(name: str, weights: WeightFiles) -> None:
         )
 
 
-def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The prefix that a wrapper added to the names of weights, and patterns that remove it; empty unless they find all weights."""
+def wrapper_prefix(
+    name: str, network: Any, missing: Collection[str], unexpected: Sequence[str]
+) -> tuple[str, dict[str, str]]:
+    """The prefix that a wrapper added to the names of weights, and patterns that remove it; empty unless they find all weights.
+
+    Raises:
+        UndertowError: the files hold the weights more than once.
+    """
     if not missing or not unexpected:
         return "", {}
-    names = [re.sub(WRAPPERS, "", key) for key in unexpected]
+    holders: dict[str, list[str]] = {}
+    for key in unexpected:
+        holders.setdefault(re.sub(WRAPPERS, "", key), []).append(key)
     base = f"{network.base_model_prefix}."
     ignored = network._keys_to_ignore_on_load_unexpected or ()  # transformers does not list these as unexpected
     wanted = [
@@ -56,18 +64,29 @@ def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[
     ]
     longest = max(wanted, key=len, default="")
     prefixes = {
-        name.removesuffix(one)
-        for name in names
+        key.removesuffix(one)
+        for key in holders
         for one in (longest, longest.removeprefix(base))
-        if longest and f".{name}".endswith(f".{one}")
+        if longest and f".{key}".endswith(f".{one}")
     }
-    for prefix in sorted(prefixes, key=len):
-        stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-        if all(key in stripped or key.removeprefix(base) in stripped for key in wanted):
-            match = re.search(WRAPPERS, unexpected[0])
-            prefixes_read = [one for one in (match[0] if match else "", prefix) if one]
-            mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
-            return " and ".join(map(repr, prefixes_read)), mapping if prefixes_read else {}
+    copies: dict[frozenset[str], str] = {}
+    for prefix in sorted(prefixes, key=lambda one: (len(one), one)):
+        spelled = [{prefix + key, prefix + key.removeprefix(base)} & holders.keys() for key in wanted]
+        if all(spelled):
+            copies.setdefault(
+                frozenset(key for one in spelled for spelling in one for key in holders[spelling]), prefix
+            )
+    if len(copies) > 1 or any(len(read) > len(wanted) for read in copies):
+        same = sorted({key for read in copies for key in read if key.endswith(longest.removeprefix(base))})
+        raise UndertowError(
+            f"{name}: its files hold its weights more than once ({first_names(same)}), and nothing says which are the model's; "
+            "save the model again with one of them"
+        )
+    for prefix in copies.values():
+        match = re.search(WRAPPERS, unexpected[0])
+        prefixes_read = [one for one in (match[0] if match else "", prefix) if one]
+        mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
+        return " and ".join(map(repr, prefixes_read)), mapping if prefixes_read else {}
     return "", {}
 
 
@@ -81,6 +100,13 @@ def body_prefix(network: Any, weights: WeightFiles) -> str:
     }
     wrapped = [name for name in names if name not in state and name.removeprefix(prefix) in state]
     return prefix if wrapped and all(name.startswith(prefix) for name in names) else ""
+
+
+def untied_weights(network: Any) -> list[str]:
+    """Weights that the configuration ties to others, and for which the files held other numbers, as transformers reads silently."""
+    return sorted(
+        network.get_expanded_tied_weights_keys(all_submodels=False).keys() - network.all_tied_weights_keys.keys()
+    )
 
 
 def check_complete(  # noqa: PLR0913 - everything that the cause depends on
@@ -149,13 +175,19 @@ def _unread_weights(network: Any, unexpected: Sequence[str]) -> list[str]:
     base = f"{network.base_model_prefix}."
 
     def is_within(key: str) -> bool:
-        owner, _, leaf = key.rpartition(".")
-        if owner in modules and next(modules[owner].parameters(recurse=False), None) is not None:
+        *owners, leaf = key.split(".")
+        # Of an adapter too: q_proj.lora_A.weight.
+        outer = (modules.get(".".join(owners[:n])) for n in range(1, len(owners) + 1))
+        if any(one is not None and next(one.parameters(recurse=False), None) is not None for one in outer):
             return True
         layers = re.search(r"^(.+?)\.\d+\.", key)
         return leaf == "weight" and layers is not None and layers[1] in modules
 
-    return [key for key in unexpected if any(map(is_within, {key, base + key, key.removeprefix(base)}))]
+    def spellings(key: str) -> set[str]:
+        plain = re.sub(WRAPPERS, "", key)
+        return {plain, base + plain, plain.removeprefix(base)}
+
+    return [key for key in unexpected if any(map(is_within, spellings(key)))]
 
 
 def _unread_gguf_tensors(network: Any, weights: WeightFiles) -> list[str]:

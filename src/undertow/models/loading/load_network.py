@@ -24,6 +24,7 @@ from undertow.models.loading.check_weights import (
     check_quantization,
     check_tokens,
     shape_error,
+    untied_weights,
     wrapper_prefix,
 )
 from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible
@@ -99,7 +100,7 @@ def load_network(
             network, loaded = _load_gguf(weights, kind, options["dtype"])
         else:
             network, loaded = kind.from_pretrained(weights.location, **keywords)
-        wrapper, mapping = wrapper_prefix(network, loaded["missing_keys"], sorted(loaded["unexpected_keys"]))
+        wrapper, mapping = wrapper_prefix(name, network, loaded["missing_keys"], sorted(loaded["unexpected_keys"]))
         if mapping:
             del network
             network, loaded = kind.from_pretrained(weights.location, key_mapping=mapping, **keywords)
@@ -114,6 +115,12 @@ def load_network(
             raise
         raise UndertowError(shape_error(name, weights, kind)) from error
     check_complete(name, weights, network, loaded, trained_to=trained_to, new_head=new_head)
+    untied = untied_weights(network)
+    if untied:
+        notes = (
+            *notes,
+            f"{first_names(untied)} has numbers of its own in its files, though config.json ties it to others; they were read",
+        )
     if weights.adapter is not None:
         network = _with_adapter(name, network, weights.adapter)
         notes = (*notes, f"a LoRA adapter merged into {weights.location}")
