@@ -96,6 +96,12 @@ def tiny_gemma2() -> Any:
     return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
 
 
+def tiny_mixtral() -> Any:
+    """Four experts, each of which has a name of its own in the files and none in the network."""
+    shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    return network("Mixtral", **shape, num_local_experts=4)
+
+
 def tiny_lfm2() -> Any:
     """A short convolution in one layer, attention in the other."""
     shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is d
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FAMILIES = {
     "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "causal with convolutions": "tiny_lfm2",
+    "causal with experts": "tiny_mixtral",
     "masked": "small_base", "seq2seq": "small_t5_folder",
     "extractive_qa": "bert_reader", "token_classifier": "labeller",
 }  # fmt: skip
@@ -184,6 +185,23 @@ def test_an_adapter_that_was_not_merged_is_refused(family: str, left: str, chang
         return tensors | {name.removesuffix("weight") + left: tensors[name].clone()}
 
     assert left in refused(changed(family, add))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda name: name.replace("experts.1.", "experts.9."),
+        lambda name: name.replace("experts.1.w2", "experts.1.w2.more"),
+        lambda name: name.replace("experts.0.", "experts.first."),
+        lambda name: name.replace(
+            "model.layers.0.block_sparse_moe.experts.1.", "model.model.layers.0.block_sparse_moe.experts.1."
+        ),
+        lambda name: name.replace("experts.3.", "experts.4."),
+    ],
+)
+def test_experts_in_another_order_are_refused(other: Callable[[str], str], changed: Changed) -> None:
+    renames = changed("causal with experts", lambda tensors: {other(name): one for name, one in tensors.items()})
+    assert re.search("not numbered from 0|are not in its files|other shapes", refused(renames))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ WRAPPERS = (
     r"|(?<=\.)((_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.)+"
 )
 """What torch.compile, DistributedDataParallel, Lightning Fabric, FSDP and checkpointed activations add to names of weights."""
+EXPERT = re.compile(r"(?P<stack>.*\bexperts\.)(?P<number>[^.]+)\.(?P<weight>.+)")
+"""The name of a weight of one expert."""
 HEADS = r"lm_head\."
 """Prefix of the head's weights in a network whose body has no prefix."""
 
@@ -95,7 +97,7 @@ def body_prefix(network: Any, weights: WeightFiles) -> str:
     prefix, state = f"{network.base_model_prefix}.", network.state_dict()
     names = {
         name
-        for path in Path(weights.location).glob("*.safetensors")
+        for path in weights.folder.glob("*.safetensors")
         for name in read_tensor_table(path).keys() - {"__metadata__"}
     }
     wrapped = [name for name in names if name not in state and name.removeprefix(prefix) in state]
@@ -107,6 +109,27 @@ def untied_weights(network: Any) -> list[str]:
     return sorted(
         network.get_expanded_tied_weights_keys(all_submodels=False).keys() - network.all_tied_weights_keys.keys()
     )
+
+
+def _check_experts(name: str, weights: WeightFiles) -> None:
+    """Refuse experts that are not numbered from 0 on: transformers stacks them in the order of their names, whatever these are.
+
+    Raises:
+        UndertowError: names the first ones.
+    """
+    stacks: dict[tuple[str, str], list[str]] = {}
+    for path in weights.folder.glob("*.safetensors"):
+        for key in read_tensor_table(path):
+            if match := EXPERT.fullmatch(key):
+                stacks.setdefault((match["stack"], match["weight"]), []).append(match["number"])
+    for (stack, weight), numbers in sorted(stacks.items()):
+        wanted = set(map(str, range(len(numbers))))
+        if wanted != set(numbers) and any(one[0].isdigit() for one in numbers):
+            strange = sorted(set(numbers) - wanted) or numbers
+            raise UndertowError(
+                f"{name}: its files hold {stack}{strange[0]}.{weight}, and its experts are not numbered from 0 to {len(numbers) - 1}, "
+                "so nothing says which is which; fetch or save the model again"
+            )
 
 
 def check_complete(  # noqa: PLR0913 - everything that the cause depends on
@@ -131,6 +154,7 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
     Raises:
         UndertowError: names weights that are missing or not read, and the likely cause.
     """
+    _check_experts(name, weights)
     body, unexpected = f"{network.base_model_prefix}.", sorted(loaded["unexpected_keys"])
     missing = sorted(key for key in loaded["missing_keys"] if key.startswith(body) or not new_head)
     if missing:
@@ -151,7 +175,7 @@ def _missing_weights(  # noqa: PLR0913, PLR0917 - everything that the cause depe
     n_weights = len(network.state_dict())
     are = "is" if len(missing) == 1 else "are"
     message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({first_names(missing)})"
-    unlisted = _unlisted_file(Path(weights.location))
+    unlisted = _unlisted_file(weights.folder)
     head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
     if any("lora_" in key for key in unexpected):
         cause = "they are those of a LoRA adapter: name the adapter's own folder (adapter_config.json), which names its base"
@@ -180,8 +204,8 @@ def _unread_weights(network: Any, unexpected: Sequence[str]) -> list[str]:
         outer = (modules.get(".".join(owners[:n])) for n in range(1, len(owners) + 1))
         if any(one is not None and next(one.parameters(recurse=False), None) is not None for one in outer):
             return True
-        layers = re.search(r"^(.+?)\.\d+\.", key)
-        return leaf == "weight" and layers is not None and layers[1] in modules
+        layer = re.search(r"^(.+?)\.\d+(?=\.)", key)
+        return layer is not None and layer[1] in modules and (leaf == "weight" or layer[0] not in modules)
 
     def spellings(key: str) -> set[str]:
         plain = re.sub(WRAPPERS, "", key)
@@ -224,7 +248,7 @@ def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
     with torch.device("meta"):
         network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-    for path in sorted(Path(weights.location).glob("*.safetensors")):
+    for path in sorted(weights.folder.glob("*.safetensors")):
         for key, entry in read_tensor_table(path).items():
             shape = tuple(entry.get("shape", ()))
             if wanted.get(key, shape) != shape:

@@ -48,6 +48,7 @@ class WeightFiles:
         revision: hub commit, or SHA-256 of the files.
         config: its config.json; {} of a GGUF file.
         adapter: folder of a LoRA adapter that belongs to them.
+        snapshot: folder of the hub's cache that they are loaded into.
     """
 
     location: str
@@ -56,6 +57,12 @@ class WeightFiles:
     revision: str
     config: Mapping[str, Any] = field(default_factory=dict)
     adapter: Path | None = None
+    snapshot: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds them once they are loaded."""
+        return self.snapshot or Path(self.location)
 
     @property
     def gguf(self) -> Path | None:
@@ -286,7 +293,8 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | N
     if config is None:
         return None
     commit = file.parent.name
-    return WeightFiles(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit, config)
+    options = _options() | {"revision": commit, "local_files_only": offline}
+    return WeightFiles(name, options, name, commit, config, snapshot=file.parent)
 
 
 def _hub_answers(name: str, revision: str | None) -> bool:
