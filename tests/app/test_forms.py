@@ -442,7 +442,7 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
 
 
 def test_only_runs_that_asked_the_same_are_comparable(two_runs: Path, finished_run: Callable[..., Path]) -> None:
-    shutil.copytree(finished_run("task-specification", "toy", limit=80, page=True), two_runs / "other")
+    shutil.copytree(finished_run("task-specification", "toy", limit=80), two_runs / "other")
     listed = {one.name: one for one in RunBrowser(two_runs).list_runs()}
     assert listed["first"].is_comparable(listed["<b>second"])
     assert not listed["first"].is_comparable(listed["first"])

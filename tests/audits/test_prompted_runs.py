@@ -346,8 +346,8 @@ def test_a_word_of_several_tokens_is_read_whole_and_scored(
     network: Callable[[str], str], cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
-    asked = ("--challenge", "neo.toml", "--date-count", "9", "--prompts", "A", "--out", "run")
-    done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked)
+    asked = ("--challenge", "neo.toml", "--date-count", "8", "--max-new-tokens", "2")
+    done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked, "--prompts", "A", "--out", "run")
     assert done.returncode == 0, done.stderr
     run = undertow.load_run(tmp_path / "run")
     masses = run.observations[["female", "male", "neo"]]

@@ -13,3 +13,15 @@ def briefly(cases: Iterable[Any], n: int = 1) -> list[Any]:
     cases = list(cases)
     others = [pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.soak) for case in cases[n:]]
     return [*cases[:n], *others]
+
+
+def paired(cases: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Pairs in which each case and each of the others is once or more; the soak has all other pairs."""
+    rows, columns = list(cases), list(others)
+    n = max(len(rows), len(columns))
+    chosen = {(rows[at % len(rows)], columns[at % len(columns)]) for at in range(n)}
+    return [
+        pytest.param(row, column, marks=[] if (row, column) in chosen else [pytest.mark.soak])
+        for row in rows
+        for column in columns
+    ]

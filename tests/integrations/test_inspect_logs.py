@@ -163,7 +163,7 @@ def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
     assert any("did not finish" in note and "'error'" in note for note in run.manifest["notes"])
 
 
-@pytest.mark.parametrize("n_edits", [60, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(
     n_edits: int, log: dict[str, Any], tmp_path: Path, measured: Any
 ) -> None:

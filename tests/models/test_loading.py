@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import undertow
+from helpers.sampled_cases import paired
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
@@ -124,8 +125,7 @@ def test_weights_of_another_network_or_of_an_adapter_are_called_so(
     assert "those of a LoRA adapter" in refused(as_adapter)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("more", ["bias of a module", "layer", "packed", "not numbers"])
+@pytest.mark.parametrize(("more", "family"), paired(["bias of a module", "layer", "packed", "not numbers"], FAMILIES))
 def test_weights_that_the_network_does_not_read_or_that_are_no_numbers_are_refused(
     family: str, more: str, changed: Changed
 ) -> None:
@@ -152,10 +152,12 @@ def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed)
     assert "its head was not saved" in refused(bare)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "wrapper",
-    ["_orig_mod.", "module.", "module._orig_mod.", "_fsdp_wrapped_module.", "model.", "model.model.", "student."],
+    ("wrapper", "family"),
+    paired(
+        ["_orig_mod.", "module.", "module._orig_mod.", "_fsdp_wrapped_module.", "model.", "model.model.", "student."],
+        FAMILIES,
+    ),
 )
 def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     family: str, wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
