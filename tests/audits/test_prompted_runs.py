@@ -257,7 +257,7 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
         assert math.isnan(results["slope", *run, "female"].q)  # the average over prompts decides
     assert results["slope_over_prompts", *run[:2], run[3], "female"].q < 0.05
     claimed = [finding.text for finding in drift.findings if finding.significant]
-    assert sum("probability of female words" in text and "rises" in text for text in claimed) == 1
+    assert "female words rises by 21.5" in " ".join(claimed)
     assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
 
 
