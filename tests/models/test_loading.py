@@ -406,9 +406,29 @@ def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[st
     assert any("adapter" in note for note in opened.notes)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+@pytest.mark.parametrize("adapted", [["lm_head"], ["wte"], ["lm_head", "c_attn"]])
+def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
+    adapted: list[str], folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import torch
+
+    peft = pytest.importorskip("peft", reason="the model extra is not installed")
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder_of("causal"))
+    recipe = peft.LoraConfig(r=4, lora_alpha=16, target_modules=adapted, init_lora_weights=False)
+    plain = peft.get_peft_model(base, recipe).eval()
+    plain.save_pretrained(tmp_path / "adapter")
+    tokens = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        assert torch.allclose(open_model(tmp_path / "adapter").network(tokens).logits, plain(tokens).logits, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
+        ({"lora_alpha": math.inf}, "is no number"),
         ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
         ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -173,7 +174,20 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
                 f"{name}: {counted(len(keys), 'weight')} of the adapter {what} ({first_names(sorted(keys))}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
+    _untie_adapted(adapted)
     return adapted.merge_and_unload()
+
+
+def _untie_adapted(adapted: Any) -> None:
+    """Give each adapted layer a weight of its own: merged into a tied one, an adapter of the head would change the embedding too."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from torch.nn import Parameter
+
+    uses = Counter(id(one) for _, one in adapted.named_parameters(remove_duplicate=False))
+    layers = [one.get_base_layer() for one in adapted.modules() if isinstance(one, BaseTunerLayer)]
+    for layer in layers:
+        if uses[id(layer.weight)] > 1:
+            layer.weight = Parameter(layer.weight.detach().clone(), requires_grad=False)
 
 
 def load_tokenizer(name: str, weights: WeightFiles) -> Any:

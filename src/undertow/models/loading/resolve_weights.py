@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -195,6 +196,12 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
         raise UndertowError(
             f"{config}: names no base; write the model that it was trained on as its base_model_name_or_path"
         ) from error
+    pattern = said.get("alpha_pattern")
+    scales = [said.get("lora_alpha"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    if any(isinstance(one, float) and not math.isfinite(one) for one in scales):
+        raise UndertowError(
+            f"{config}: says lora_alpha {scales[0]}, which is no number; put it right, or save the adapter again"
+        )
     if kind != "LORA":
         raise UndertowError(
             f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"
