@@ -301,6 +301,8 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
     ("config", "said"),
     [
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1,000,000,000"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers -1"),
         ({"num_hidden_layers": "2"}, "Validation error for field 'num_hidden_layers': "),
         ({"hidden_size": 4 * 10**8}, "has the shape"),
         ({"vocab_size": 10**12}, "has the shape"),
@@ -544,6 +546,11 @@ def renamed(name: str, other: str) -> Callable[[dict[str, Any]], dict[str, Any]]
         (lambda tensors: tensors | {"blk.0.attn_q.bias": tensors["output_norm.weight"]}, "(blk.0.attn_q.bias)"),
         (lambda tensors: tensors | {"output_norm.weight": tensors["output_norm.weight"][1:]}, "other shapes"),
         (lambda tensors: tensors | {"layers": 10**9}, "1,000,000,000 layers"),
+        (
+            lambda tensors: tensors | {"rope_freqs.weight": tensors["output_norm.weight"]},
+            "rope_freqs.weight does not fit",
+        ),
+        (lambda tensors: tensors | {"rope": ("yarn", 4.0)}, "scales its positions (yarn)"),
     ],
 )
 def test_a_gguf_file_whose_tensors_are_not_those_of_its_network_is_refused(
@@ -554,6 +561,50 @@ def test_a_gguf_file_whose_tensors_are_not_those_of_its_network_is_refused(
         assert said in refused(tmp_path / "m.gguf")
     else:
         assert open_model(tmp_path / "m.gguf").network.weights_digest
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ],
+)
+def test_positions_are_scaled_as_a_gguf_file_says(
+    scaling: dict[str, Any], folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaForCausalLM
+
+    plain = AutoModelForCausalLM.from_pretrained(folder_of("causal with a head of its own"))
+    plain.config.rope_parameters = {**plain.config.rope_parameters, **scaling}
+    scaled = LlamaForCausalLM(plain.config).eval()
+    scaled.load_state_dict(plain.state_dict())
+    factors = (plain.model.rotary_emb.inv_freq / scaled.model.rotary_emb.inv_freq).numpy()
+    tensors = {"rope": ("linear", 4.0)} if scaling["rope_type"] == "linear" else {"rope_freqs.weight": factors}
+    write_gguf(folder_of("causal with a head of its own"), tmp_path / "m.gguf", lambda whole: whole | tensors)
+    read, tokens = open_model(tmp_path / "m.gguf").network, torch.arange(20, 40)[None]
+    with torch.no_grad():
+        assert torch.allclose(scaled(tokens).logits, plain(tokens).logits, atol=1e-2) is False
+        inv_freq = read.model.rotary_emb.inv_freq
+        assert torch.allclose(inv_freq, scaled.model.rotary_emb.inv_freq, rtol=1e-6)
+
+
+def test_a_gguf_file_that_goes_on_after_its_last_tensor_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(folder_of("causal with a head of its own"), path, dict)
+    content = path.read_bytes()
+    one_less = (int.from_bytes(content[8:16], "little") - 1).to_bytes(8, "little")
+    path.write_bytes(content[:8] + one_less + content[16:])
+    assert "bytes follow its last tensor" in refused(path)
 
 
 def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -578,6 +629,10 @@ def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
+    scaling, factor = tensors.pop("rope", (None, 1.0))
+    if scaling:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
+        writer.add_rope_scaling_factor(factor)
     pairs = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())["model"]
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(sorted(pairs["vocab"], key=pairs["vocab"].get))

@@ -62,6 +62,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             )
         has_rows = EXPERTS_OR_LABELS.fullmatch(key)
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number
+        if LAYERS.fullmatch(key) and number < (0 if "coder" in key else 1):
+            raise UndertowError(f"{folder}: config.json says {key} {number:,}; correct it, or fetch the model again")
         if number > most:
             raise UndertowError(
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"

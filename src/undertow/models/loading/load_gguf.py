@@ -13,10 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from undertow.models.loading.gguf_header import GgufHeader
+from undertow.errors import UndertowError
+from undertow.models.loading.gguf_header import DEFAULT_ALIGNMENT, GgufHeader
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 TOKENS = "tokenizer.ggml.tokens"
+ROTARY_FACTORS = "rope_freqs.weight"
+"""The tensor that divides the frequencies of rotary positions, as in Llama 3."""
 
 
 def is_convertible(header: GgufHeader) -> bool:
@@ -91,6 +94,8 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
             raise ValueError(f"{before} and {one.name} share numbers")
         end, before = one.offset + packed[-1].size, one.name
         packed[-1] = packed[-1].reshape(shape)
+    if content.size - end > header.entries.get("general.alignment", DEFAULT_ALIGNMENT):
+        raise ValueError(f"{content.size - end:,} bytes follow its last tensor")
     parsed: dict[str, Any] = {"config": entries, "tensors": {}}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy computes without Python's lock
         unpacked = pool.map(dequantize, packed, [GGMLQuantizationType(one.kind) for one in in_order])
@@ -103,3 +108,42 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
                 parsed["tensors"][names[result.name]] = torch.from_numpy(own).to(dtype)
     tensors: dict[str, Any] = parsed["tensors"]
     return tensors
+
+
+def scale_positions(name: str, weights: WeightFiles, network: Any) -> None:
+    """Divide the frequencies of rotary positions as the file says, which transformers does not read.
+
+    Raises:
+        UndertowError: the file scales them in another way, or its factors do not fit.
+    """
+    import numpy as np
+    import torch
+    from gguf import GGMLQuantizationType
+
+    header = read_gguf(weights)
+    rope = f"{header.entries['general.architecture']}.rope"
+    kind, old = header.entries.get(f"{rope}.scaling.type", "none"), header.entries.get(f"{rope}.scale_linear", 1.0)
+    factors = torch.tensor([float(header.entries.get(f"{rope}.scaling.factor", 1.0) if kind == "linear" else old)])
+    for one in header.tensors:
+        if one.name == ROTARY_FACTORS:
+            is_float = one.kind == GGMLQuantizationType.F32
+            assert weights.gguf is not None
+            numbers = np.fromfile(weights.gguf, "<f4", int(np.prod(one.shape)) if is_float else 0, offset=one.offset)
+            factors = factors * torch.from_numpy(numbers)
+    if kind in {"none", "linear"} and bool((factors == 1).all()):
+        return
+    rotary = [
+        (module, key)
+        for module in network.modules()
+        for key, _ in module.named_buffers(recurse=False)
+        if key.endswith("inv_freq")
+    ]
+    plain = [module.inv_freq for module, key in rotary if key in {"inv_freq", "original_inv_freq"}]
+    if kind not in {"none", "linear"} or not plain or len(plain) < len(rotary):
+        raise UndertowError(
+            f"{name}: scales its positions ({kind}) in a way that transformers does not read from a GGUF file; name the folder of the model"
+        )
+    if any(len(factors) not in {1, len(one)} for one in plain) or not bool((factors.isfinite() & (factors > 0)).all()):
+        raise UndertowError(f"{name}: {ROTARY_FACTORS} does not fit its network; download it again")
+    for module, key in rotary:
+        setattr(module, key, getattr(module, key) / factors)

@@ -28,7 +28,7 @@ from undertow.models.loading.check_weights import (
     untied_weights,
     wrapper_prefix,
 )
-from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible
+from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible, scale_positions
 from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
 from undertow.types import ModelIdentity
 
@@ -99,6 +99,7 @@ def load_network(
     try:
         if weights.gguf is not None and is_convertible(read_gguf(weights)):
             network, loaded = _load_gguf(weights, kind, options["dtype"])
+            scale_positions(name, weights, network)
         else:
             network, loaded = kind.from_pretrained(weights.location, **keywords)
         wrapper, mapping = wrapper_prefix(name, network, loaded["missing_keys"], sorted(loaded["unexpected_keys"]))
@@ -184,7 +185,7 @@ def _untie_adapted(adapted: Any) -> None:
     from torch.nn import Parameter
 
     uses = Counter(id(one) for _, one in adapted.named_parameters(remove_duplicate=False))
-    layers = [one.get_base_layer() for one in adapted.modules() if isinstance(one, BaseTunerLayer)]
+    layers: list[Any] = [one.get_base_layer() for one in adapted.modules() if isinstance(one, BaseTunerLayer)]
     for layer in layers:
         if uses[id(layer.weight)] > 1:
             layer.weight = Parameter(layer.weight.detach().clone(), requires_grad=False)
