@@ -129,8 +129,8 @@ class AnswerCache:
         )[0]
         if version not in (0, SCHEMA_VERSION):
             raise UnreadableCacheError(self.path, f"has schema {version}, not {SCHEMA_VERSION}", "foreign")
-        found = _parse_json(tables)
-        if found if version == 0 else not set(STATEMENTS) <= set(found):
+        own = _parse_json(tables)
+        if own if version == 0 else not set(STATEMENTS) <= set(own):
             raise UnreadableCacheError(self.path, "has tables of another program", "foreign")
         # Another process that creates the file locks it, and this pragma does not wait.
         self._rows("PRAGMA journal_mode=WAL")
