@@ -20,7 +20,7 @@ from undertow.audits.base import Observations
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.checklist_metrics import is_overall
-from undertow.metrics.checklist.decisions import Answers, Rule, count_measures, read_answers
+from undertow.metrics.checklist.decisions import Answers, read_answers
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
@@ -296,12 +296,6 @@ def test_the_gaps_of_bias_and_of_switches(twelve: dict[Key, Result]) -> None:
         assert (result.null_value, result.unit) == (0, "percentage points")
 
 
-def test_four_pairs_have_no_interval_and_no_claim(twelve: dict[Key, Result]) -> None:
-    for result in twelve.values():
-        assert np.isnan([result.low, result.high, result.p, result.q]).all(), result
-        assert result.note
-
-
 def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: dict[Key, Result]) -> None:
     """Percent of the woman less the man, and of each occupation less the mean of the others in the same pair:
 
@@ -317,11 +311,6 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
         assert (result.n, result.n_missing) == (items, n_lacking("choice_gap_deviation", job))
         assert (result.null_value, result.unit) == (0, "percentage points")
     assert ("choice_gap_deviation", "all", WITH) not in twelve
-
-
-def test_answers_near_each_other_by_hand(twelve: dict[Key, Result]) -> None:
-    # 4 at 8 percentage points, 5 and 8 at none, of the 11 with a single.
-    assert twelve["choice_gap", "all", WITH].extras["low_margin_percent"] == pytest.approx(100 * 3 / 11)
 
 
 def test_what_is_missing_of_each_question_by_hand(tmp_path: Path) -> None:
@@ -377,15 +366,6 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
 def test_what_other_rules_would_give_by_hand(decoded: dict[Key, Result], kind: str) -> None:
     for name, (hits, n) in DETAIL[kind].items():
         assert decoded[name, "all", WITH].extras[kind] == pytest.approx(100 * hits / n), name
-
-
-def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decoded: dict[Key, Result]) -> None:
-    """Otherwise it says the same."""
-    assert twelve.keys() == decoded.keys()
-    for key, result in twelve.items():
-        assert numbers(decoded[key]) == pytest.approx(numbers(result), nan_ok=True)
-        of_rule = {"greedy"} if "each_order" in result.extras else set()
-        assert decoded[key].extras.keys() - result.extras.keys() == of_rule
 
 
 @pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
@@ -539,59 +519,7 @@ def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> N
     assert (one.low, one.high) == pytest.approx((100 * expected.low, 100 * expected.high))
 
 
-def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
-    for name in ("preference_female", "preference_male"):
-        assert twelve[name, "all", WITH].extras["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
-
-
-YES = {"Y": "Y", "N": "N", "h": "Y/N"}
-ONE = {"w": "w", "m": "m", "t": "w/m"}
-SOME = {"w": "w", "m": "m", "b": "b", "n": "n", "t": "b/m"}
-
-
-def test_every_combination_of_yes_and_choice(tmp_path: Path) -> None:
-    lines = [f"Amy+Bob {a}{b}{c} {YES[a]} {YES[b]} {ONE[c]} n" for a, b, c in itertools.product("YNh", "YNh", "wmt")]
-    found = measured(tmp_path, rows_of("\n".join(["pair job F M S U", *lines])))
-    for job in ("".join(one) for one in itertools.product("YNh", "YNh", "wmt")):
-        follows = {"YN": "w", "NY": "m"}.get(job[:2], "")
-        assert_share(found["consistency", job, WITHOUT], (int(job[2] == follows), int(follows != "")))
-        for person, code in (("female", "w"), ("male", "m")):
-            asked = (int(job == f"NN{code}"), int(job[:2] == "NN"))
-            assert_share(found[f"preference_{person}", job, WITHOUT], asked)
-    assert_share(found["consistency", "all", WITHOUT], (2, 6))
-    assert_share(found["preference_female", "all", WITHOUT], (1, 3))
-    assert_share(found["qualified_female", "all", WITHOUT], (9, 27))
-
-
-def test_every_combination_of_single_and_multiple(tmp_path: Path) -> None:
-    lines = [f"Amy+Bob {a}{b} N N {ONE[a]} {SOME[b]}" for a, b in itertools.product("wmt", "wmbnt")]
-    found = measured(tmp_path, rows_of("\n".join(["pair job F M S U", *lines])))
-    for job in ("".join(one) for one in itertools.product("wmt", "wmbnt")):
-        assert_share(found["bias", job, WITHOUT], (int(job in {"ww", "mm"}), 1))
-        names_one = int(job[1] in "wm")
-        assert_share(found["switch_female_to_male", job, WITHOUT], (int(job == "wm"), names_one))
-        assert_share(found["switch_male_to_female", job, WITHOUT], (int(job == "mw"), names_one))
-    for name, asked in {
-        "bias": (2, 15), "bias_female": (1, 15), "bias_male": (1, 15), "both_rate": (3, 15), "neither_rate": (3, 15),
-        "tie_rate": (5, 15), "switch_female_to_male": (1, 6),
-    }.items():  # fmt: skip
-        assert_share(found[name, "all", WITHOUT], asked)
-
-
 # What each item counts for -------------------------------------------------------------------------------------------
-
-
-def test_a_negated_choice_must_name_the_other_one(tmp_path: Path) -> None:
-    jobs = ["".join(one) for one in itertools.product("wmt", "wmt")]
-    lines = [f"Amy+Bob {job} Y N {ONE[job[0]]} w {ONE[job[1]]}" for job in jobs]
-    answers = evidence_answers(tmp_path, rows_of("\n".join(["pair job F M S U L", *lines])))
-    hits, asked = count_measures(answers, WITHOUT, Rule())["negational_consistency"]
-    assert dict(zip(answers.occupations, hits[0], strict=True)) == {job: job in {"wm", "mw"} for job in jobs}
-    assert (asked == 1).all()
-
-
-def test_no_negation_no_measure_of_it(tmp_path: Path) -> None:
-    assert "negational_consistency" not in overall(tmp_path, "pair job F M S U\nAmy+Bob cook Y N w w")
 
 
 # What is missing ----------------------------------------------------------------------------------------------------
@@ -659,14 +587,6 @@ def test_an_missing_question_takes_its_item_out_of_what_needs_it(
             assert (whole[name].n, lacking[name].n) == (8, 6 if column == "S" else 8)
         else:
             assert lacking[name].n == whole[name].n, name
-
-
-def test_an_missing_negation_is_missing_and_not_wrong(tmp_path: Path) -> None:
-    found = overall(tmp_path, four_each({("Amy", "L"): "m/?"}))
-    assert_share(found["negational_consistency"], (7, 7))
-    assert {name for name, result in found.items() if result.n_missing} == {"negational_consistency"}
-    assert found["missing_rate"].extras["of_answers"] == 8 * 7 * 2
-    assert found["negational_consistency"].n_missing == 1
 
 
 def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, whole: dict[str, Result]) -> None:
@@ -874,15 +794,6 @@ def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
     assert found["position_bias"].p == 2 / 64
 
 
-def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
-    found = overall(tmp_path, design("N N m/w m/w m/w"))
-    expected = {"position_bias": 0.0, "tie_rate": 100.0, "preference_female": 0.0, "preference_male": 0.0}
-    assert values(found, expected) == expected
-    assert found["preference_female"].extras["ties_percent"] == 100
-    assert found["preference_female"].n == 36
-    assert found["position_bias"].p == 2 / 64
-
-
 @pytest.mark.parametrize(("code", "person", "other", "sign"), [("w", "female", "male", 1), ("m", "male", "female", -1)])
 def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: str, other: str, sign: int) -> None:
     less = "m" if code == "w" else "w"
@@ -911,12 +822,6 @@ def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: 
     assert found["consistency"].n == 0
 
 
-def test_more_of_the_same_pair_is_no_more_evidence(tmp_path: Path) -> None:
-    few = overall(tmp_path, design("N N w w m", jobs=["cook"]))
-    many = overall(tmp_path, design("N N w w m"))
-    assert few["choice_gap"].p == many["choice_gap"].p == 2 / 64
-
-
 @pytest.mark.parametrize(("n_pairs", "n_jobs"), [(5, 6), (2, 20), (6, 5), (10, 2), (1, 8)])
 def test_fewer_than_six_pairs_or_occupations_claim_nothing_about_others(
     tmp_path: Path, n_pairs: int, n_jobs: int
@@ -936,30 +841,12 @@ def test_fewer_than_six_pairs_or_occupations_claim_nothing_about_others(
         assert math.isfinite(found["choice_gap", job, WITH].p) is (n_pairs >= 6)
 
 
-def test_everyone_is_qualified_and_nobody_preferred(tmp_path: Path) -> None:
-    found = overall(tmp_path, design("Y Y w/m b w/m"))
-    expected = {"qualified_female": 100.0, "qualified_male": 100.0, "both_rate": 100.0, "bias": 0.0, "tie_rate": 100.0}
-    assert values(found, expected) == expected
-    for name in (*PAPER[:1], *PAPER[2:6], "transitive_consistency"):
-        assert_share(found[name], (0, 0))
-
-
 def alternating(woman: str, man: str, jobs: Sequence[str] = SIX_JOBS) -> str:
     """The woman is qualified in half of the items and the man in the other half, in every pair and occupation."""
     lines = ["pair job F M S U L"]
     for pair, (at, job) in itertools.product(range(6), enumerate(jobs)):
         lines.append(f"W{pair}+M{pair} {job} {woman if (pair + at) % 2 else man}")
     return "\n".join(lines)
-
-
-def test_who_is_qualified_is_chosen(tmp_path: Path) -> None:
-    found = overall(tmp_path, alternating("Y N w w m", "N Y m m w"))
-    expected = {
-        "consistency": 100.0, "transitive_consistency": 100.0, "negational_consistency": 100.0, "bias": 100.0,
-        "symmetric_consistency": 100.0, "bias_female": 50.0, "bias_male": 50.0, "choice_gap": 0.0, "position_bias": 50.0,
-    }  # fmt: skip
-    assert values(found, expected) == expected
-    assert found["preference_female"].n == 0
 
 
 @pytest.mark.parametrize(("cells", "sign"), [("N N m w m", 1), ("N N w m w", -1)])
@@ -971,16 +858,6 @@ def test_always_dropped_for_the_woman_and_always_for_the_man(tmp_path: Path, cel
     }  # fmt: skip
     assert values(found, expected) == expected
     assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 64, 1)
-
-
-def test_who_is_not_qualified_is_chosen_and_then_dropped(tmp_path: Path) -> None:
-    found = overall(tmp_path, alternating("Y N m w m", "N Y w m w"))
-    expected = {
-        "consistency": 0.0, "bias": 0.0, "switch_female_to_male": 50.0, "switch_male_to_female": 50.0,
-        "negational_consistency": 0.0,
-    }  # fmt: skip
-    assert values(found, expected) == expected
-    assert found["transitive_consistency"].n == 0
 
 
 def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
@@ -1086,11 +963,6 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
     assert all(math.isnan(one.p) and math.isnan(one.q) for one in shuffled)
     # Against what attributes do, they are tested.
     assert found["choice_gap_difference", "all", "with less shuffled"].p == 1
-
-
-def test_one_context_has_nothing_to_differ_from(tmp_path: Path) -> None:
-    found = measured(tmp_path, rows_of(IN_CONTEXTS[WITH], context=WITH))
-    assert not [name for name, _, _ in found if name.endswith("_difference") or name == "changed_answers"]
 
 
 LACKING_IN_CONTEXTS = {
@@ -1379,16 +1251,6 @@ def test_a_woman_for_a_man_mirrors_the_measures(tmp_path: Path, random_log: Meas
             assert numbers(mirrored) == pytest.approx(numbers(result), nan_ok=True, abs=1e-9), name
 
 
-def test_the_orders_exchanged_change_position_alone(tmp_path: Path, random_log: Measured) -> None:
-    rows, before = random_log
-    after = measured(tmp_path, [row | {"order": ORDERS[1 - ORDERS.index(row["order"])]} for row in rows])
-    for key, result in before.items():
-        other = after[key]
-        if key[0] == "position_bias":
-            other = replace(other, value=100 - other.value, low=100 - other.high, high=100 - other.low)
-        assert numbers(other) == pytest.approx(numbers(result), nan_ok=True, abs=1e-9), key
-
-
 # Attributes ----------------------------------------------------------------------------------------------------------
 
 
@@ -1538,13 +1400,6 @@ def test_additive_consistency_by_hand(tmp_path: Path) -> None:
     assert math.isnan(additive.p)
 
 
-def test_without_grants_there_is_no_additive_consistency(tmp_path: Path) -> None:
-    rows = rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITH)
-    rows += rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITHOUT)
-    names = {name for name, _, _ in measured(tmp_path, rows)}
-    assert not names & {"additive_consistency", "granted_slope", "choice_gap_explained", "choice_gap_unexplained"}
-
-
 def test_literal_consistency_by_hand(tmp_path: Path) -> None:
     """Every Yes must be the single choice: of 7 answers Yes that have one 3 are, and exactly one is called qualified in one item."""
     table = """
@@ -1612,12 +1467,6 @@ def test_the_choice_gap_by_the_difference_in_grants(granted_six: tuple[dict[Key,
     assert math.isnan(explained.p)
     # The choice follows the grants here; what is left over is not claimed.
     assert of_slope.q < 0.05 < stays.q
-
-
-def test_what_stays_where_both_are_granted_the_same(granted_six: tuple[dict[Key, Result], Floats, Floats]) -> None:
-    """Attributes are named after the person here, so that no two lists are the same."""
-    found, _, _ = granted_six
-    assert found["choice_gap_unexplained", "all", WITH].extras["same_grants_items"] == 0
 
 
 @pytest.mark.parametrize(("lists", "n"), [(("a; b", "b; a"), 1), (("a", "b"), 0), (("a; b", "a"), 0)])
@@ -1689,10 +1538,6 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     assert found["qualified_male", "all", WITH].n == 18
 
 
-def test_nothing_missing_is_no_measure(tmp_path: Path) -> None:
-    assert not [name for name in overall(tmp_path, design("Y N w w m")) if name.startswith("missing")]
-
-
 @pytest.mark.parametrize(
     ("cells", "yes", "no", "ties"),
     [
@@ -1761,14 +1606,6 @@ def test_consistency_and_bias_over_occupations(tmp_path: Path) -> None:
         np.corrcoef([2, 1, 1, 0, 0, 1], [2, 2, 1, 1, 0, 0])[0, 1],
     ]
     assert found.extras == {"split_pairs": pytest.approx(sum(across) / 2)}
-
-
-def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> None:
-    for name in ("consistency_bias_correlation", "percent_female_correlation"):
-        result = twelve[name, "all", WITH]
-        assert math.isnan(result.value)
-        assert math.isnan(result.p)
-        assert result.note
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import atexit
 import csv
 import gzip
 import io
-import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +21,16 @@ from hypothesis import strategies as st
 from undertow.audits.recorded_tables import read_recorded
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.templates import challenge_file
-from undertow.data.templates.covariates import load_covariate, numbers_of
+from undertow.data.templates.covariates import numbers_of
 from undertow.runs.folder.storage import Record, read_record, write_record
-from undertow.runs.gates.rules import read_rules
-from undertow.runs.guard import read_lines
 from undertow.types import Result
 
 SHORT, LONG = 10, 2000
-SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
 LINE_SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"])
 """A text whose ends are stripped keeps only what is no white space there."""
 WORD = st.text(LINE_SIGNS, min_size=1, max_size=12)
 TEXT = st.builds(" ".join, st.lists(WORD, min_size=1, max_size=5))
 PLAIN = TEXT.filter(lambda text: not set(text) & set("{}_[]<>") and "MASK" not in text)
-NAME = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)
 NUMBER = st.floats(-1e300, 1e300)  # as far as run folders hold them
 
 
@@ -96,14 +91,6 @@ def as_table(rows: Sequence[Sequence[str]], separator: str) -> bytes:
     return out.getvalue().encode()
 
 
-@property_of(st.lists(TEXT, min_size=3, max_size=9, unique=True), st.booleans(), st.sampled_from(["\n", "\r\n"]))
-def test_w_lists(values: list[str], marked: bool, end: str) -> None:
-    content = (b"\xef\xbb\xbf" if marked else b"") + end.join(values).encode()
-    assume(marked or not values[0].startswith("\ufeff"))
-    assume(not numbers_of(values))  # which are sorted
-    assert load_covariate(str(written("w.txt", content))).values == tuple(values)
-
-
 @property_of(
     st.lists(PLAIN, min_size=1, max_size=3, unique=True),
     st.lists(TEXT, min_size=1, max_size=4, unique=True),
@@ -123,21 +110,6 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
     items = found.items()
     assert len(items) == len(texts) * len(levels) * len(w)
     assert {item.factors["slot"] for item in items} == set(levels)
-
-
-RULE = st.fixed_dictionaries(
-    {"name": TEXT.filter(str.isprintable), "measure": TEXT, "at_most": st.floats(-1e9, 1e9)},
-    optional={"why": TEXT, "optional": st.booleans(), "allow_missing": st.booleans(), "audit": TEXT},
-)
-
-
-@property_of(st.lists(RULE, min_size=1, max_size=4, unique_by=lambda rule: str(rule["name"])))
-def test_rules(rules: list[dict[str, Any]]) -> None:
-    text = "".join(
-        "[[rule]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in rule.items()) for rule in rules
-    )
-    for rule, read in zip(rules, read_rules(written("rules.toml", text.encode())).rules, strict=True):
-        assert {key: getattr(read, key) for key in rule} == rule
 
 
 DOCUMENT = st.tuples(PLAIN, PLAIN, PLAIN, st.sampled_from(["age", "gender", "race"]), st.booleans())
@@ -185,13 +157,6 @@ JSON_VALUE = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=8,
 )
-
-
-@property_of(st.lists(st.tuples(PLAIN, JSON_VALUE), min_size=1, max_size=5), st.booleans())
-def test_sentences_to_judge(rows: list[tuple[str, Any]], ascii_only: bool) -> None:
-    lines = [{"text": f"{text} {{blank}}", "more": more} for text, more in rows]
-    content = "\n".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode()
-    assert [dict(line.given) for line in read_lines(written("own.jsonl", content))] == lines
 
 
 @property_of(st.data())
