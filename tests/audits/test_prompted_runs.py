@@ -14,13 +14,13 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.answering import answers_only
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, PAPER, TEXT, ModelHandle, ModelRequest
-from undertow.models.families import toy
+from undertow.models.base import EXACT, PAPER, TEXT
 from undertow.runs.collect import ModelUnderTest
 from undertow.runs.config import RunConfig
 from undertow.runs.pipeline import Run, dry_run
@@ -40,14 +40,6 @@ from undertow.types import (
 SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
 STEP_YEARS = 215 / 29
 """Between neighbours of the date list."""
-
-
-def answers_only(request: ModelRequest) -> ModelHandle:
-    """The toy, as a server would offer it: it answers prompts, and shows no tokens."""
-    found = toy.resolve(dataclasses.replace(request, name="toy"))
-    assert found is not None
-    card = dataclasses.replace(found.identity, name=request.name, scoring_method=PROMPT)
-    return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
 def prompted(shared_base: Path, audit: str, **options: Any) -> Run:
@@ -347,7 +339,7 @@ def test_a_word_of_several_tokens_is_read_whole_and_scored(
 ) -> None:
     (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
     asked = ("--challenge", "neo.toml", "--date-count", "8", "--max-new-tokens", "2")
-    done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked, "--prompts", "A", "--out", "run")
+    done = cli("run", SPURIOUS, "-m", network("roomy_llama"), *asked, "--prompts", "A", "--out", "run")
     assert done.returncode == 0, done.stderr
     run = undertow.load_run(tmp_path / "run")
     masses = run.observations[["female", "male", "neo"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ import pytest
 from helpers.tiny_models import PRONOUNS, mild_corpus
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelHandle, ModelRequest, TokenBatch
-from undertow.models.families import causal, extractive_qa, masked, seq2seq
-from undertow.types import Answer, ClozeQuery, Option, Query
+from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.families import causal, extractive_qa, masked, seq2seq, toy
+from undertow.types import GENERATION, PROMPT, Answer, ClozeQuery, Option, Query
 
 TOLERANCE_NATS = 1e-4
 CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -27,6 +28,14 @@ CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def found_as(model: Any) -> ModelHandle:
     """A loaded model as its family finds it."""
     return ModelHandle(model.identity, lambda: model, capabilities=CAPABILITIES[model.identity.family])
+
+
+def answers_only(request: ModelRequest) -> ModelHandle:
+    """The toy, as a server would offer it: it answers prompts, and shows no tokens."""
+    found = toy.resolve(dataclasses.replace(request, name="toy"))
+    assert found is not None
+    card = dataclasses.replace(found.identity, name=request.name, scoring_method=PROMPT)
+    return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
 def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:

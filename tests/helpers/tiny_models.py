@@ -81,6 +81,11 @@ def tiny_llama(**sizes: Any) -> Any:
     return network("Llama", **shape | sizes)
 
 
+def roomy_llama() -> Any:
+    """Has places for a prompt of the paper."""
+    return tiny_llama(max_position_embeddings=512)
+
+
 def tiny_gpt2() -> Any:
     return network("GPT2", "LMHeadModel", n_positions=64)
 

@@ -11,6 +11,8 @@ import pytest
 
 import undertow
 from conftest import ROOT, Cli
+from helpers.answering import answers_only
+from undertow import models
 from undertow.errors import UndertowError
 from undertow.reproduction import artefacts, reproduce
 from undertow.reproduction.catalog import published
@@ -72,9 +74,13 @@ def test_published_rates_stand_above_recomputed_ones(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def families(network: Callable[[str], str]) -> list[str]:
-    """A masked model and a causal one."""
-    return [network("trained_roberta"), network("tiny_bloom")]
+def families(network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A masked model and one that answers prompts."""
+    before = models.resolve
+    monkeypatch.setattr(
+        models, "resolve", lambda request: answers_only(request) if request.name == "server" else before(request)
+    )
+    return [network("trained_roberta"), "server"]
 
 
 def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp_path: Path) -> None:
