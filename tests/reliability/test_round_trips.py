@@ -135,7 +135,8 @@ MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)
 
 
 @property_of(
-    st.lists(st.tuples(TEXT, MASS, MASS), min_size=1, max_size=5), st.sampled_from(["csv", "csv.gz", "parquet"])
+    st.lists(st.tuples(TEXT, MASS, MASS), min_size=1, max_size=5, unique_by=lambda row: row[0]),
+    st.sampled_from(["csv", "csv.gz", "parquet"]),
 )
 def test_recorded_masses(rows: list[tuple[str, float, float]], ending: str) -> None:
     table = pd.DataFrame(rows, columns=["w", "he", "she"])
