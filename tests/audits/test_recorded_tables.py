@@ -350,6 +350,7 @@ def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
 TENS = [10, 20, 30]
 UNCERTAIN_UNITS: dict[str, tuple[dict[str, Any], str]] = {
     "a model": ({"model": ["m", "m", "n"], "female": [20, 30, 0.2], "male": [10, 5, 0.4]}, "line 4: .* 0.6, as probabilities do"),
+    "a value": ({"female": [0.4, 1.4, 0.5], "male": [0.3, 0.3, 0.2]}, "line 3: .* 1.7, and those of most rows to at most 1"),
     "a row": ({"female": [40, 0.4, 50], "male": [20, 0.3, 20]}, "line 3: .* 0.7, as probabilities do"),
 }  # fmt: skip
 

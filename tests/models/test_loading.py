@@ -322,6 +322,27 @@ def test_a_configuration_that_the_files_cannot_be_of_is_refused_before_anything_
     assert said in refused(changed("causal with a head of its own", **config))
 
 
+def test_a_template_of_tokens_that_are_not_listed_is_refused(changed: Changed) -> None:
+    folder = changed("masked")
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    assert tokenizer["post_processor"]["special_tokens"].pop("[SEP]")
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    assert "holds '[SEP]'" in refused(folder)
+
+
+def test_a_panic_of_the_tokenizer_is_one_sentence(
+    folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def fail(*_: Any) -> Any:
+        raise panic("no entry found for key")
+
+    monkeypatch.setattr("undertow.models.huggingface.load_tokenizer", fail)
+    assert "cannot be loaded (PanicException: no entry found for key)" in refused(folder_of("masked"))
+
+
 @pytest.mark.parametrize("opening", [10**40, -1, 10**6, "x"])
 def test_a_decoder_that_begins_with_no_token_of_its_own_is_refused(opening: object, changed: Changed) -> None:
     assert "decoder_start_token_id" in refused(changed("seq2seq", decoder_start_token_id=opening))

@@ -111,6 +111,8 @@ KNOWN_GROUPS = ("female", "male", "neutral")
 MARK = "group:"
 """Begins the column of a word group of any name."""
 PERCENT, PROBABILITY = "percent", "probability"
+MOST = 0.5
+"""A share of the rows beyond which they say what the unit is."""
 ROUNDING_PROB = 6e-3
 """Probabilities are rounded too."""
 MIN_PROB = 0.5
@@ -473,6 +475,13 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
     of_model = sums.groupby(table.column("model", "")).transform("max").between(MIN_PROB, 1 + ROUNDING_PROB)
     is_apart = is_small & (float(sums[sums > 1 + ROUNDING_PROB].min()) >= LEAST_GAP)
     advice = f"bring all to one unit, or add a column unit that says {PERCENT}"
+    table.raise_first(
+        (sums > 1 + ROUNDING_PROB) & (is_small.mean() > MOST),
+        lambda row: (
+            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.3g}, and those of most rows to at most 1, as "
+            f"probabilities do; correct this row, or add a column unit that says {PERCENT}"
+        ),
+    )
     table.raise_first(
         is_apart | (is_small & of_model),
         lambda row: (

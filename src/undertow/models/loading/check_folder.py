@@ -69,8 +69,10 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
                 f"{f' of up to {largest:,} rows' if has_rows else ''}; correct config.json, or fetch the model again"
             )
+    tokenizer = _read_tokenizer(folder / "tokenizer.json")
+    _check_template(folder, tokenizer)
     rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
-    tokens = {} if packed else read_tokens(folder / "tokenizer.json")
+    tokens = {} if packed else _read_tokens(tokenizer)
     n_embeddings = max([rows, *(int(number) for key, number in _config_numbers(config) if key == "vocab_size")])
     if rows and max(tokens.values(), default=0) >= n_embeddings:
         raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
@@ -136,12 +138,19 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def read_tokens(path: Path) -> dict[str, int]:
-    """Numbers of the tokens in a tokenizer.json; {} if there is none, or if it is of another form, which its library reports."""
+def _read_tokenizer(path: Path) -> Any:
+    """A tokenizer.json; None if there is none, or if it is of another form, which its library reports."""
     try:
         if not is_plain_file(path) or path.stat().st_size > MAX_TOKENIZER_BYTES:
-            return {}
-        content = parse_json(path.read_bytes(), unique_names=False)
+            return None
+        return parse_json(path.read_bytes(), unique_names=False)
+    except (OSError, ValueError):
+        return None
+
+
+def _read_tokens(content: Any) -> dict[str, int]:
+    """Numbers of the tokens in a tokenizer.json; {} if it is of another form."""
+    try:
         vocabulary = content["model"]["vocab"]
         pairs = (
             vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
@@ -149,8 +158,31 @@ def read_tokens(path: Path) -> dict[str, int]:
         # A special token stands in no text: Gemma 3 has one beyond its embedding.
         added = ((one["content"], one["id"]) for one in content.get("added_tokens") or () if not one["special"])
         return {token: number for token, number in [*pairs, *added] if isinstance(number, int)}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (KeyError, TypeError, AttributeError, IndexError):
         return {}
+
+
+def _check_template(folder: Path, content: Any) -> None:
+    """Refuse a template whose tokens the file does not list: its library ends in a panic, which it prints itself.
+
+    Raises:
+        UndertowError: names the first token.
+    """
+    try:
+        processor = content["post_processor"]
+        missing = [
+            piece["SpecialToken"]["id"]
+            for step in (processor, *(processor.get("processors") or ()))
+            if step.get("type") == "TemplateProcessing"
+            for piece in (*step["single"], *step["pair"])
+            if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in step["special_tokens"]
+        ]
+    except (KeyError, TypeError, AttributeError):
+        return
+    if missing:
+        raise UndertowError(
+            f"{folder}: the template of its tokenizer.json holds {missing[0]!r}, which its special_tokens do not; save the tokenizer again"
+        )
 
 
 def tokens_error(name: str, numbers: Mapping[str, int], n_embeddings: int) -> str:
