@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,12 +158,48 @@ def test_published_outputs_give_the_published_slopes(reference_data: Path, tmp_p
     page, *_ = reproduce("000:figure-3b", recorded=reference_data / "recorded", out=tmp_path)["000:figure-3b"]
     (bert,) = [row for row in rows_of(page.parent / "000-figure-3b.csv") if row["model"] == "bert-base-uncased"]
     assert (bert["female slope"], bert["female r"]) == ("0.550", "0.934")
+    assert "unknown size" not in page.with_name("000-figure-3b_models_date_mgc_female-male.svg").read_text("utf-8")
+
+
+def test_figures_have_the_width_of_a_column(recorded: Path) -> None:
+    made = reproduce("000:figure-12", recorded=recorded, width=3.3, out=recorded / "out")["000:figure-12"]
+    (svg,) = (path for path in made if path.suffix == ".svg")
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg.read_text(encoding="utf-8"))
+    assert width is not None
+    assert float(width[1]) / 72 == pytest.approx(3.3, abs=0.01)
+
+
+@pytest.mark.soak
+def test_docs_have_the_index_of_the_published_outputs(cli: Cli, reference_data: Path, tmp_path: Path) -> None:
+    given = {"recorded": "recorded", "data-dir": "winogender", "documents": "cad"}
+    options = [part for name, place in given.items() for part in (f"--{name}", str(reference_data / place))]
+    assert cli("reproduce", "--all", *options, "--out", str(tmp_path)).returncode == 0
+    index, _, _ = (tmp_path / "index.md").read_text(encoding="utf-8").partition("\n\n")
+    assert index in (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+
+
+def test_an_index_says_what_was_made_and_why_the_rest_was_not(
+    cli: Cli, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = {name: artefacts()[name] for name in ("000:figure-10", "000:figure-11", "001:figure-10", "003:table-2")}
+    for module in ("", ".writing", ".catalog"):
+        monkeypatch.setattr(f"undertow.reproduction{module}.artefacts", lambda: some)
+    assert cli("reproduce", "--all", "--recorded", str(recorded), "--out", str(recorded / "out")).returncode == 0
+    rows = (recorded / "out/index.md").read_text(encoding="utf-8").splitlines()[2:6]
+    assert [row.split(" | ")[-1].rstrip(" |") for row in rows] == [
+        "1 figure",
+        "shows denoising models, and none of these is one",
+        "–",
+        "needs a model: name a model with -m",
+    ]
+    page = (recorded / "out/index.html").read_text(encoding="utf-8")
+    assert '<a href="000-figure-10/index.html">000:figure-10</a>' in page
 
 
 def test_docs_list_every_artefact_with_what_it_needs() -> None:
-    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8").replace("\\`", "`")
     for one in artefacts().values():
-        assert f"| `{one.id}` | {one.title} | {one.needs} |" in page
+        assert f"| {one.id} | {one.title} | {one.needs} |" in page
 
 
 SENTENCES = (

@@ -96,6 +96,7 @@ def reproduce(  # noqa: PLR0913 - an option each
     limit: Annotated[int, typer.Option(help="Ask at most so many items in each run; 0 for all.")] = 0,
     dtype: Dtype = "float32",
     device: Device = "auto",
+    width: Annotated[float, typer.Option(help="Width of figures in inches; 3.3 is a column of a journal.")] = 8.0,
     out: Annotated[Path, typer.Option("--out", help="Folder for the artefacts and their runs.")] = Path("reproduction"),
     as_json: Json = False,
 ) -> None:
@@ -134,6 +135,7 @@ def reproduce(  # noqa: PLR0913 - an option each
             documents=documents,
             rephrasings=rephrasings,
             out=out,
+            width=width,
             progress=progress,
             on_error=note if everything else None,
             **options,
@@ -145,6 +147,8 @@ def reproduce(  # noqa: PLR0913 - an option each
     else:
         for one, files in made.items():
             echo(f"{one}: {files[0].resolve()}")
+        if everything:
+            echo(f"Index: {(out / 'index.html').resolve()}")
     if failures:
         raise UndertowError(
             f"{len(failures)} of {len(made) + len(failures)} artefacts that these models and files allow failed; the first reason is: "

@@ -25,6 +25,7 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
     documents: str | Path = "",
     rephrasings: str | Path = "",
     out: str | Path = "reproduction",
+    width: float = 8.0,
     progress: Progress = no_progress,
     on_error: Callable[[UndertowError], None] | None = None,
     **options: Any,
@@ -40,20 +41,22 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         documents: CAD's file or folder; "" to fetch it.
         rephrasings: file with rephrasings of CAD's texts, which were not published; "" without.
         out: folder; each artefact has a folder of its own in it, and runs are in `runs/`.
+        width: of the figures, in inches; 3.3 is a column of a journal. Those of runs keep 8.
         progress: called with (queries done, queries in all).
         on_error: called with the reason why an artefact was not made, an `IncompleteInputError` where nothing failed; without it the
             first reason is raised.
         options: of every run, such as `limit=400` or `dtype="bfloat16"`.
 
     Returns:
-        Paths of the files of each artefact, its page first.
+        Paths of the files of each artefact, its page first. Of all artefacts, `out` has an index, too: `index.html` and `index.md`.
 
     Raises:
         UndertowError: there is no such artefact, it cannot be made, or it needs a model or file that is not given.
     """
-    from undertow.reproduction.contents import content
+    from undertow.report.style import WIDTH_IN, figure_width
+    from undertow.reproduction.contents import Content, IncompleteInputError, content
     from undertow.reproduction.sources import Sources
-    from undertow.reproduction.writing import write
+    from undertow.reproduction.writing import folder_name, write, write_index
 
     chosen = [find(name) for name in ([names] if isinstance(names, str) else names)]
     folder, own = Path(out), [str(model) for model in models]
@@ -69,17 +72,31 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         progress=progress,
     )
     files = ("model_info", "data_dir", "documents", "rephrasings")
-    given = {"recorded": str(recorded), **{name: getattr(sources, name) for name in files}, **options}
+    given = {
+        "recorded": str(recorded),
+        "width": 0 if width == WIDTH_IN else width,
+        **{name: getattr(sources, name) for name in files},
+        **options,
+    }
     changed = {key: value for key, value in given.items() if value}
-    made = {}
+    files_of: dict[str, list[Path]] = {}
+    made: dict[str, Content | str] = {}
+
+    def command(*arguments: str) -> str:
+        return command_line(["reproduce", *arguments, *(part for model in own for part in ("-m", model))], changed)
+
     for artefact in chosen:
-        command = command_line(["reproduce", artefact.id, *(part for model in own for part in ("-m", model))], changed)
         try:
-            made[artefact.id] = write(
-                artefact, content(artefact, sources), folder / artefact.id.replace(":", "-"), command
-            )
+            with figure_width(width):
+                one = content(artefact, sources)
+            files_of[artefact.id] = write(artefact, one, folder / folder_name(artefact.id), command(artefact.id))
+            made[artefact.id] = one
         except UndertowError as error:
             if on_error is None:
                 raise
             on_error(error)
-    return made
+            reason = str(error).removeprefix(artefact.id).lstrip(" :")
+            made[artefact.id] = reason if isinstance(error, IncompleteInputError) else f"failed: {reason}"
+    if len(made) == len(artefacts()):
+        write_index(made, folder, command("--all"))
+    return files_of

@@ -94,9 +94,14 @@ def artefacts() -> dict[str, Artefact]:
     return {name: Artefact(name, **entry) for name, entry in _catalog()["artefacts"].items()}
 
 
-def paper_names() -> dict[str, str]:
-    """What the papers call the models of the published outputs."""
-    return dict(_catalog()["names"])
+def paper_name(model: str) -> str:
+    """What the papers call a model of the published outputs; its own name if they have none."""
+    return str(_catalog()["recorded_models"].get(model, {}).get("name", model))
+
+
+def recorded_facts(model: str) -> dict[str, str | float]:
+    """Parameters, objective and post-training of a model of the published outputs; {} of any other model."""
+    return dict(_catalog()["recorded_models"].get(model, {}).get("facts", {}))
 
 
 def find(name: str) -> Artefact:

@@ -13,7 +13,7 @@ from undertow import data
 from undertow.errors import UndertowError
 from undertow.report.formatting import MISSING
 from undertow.report.page_data import ReportTable
-from undertow.reproduction.catalog import Artefact, paper_names, published
+from undertow.reproduction.catalog import Artefact, paper_name, published
 from undertow.reproduction.sources import Measured, Sources
 from undertow.types import ClozeQuery, no_progress
 
@@ -52,7 +52,7 @@ def content(artefact: Artefact, sources: Sources) -> Content:
         UndertowError: it cannot be made, or needs a model or file that is not given.
     """
     if artefact.why:
-        raise IncompleteInputError(f"{artefact.id} ({artefact.title}): {artefact.why}")
+        raise IncompleteInputError(f"{artefact.id} {artefact.needs}")
     if lacking := sources.is_enough(artefact):
         raise IncompleteInputError(f"{artefact.id} {lacking}")
     made: Content = MAKERS[artefact.make](artefact, sources, **artefact.settings)
@@ -173,8 +173,8 @@ def label_counts(artefact: Artefact, sources: Sources, task: str) -> Content:
         else:
             labels = Counter(one.dimension.title() for one in documents if one.dimension)
         if not labels:
-            raise UndertowError(
-                f"{artefact.id}: {sources.documents or 'cad'} names no dimensions; give CAD's full file (--documents)"
+            raise IncompleteInputError(
+                f"{artefact.id}: these documents name no dimensions; give CAD's full file with --documents"
             )
         labels["Total"] = labels.total()
         counts[part] = labels
@@ -348,7 +348,7 @@ def detection(artefact: Artefact, sources: Sources, designs: str) -> Content:
             score = result.group.get("score", "")
             if result.measure in names and score.startswith("delta_"):
                 model = result.group["model"]
-                name_of_paper = paper_names().get(model, model) if model not in measured.models else model
+                name_of_paper = model if model in measured.models else paper_name(model)
                 key = name_of_paper, score.removeprefix("delta_"), _source(model, measured)
                 rows.setdefault(key, {})[f"{name} {names[result.measure]}"] = _number(result.value, 3)
     order = list(dict.fromkeys(key[0] for key in rows))

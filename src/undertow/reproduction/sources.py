@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import undertow.audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
-from undertow.reproduction.catalog import Artefact, Design, design
+from undertow.reproduction.catalog import Artefact, Design, design, recorded_facts
 from undertow.runs.collect import merge_observations
 from undertow.runs.config import safe_name
 from undertow.runs.finished_run import Run, observations_of
@@ -122,19 +122,22 @@ class Sources:
                 )
             parts.append(recorded)
             entries += [
-                {"name": one, "facts": dict(known.get(one, {})), "scoring_method": RECORDED}
+                {"name": one, "facts": recorded_facts(one) | known.get(one, {}), "scoring_method": RECORDED}
                 for one in dict.fromkeys(map(str, recorded.frame["model"]))
             ]
         return Measured(audit, merge_observations(parts, entries), names)
 
     def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:
+        from undertow.report.style import WIDTH_IN, figure_width
+
         chosen = {**options, **self.options, **self._files(str(options.get("challenge", "")), audit)}
         key = digest([audit, chosen, list(self.models)])
         if key not in self._runs:
             folder = self.out / "runs" / f"{safe_name(name)}-{key[:8]}"
-            run = run_audit(
-                audit, list(self.models), out=folder, progress=self.progress, model_info=self.model_info, **chosen
-            )
+            with figure_width(WIDTH_IN):
+                run = run_audit(
+                    audit, list(self.models), out=folder, progress=self.progress, model_info=self.model_info, **chosen
+                )
             for model, rows in run.observations.groupby("model", sort=False):
                 if (rows["missing_reason"] != "").all():
                     raise UndertowError(

@@ -1,17 +1,22 @@
-"""Write an artefact: figures as PDF, SVG and PNG, tables as LaTeX, Markdown and CSV, and a page with all of them."""
+"""Write an artefact: figures as PDF, SVG and PNG, tables as LaTeX, Markdown and CSV, and a page; or an index of all."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from undertow.errors import UndertowError
-from undertow.reproduction.catalog import Artefact
+from undertow.report.formatting import MISSING
+from undertow.report.page_data import Page, ReportTable
+from undertow.reproduction.catalog import Artefact, artefacts
 from undertow.reproduction.contents import Content
 from undertow.runs.config import safe_name
 from undertow.runs.folder.storage import csv_of
 
 PAGE = "index.html"
+STYLE = Page("", "", [], [])
+"""A page of a report without content: the style sheet is a template over one."""
 
 
 def write(artefact: Artefact, content: Content, folder: Path, command: str) -> list[Path]:
@@ -23,7 +28,6 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
     import pandas as pd
 
     from undertow.report.page import render_template
-    from undertow.report.page_data import Page
     from undertow.report.paper_table import PaperTable
     from undertow.report.style import FIGURE_FORMATS, file_stem, image_bytes, svg_text
 
@@ -45,7 +49,7 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
         }
     page = render_template(
         "reproduction.html.j2",
-        page=Page(artefact.title, "", [], []),  # for the style
+        page=STYLE,
         artefact=artefact,
         figures=pictures,
         tables=content.tables,
@@ -53,10 +57,60 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
         files=sorted(files),
         command=command,
     )
+    _write(folder, {PAGE: page.encode(), **files})
+    return [folder / PAGE, *(folder / name for name in sorted(files))]
+
+
+def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -> Path:
+    """Write a page and a Markdown table with a row for each artefact: what it shows, what it needs, and what was made or why not.
+
+    Args:
+        made: the content of each artefact, or the reason why there is none, by id.
+        folder: the folder that the artefacts' folders are in.
+        command: the command that makes them.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UndertowError: the folder cannot be written.
+    """
+    import pandas as pd
+
+    from undertow.report.page import render_template
+    from undertow.report.paper_table import PaperTable
+
+    known = artefacts()
+    columns = ["artefact", "what it shows", "needs", "made"]
+    rows = [
+        [name, known[name].title, known[name].needs, MISSING if known[name].why else _made(one)]
+        for name, one in made.items()
+    ]
+    table = ReportTable("Tables and figures of the papers", columns, rows)
+    markdown = PaperTable("index", pd.DataFrame(rows, columns=columns), table).to_markdown()
+    links = {name: f"{folder_name(name)}/{PAGE}" for name, one in made.items() if isinstance(one, Content)}
+    page = render_template("reproduction_index.html.j2", page=STYLE, table=table, links=links, command=command)
+    _write(folder, {PAGE: page.encode(), "index.md": f"{markdown}\n".encode()})
+    return folder / PAGE
+
+
+def folder_name(artefact: str) -> str:
+    """The name of the folder of an artefact."""
+    return artefact.replace(":", "-")
+
+
+def _made(one: Content | str) -> str:
+    """What was made, as in `2 figures, 1 table`, or the reason why nothing was."""
+    if isinstance(one, str):
+        return one
+    counts = {"figure": len(one.drawings), "table": len(one.tables)}
+    return ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, body in {PAGE: page.encode(), **files}.items():
+        for name, body in files.items():
             (folder / name).write_bytes(body)
     except OSError as error:
         raise UndertowError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from error
-    return [folder / PAGE, *(folder / name for name in sorted(files))]

@@ -90,12 +90,16 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
             own = list(grid[place * down : (place + 1) * down].flat)
             for axes in own[len(panels) :]:
                 axes.set_axis_off()
-            for at, (axes, column, panel) in enumerate(zip(own, columns, panels, strict=False)):
-                beyond = 0.4 if at % across < across - 1 else 0.0  # up to the next panel
-                head = fitted(column, panel_in + beyond, TEXT_SIZE, "bold")
-                _write_head(
-                    axes, panel, head, fitted(text, sheet.inner_in - 0.3, TEXT_SIZE) if at == 0 else "", panel_in
-                )
+            row = fitted(text, sheet.inner_in - 0.6, TEXT_SIZE, lines=2).splitlines()
+            beyond = [0.4 if at % across < across - 1 else 0.0 for at in range(len(panels))]  # up to the next panel
+            heads = [
+                fitted(column, panel_in + more, TEXT_SIZE, "bold", lines=2).splitlines()
+                for column, more in zip(columns, beyond, strict=False)
+            ]
+            n_lines = max(map(len, heads))
+            for at, (axes, head, panel) in enumerate(zip(own, heads, panels, strict=False)):
+                level = [""] * (n_lines - len(head)) + head  # the row's text stands above all of them
+                _write_head(axes, panel, level, row if at == 0 else [], panel_in)
                 _draw_panel(axes, panel, panels, panel_in)
         sheet.finish(list(grid[:, 0]), down * len(rows) * 0.86 * panel_in)
     caption = (
@@ -117,7 +121,7 @@ def _lead(rows: _Rows) -> str:
     return " ".join(said)
 
 
-def _write_head(axes: Axes, panel: Panel, column: str, row: str, panel_in: float) -> None:
+def _write_head(axes: Axes, panel: Panel, column: Sequence[str], row: Sequence[str], panel_in: float) -> None:
     cloud, beside = panel.everyone, ""
     if panel.selected:
         cloud, beside = (
@@ -128,13 +132,13 @@ def _write_head(axes: Axes, panel: Panel, column: str, row: str, panel_in: float
     # Where there is no room for both, the interval has a line of its own.
     correlations = [cloud.label] if panel_in > 1.35 else cloud.label.replace(" (", "\n(").split("\n")
     lines = [
-        (row, {"size": TEXT_SIZE, "weight": "normal"}),
-        (column, {"size": TEXT_SIZE, "weight": "bold"}),
+        *((said, {"size": TEXT_SIZE, "weight": "normal"}) for said in row),
+        *((said, {"size": TEXT_SIZE, "weight": "bold"}) for said in column),
         *((said, {"size": SMALL_SIZE, "weight": "bold", "color": colour}) for said in correlations),
         (f"n = {cloud.n:,}", {"size": SMALL_SIZE, "weight": "normal", "color": GREY}),
         (beside, {"size": SMALL_SIZE, "weight": "normal", "color": GREY}),
     ]
-    write_above(axes, lines if row else lines[1:])
+    write_above(axes, lines)
 
 
 def _draw_panel(axes: Axes, panel: Panel, row: Sequence[Panel], panel_in: float) -> None:
