@@ -32,43 +32,39 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
     gap = next(iter(design.get("gaps", [])), groups[:2])
     scale = "w_value" if "w_value" in frame else "w_index"
     keys = [key for key in ("model", "prompt", "w_name", *by) if key in frame]
-    rows = []
     if lacking := [group for group in groups if group not in frame]:
         raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
-    answered = frame[frame[groups].notna().any(axis=1) & frame[scale].notna()]
-    for levels, rows_of in answered.groupby(keys, sort=False, dropna=False):
+    answered = frame[frame[groups].notna().any(axis=1) & frame[scale].notna()].reset_index(drop=True)
+    all_masses, all_at = answered[groups].to_numpy(np.float64), answered[scale].to_numpy(np.float64)
+    columns = {name: answered[name].to_numpy() for name in answered}
+    sentence_of = answered.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
+    order = np.argsort(sentence_of, kind="stable")
+    rows = []
+    for own in np.split(order, np.flatnonzero(np.diff(sentence_of[order])) + 1) if len(order) else []:
         # A group whose words a tokenizer does not know has no mass anywhere.
-        read = [group for group in groups if rows_of[group].notna().any()]
-        own = rows_of.dropna(subset=read)
-        means = own.groupby(scale, sort=True)[groups].mean()
-        if len(means) < 2:
+        is_read = ~np.isnan(all_masses[own]).all(axis=0)
+        own = own[~np.isnan(all_masses[np.ix_(own, is_read)]).any(axis=1)]  # noqa: PLW2901 - the rows with all of these
+        at, level = np.unique(all_at[own], return_inverse=True)
+        if len(at) < 2:
             continue
+        sums = np.stack([np.bincount(level, column) for column in all_masses[own].T], axis=1)
+        means = dict(zip(groups, (sums / np.bincount(level)[:, None]).T, strict=True))
+        read = [group for group, one in zip(groups, is_read, strict=True) if one]
         first, *second = gap if set(gap) <= set(read) else read[:1]
-        at, mass = means.index.to_numpy(np.float64), means[first].to_numpy(np.float64)
-        if second:
-            mass = mass - means[second[0]].to_numpy(np.float64)
-        slope = float(np.polyfit(at, mass, 1)[0])
-        ends = [own[own[scale] == end].iloc[0] for end in (at[0], at[-1])]
-        rows.append(
-            {
-                **dict(zip(keys, levels, strict=True)),
-                "text": str(ends[0].get("text") or ends[0].get("cluster", "")),
-                "effect": slope * (at[-1] - at[0]),
-                "slope": slope,
-                **{name: str(end["w"]) for name, end in zip(("first", "last"), ends, strict=True)},
-                **{
-                    f"{group} {name}": means[group].iloc[n]
-                    for group in groups
-                    for name, n in (("first", 0), ("last", -1))
-                },
-                **({"other_words": own["other_words"].mean()} if "other_words" in own else {}),
-                **{
-                    f"reply {name}": str(end["reply"])
-                    for name, end in zip(("first", "last"), ends, strict=True)
-                    if "reply" in own
-                },
-            }
-        )
+        mass = means[first] - means[second[0]] if second else means[first]
+        centred = at - at.mean()
+        slope = float(centred @ mass / (centred @ centred))
+        ends = {"first": own[np.argmax(level == 0)], "last": own[np.argmax(level == len(at) - 1)]}
+        row = {name: columns[name][own[0]] for name in keys}
+        texts = [str(columns[name][ends["first"]]) for name in ("text", "cluster") if name in columns]
+        row |= {"text": next(filter(None, texts), ""), "effect": slope * (at[-1] - at[0]), "slope": slope}
+        row |= {name: str(columns["w"][end]) for name, end in ends.items()}
+        row |= {f"{group} {name}": means[group][n] for group in groups for name, n in (("first", 0), ("last", -1))}
+        if "other_words" in columns:
+            row["other_words"] = pd.Series(columns["other_words"][own]).mean()
+        if "reply" in columns:
+            row |= {f"reply {name}": str(columns["reply"][end]) for name, end in ends.items()}
+        rows.append(row)
     table = pd.DataFrame(rows)
     if table.empty:
         return table
