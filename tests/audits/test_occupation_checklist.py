@@ -363,6 +363,14 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert value(found, "position_bias") == 50
     assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
+    questions = found.sentences()
+    assert set(questions.loc[questions["question_type"].isin(["single", "multiple"]), "effect"]) == {100.0}
+    assert questions["effect"].abs().is_monotonic_decreasing
+    # What a text states has the answer that is right beside the one that was given, and no effect.
+    stated = questions[questions["question_type"] == "stated"]
+    assert stated["effect"].isna().all()
+    assert stated["expected"].str.fullmatch(r"\w+: (Yes|No), \w+: (Yes|No)").all()
+    assert stated["answer, female first"].str.count(": No").eq(2).all()
     # Over all occupations the gap is 100 and is not tested: five of them are too few. Of each by itself it is.
     (overall,) = [
         one
@@ -654,6 +662,12 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
     assert value(found, "bias", WITHOUT) == 0
     assert value(found, "choice_gap", WITHOUT) == pytest.approx(40)
     assert found.report.is_file()
+    questions = found.sentences()
+    # One question for both orders, and one for Yes and No about both people.
+    assert len(questions) == 2 * 2 * 3
+    assert questions["effect"].tolist() == pytest.approx([40.0] * 4 + [0.0] * 8)
+    assert set(questions["text"]) == {"Ann/Bob", "Cleo/Dan"}
+    assert set(questions["answer, male first"]) == {"Ann", "Cleo", "both", "Ann: No, Bob: No", "Cleo: No, Dan: No"}
 
 
 @pytest.mark.parametrize(("asked", "other"), [(WITH, WITHOUT), (WITHOUT, WITH)])

@@ -258,6 +258,23 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     assert not [table for table in run.tables if table.warning]
 
 
+def test_texts_are_scored_over_all_wordings_the_worst_first() -> None:
+    rows = [
+        {"document": name, "gold": gold, "answer": answer, "wording": f"w{at}", "missing_reason": "gone" if answer == "?" else ""}
+        for name, gold, answers in (("a", "Yes", ["Yes", "Yes", "No"]), ("b", "No", ["Yes", "Yes", ""]), ("c", "No", ["?", "?", "?"]))
+        for at, answer in enumerate(answers)
+    ]  # fmt: skip
+    table = audits.load(DIAGNOSIS).sentences(evidence(DIAGNOSIS, rows))
+    assert table["document"].tolist() == ["b", "a", "c"]
+    assert table["score"].tolist()[:2] == pytest.approx([0.0, 200 / 3])
+    assert table["answers"].tolist() == ["Yes (2), (empty) (1)", "Yes (2), No (1)", ""]
+    assert table["missing"].tolist() == [0, 0, 3]
+    written = [{"document": "a", "gold": "old men", "answer": one, "wording": one} for one in ("men", "old men", "")]
+    (row,) = audits.load(EXTRACTION).sentences(evidence(EXTRACTION, written)).to_dict("records")
+    assert (row["best answer"], row["worst answer"]) == ("old men", "(empty)")
+    assert row["score"] == pytest.approx((100 + 200 / 3 + 0) / 3)
+
+
 def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
     script(diagnoses)
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")

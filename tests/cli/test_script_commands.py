@@ -55,6 +55,22 @@ def test_show_prints_the_steepest_sentences_with_the_answers_at_both_ends(cli: C
     assert first["text"] in text
 
 
+@pytest.mark.parametrize(
+    ("audit", "unit", "note"),
+    [("bias-diagnosis", "texts", "these texts may be offensive"), ("occupation-checklist", "questions", "")],
+)
+def test_show_prints_the_texts_or_questions_of_the_other_audits(
+    audit: str, unit: str, note: str, cli: Cli, finished_run: Callable[..., Path]
+) -> None:
+    folder = finished_run(audit, "toy", limit=60)
+    behind = undertow.load_run(folder).sentences()
+    text = cli("show", str(folder), "--worst", "3").stdout
+    assert f"The 3 {unit} of {len(behind)} that " in text
+    assert "Note: " + note in text if note else "Note: " not in text
+    said = json.loads(cli("show", str(folder), "--worst", "3", "--json").stdout)
+    assert [one["text"] for one in said["sentences"]] == behind["text"].tolist()[:3]
+
+
 def test_runs_are_listed_and_a_corrupt_one_says_so(cli: Cli, tmp_path: Path) -> None:
     run_folder(tmp_path / "runs" / "one")
     (tmp_path / "runs" / "two").mkdir()

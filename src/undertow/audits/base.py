@@ -77,6 +77,34 @@ class Observations:
 
 
 @dataclass(frozen=True, slots=True)
+class SentenceTable:
+    """What a row of `Audit.sentences` is.
+
+    Attributes:
+        unit: what it is about: a sentence, a text, a question.
+        order: which come first, as in "the 10 texts that ...".
+        about: what its columns mean, in sentences.
+        file: of `tables/` in the run folder, without its ending.
+        warning: what a reader must know before reading the texts; "" for nothing.
+    """
+
+    unit: str
+    order: str
+    about: str
+    file: str
+    warning: str = ""
+
+
+SLOPES = SentenceTable(
+    "sentence",
+    "move most",
+    "Effect: how far the line through the answers to a sentence moves over the whole list, in percentage points. First and last: the "
+    "values of W at its ends, and the answers there in percent. One sentence alone is not tested.",
+    "sentence_slopes",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """Size of the sample of items.
 
@@ -106,6 +134,7 @@ class Audit(ABC):
             causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
         references: keys of the papers behind it in `report/templates/references.bib`.
         table_layouts: tables that a paper prints, the default one first; () for a table of each measure alone.
+        sentence_table: what `sentences` holds.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
     """
 
@@ -118,6 +147,7 @@ class Audit(ABC):
     causal_claim: ClassVar[str] = ""
     references: ClassVar[tuple[str, ...]] = ()
     table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
+    sentence_table: ClassVar[SentenceTable] = SLOPES
     reply_factors: ClassVar[tuple[str, ...]] = ()
 
     # What is asked.
@@ -185,9 +215,9 @@ class Audit(ABC):
         yield from ()
 
     def sentences(self, observations: Observations) -> pd.DataFrame:
-        """The sentences behind the findings, a row for each model and sentence, the one that moves a finding most first.
+        """What the findings are made of, sentence by sentence with the answers; `sentence_table` says in which order and columns.
 
-        The column `effect` has its part in percentage points; empty for an audit that has none by sentence.
+        Empty for an audit that has no numbers by sentence.
         """
         import pandas as pd
 

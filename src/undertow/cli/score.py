@@ -29,6 +29,8 @@ from undertow.cli.console import (
 )
 from undertow.errors import UndertowError
 
+MAX_CELL_SIGNS = 160
+"""Of a text that `show` prints; a longer one is cut in its middle."""
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 
 
@@ -163,36 +165,36 @@ def cite(
 def show(
     run: RunFolder,
     *,
-    worst: Annotated[int, typer.Option(help="Number of sentences to print; 0 for none.")] = 10,
+    worst: Annotated[
+        int, typer.Option(help="Number of sentences, texts or questions to print; 0 for none.", min=0)
+    ] = 10,
     as_json: Json = False,
 ) -> None:
-    """Print the verdict of a run. Lists the sentences with the largest effect, with the model's answers."""
+    """Print the verdict of a run. Lists the sentences, texts or questions that matter most, with the model's answers."""
+    from undertow.report.formatting import shortened
+    from undertow.report.sentence_templates import sentences
     from undertow.runs.finished_run import load_run
     from undertow.runs.folder.storage import without_nan
+    from undertow.runs.run_report import sentence_rows
 
     loaded = load_run(run)
-    findings, sentences = loaded.findings, loaded.sentences()
-    rows = sentences.head(worst).to_dict("records")
+    findings, behind, of = loaded.findings, loaded.sentences(), loaded.sentence_table
     if as_json:
+        rows = behind.head(worst).to_dict("records")
         print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})
         return
     print_text(
         "show",
         run=loaded,
         findings=findings,
-        n_sentences=len(sentences),
+        n_sentences=len(behind),
+        table=of,
+        title=sentences("run").sentences_title(of, min(worst, len(behind)), len(behind)),
         rows=[
-            {str(name).replace("_", " "): _cell(row[name]) for name in sentences if name not in ("cluster", "sentence")}
-            for row in rows
+            {name: shortened(cell, MAX_CELL_SIGNS) for name, cell in row.items()}
+            for row in sentence_rows(of, behind, worst)
         ],
     )
-
-
-def _cell(value: object) -> object:
-    """A mass or a movement to a tenth or, below that, to two digits."""
-    from undertow.report.formatting import amount
-
-    return amount(value) if isinstance(value, float) else value
 
 
 def scaling(

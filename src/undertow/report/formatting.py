@@ -171,6 +171,11 @@ def measure_title(measure: str) -> str:
     return get_metric(measure).title
 
 
+def uncapitalized(title: str) -> str:
+    """A title as it stands within a sentence: Token F1 is token F1, and METEOR stays as it is."""
+    return title if title[1:2].isupper() or title[1:2].isdigit() else title[:1].lower() + title[1:]
+
+
 def spaced(name: str) -> str:
     """A name in code as words."""
     return name.replace("_", " ")
@@ -178,7 +183,7 @@ def spaced(name: str) -> str:
 
 def amount(value: float) -> str:
     """A number to two significant digits, and to a tenth at least; one above 0 never reads 0."""
-    return number(value, max(1, significant_decimals(value)))
+    return number(value, max(1, significant_decimals(value)) if value else 1)
 
 
 def short_count(count: float) -> str:
@@ -231,6 +236,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "short_revision": short_revision,
     "title": measure_title,
     "spaced": spaced,
+    "uncapitalized": uncapitalized,
     "plain": plain,
     "named": named,
     "correlation": correlation,

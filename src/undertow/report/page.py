@@ -29,6 +29,7 @@ from undertow.report.formatting import (
     measure_title,
     number,
     probability,
+    shortened,
     shortest,
     significant,
     spaced,
@@ -42,6 +43,8 @@ UNFOLDED_FINDINGS = 10
 LONG_TABLE_ROWS = 60
 """A longer table has a height of its own."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
+MAX_CELL_SIGNS = 200
+"""A longer cell is folded, and shows its beginning and end."""
 UNFOLDED_FIGURES = 6
 MAX_CAVEATS = 3
 """Beside the verdict; the others are under Limitations."""
@@ -53,13 +56,11 @@ _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 
 def render_page(page: Page) -> str:
     """The page as one HTML document. Equal pages give equal text, and any text is escaped."""
-    from markupsafe import Markup
-
-    script = _packaged("page.js").strip()
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
     significant, others = ranked(page.findings)
-    html: str = _template().render(
+    return render_template(
+        "page.html.j2",
         page=page,
         verdict=next(iter([*significant, *others]), None),
         significant_findings=significant,
@@ -69,24 +70,25 @@ def render_page(page: Page) -> str:
         glossary=_glossary(page, tables, shared),
         unfolded=UNFOLDED_FINDINGS,
         long_table=LONG_TABLE_ROWS,
+        max_cell=MAX_CELL_SIGNS,
         max_basis=MAX_BASIS_RESULTS,
         max_caveats=MAX_CAVEATS,
         max_figures=UNFOLDED_FIGURES,
         significant_below_q=ALPHA,
-        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
-        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return html
 
 
 def render_template(name: str, **values: Any) -> str:
-    """A page of another template of `report/templates`; any text is escaped."""
-    html: str = _environment().get_template(name).render(**values)
+    """A page of a template of `report/templates`, which has the script of the report and its hash; any text is escaped."""
+    from markupsafe import Markup
+
+    script = _packaged("page.js").strip()
+    html: str = _environment().get_template(name).render(
+        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
+        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
+    )
     return html
-
-
-def _template() -> Any:
-    return _environment().get_template("page.html.j2")
 
 
 @cache
@@ -104,7 +106,7 @@ def _environment() -> Any:
     )
     environment.filters |= dict(FILTERS) | {
         "lines": _Lines,
-        "data_uri": _data_uri,
+        "shortened": shortened,
         "head": _head,
         "looks": _looks,
         "decimals": lambda result: decimals_of([result])[0],
@@ -129,10 +131,6 @@ def _on_its_line(value: object) -> object:
 
 def _packaged(name: str) -> str:
     return resources.files("undertow.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _data_uri(svg: str) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
 
 
 def _by_measure(results: Sequence[Result]) -> list[list[Result]]:

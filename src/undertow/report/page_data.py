@@ -182,6 +182,7 @@ class Page:
         main: the figure beside it; None for the first of `figures`.
         findings: in any order; the page tells the strongest first, and what is not significant after what is.
         sentences: the sentences behind the findings, with their answers; None where the audit has none.
+        sentences_title: of their section.
         files: files that lie beside the page, and what they are, by name.
         results: the numbers, one table for each measure.
         matrices: checklists, after the figures.
@@ -208,6 +209,7 @@ class Page:
     main: PageFigure | None = None
     figures: Sequence[PageFigure] = ()
     sentences: ReportTable | None = None
+    sentences_title: str = "Sentences"
     files: Mapping[str, str] = field(default_factory=dict)
     questions: Sequence[str] = ()
     examples: Sequence[str] = ()

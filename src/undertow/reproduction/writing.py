@@ -27,17 +27,18 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
     """
     import pandas as pd
 
+    from undertow.report.inline_svg import page_figure
     from undertow.report.page import render_template
     from undertow.report.paper_table import PaperTable
-    from undertow.report.style import FIGURE_FORMATS, file_stem, image_bytes, svg_text
+    from undertow.report.style import FIGURE_FORMATS, file_stem, image_bytes
 
     stem = safe_name(artefact.id.replace(":", "-"))
     files: dict[str, bytes] = {}
-    pictures = []
+    figures = []
     for drawing in content.drawings:
         name = file_stem(f"{stem}_{drawing.name}")
         files |= {f"{name}.{kind}": image_bytes(drawing.figure, kind, real_text=True) for kind in FIGURE_FORMATS}
-        pictures.append({"name": name, "svg": svg_text(drawing), "caption": drawing.caption, "alt": drawing.alt})
+        figures.append(page_figure(drawing))
     for table in content.tables:
         name = file_stem(f"{stem}_{table.title}" if len(content.tables) > 1 else stem)
         frame = pd.DataFrame(table.rows, columns=list(table.columns))
@@ -51,7 +52,7 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
         "reproduction.html.j2",
         page=STYLE,
         artefact=artefact,
-        figures=pictures,
+        figures=figures,
         tables=content.tables,
         notes=content.notes,
         files=sorted(files),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from undertow import audits
-from undertow.audits.base import Audit, Observations
+from undertow.audits.base import Audit, Observations, SentenceTable
 from undertow.errors import UndertowError, closest, short_traceback
 from undertow.report.citation import Citation, cite
 from undertow.report.page_data import ReportTable
@@ -106,8 +106,16 @@ class Run:
         return choose(self.paper_tables, name).frame
 
     def sentences(self) -> pd.DataFrame:
-        """The sentences behind the findings, the one that moves a finding most first; empty where the audit has none by sentence."""
+        """The sentences, texts or questions behind the findings with the answers; `sentence_table` says in which order and columns.
+
+        Empty where the audit has no numbers by sentence.
+        """
         return audit_of(self.record).sentences(observations_of(self.record))
+
+    @property
+    def sentence_table(self) -> SentenceTable:
+        """What a row of `sentences` is."""
+        return audit_of(self.record).sentence_table
 
     def cite(self) -> Citation:
         """A paragraph on methods with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""

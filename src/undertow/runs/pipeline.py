@@ -352,7 +352,9 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
 
         LOGGER.info("figures and report")
         behind = audit.sentences(observations)
-        write_tables(folder, {**audit.tables(observations), **({"sentence_slopes": behind} if len(behind) else {})})
+        write_tables(
+            folder, {**audit.tables(observations), **({audit.sentence_table.file: behind} if len(behind) else {})}
+        )
         render_run(
             folder,
             record,
@@ -361,7 +363,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
             lambda: audit.draw(observations, record.results),
             causal_assumptions=assumptions_text(record),
             precision=dtype_check.precision_text(record),
-            sentences_table=behind,
+            sentences_table=(audit.sentence_table, behind),
         )
 
     return write

@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undertow.audits.base import SentenceTable
 from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
 from undertow.report.page_data import Page, PageAssumptions, PagePrecision, ReportTable, ReportText, ranked
@@ -43,7 +44,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     *,
     causal_assumptions: tuple[PageAssumptions, Drawing] | None = None,
     precision: PagePrecision | None = None,
-    sentences_table: pd.DataFrame | None = None,
+    sentences_table: tuple[SentenceTable, pd.DataFrame] | None = None,
 ) -> None:
     """Write `figures/` and `report.html` into a run folder.
 
@@ -55,7 +56,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         draw: draws the figures, in the order to be shown.
         causal_assumptions: assumptions of the findings and a drawing of the graph; None without a graph.
         precision: effects of reduced precision; None in float32.
-        sentences_table: `Audit.sentences`; None for an audit without any.
+        sentences_table: `Audit.sentence_table` and `Audit.sentences`; None for an audit without any.
     """
     from undertow.report.inline_svg import page_figure, page_figures
     from undertow.report.style import save_drawing
@@ -83,7 +84,8 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         findings=findings,
         results=record.results,
         figures=figures,
-        sentences=_sentences(sentences_table),
+        sentences=_sentences(*sentences_table) if sentences_table else None,
+        sentences_title=f"{sentences_table[0].unit.capitalize()}s" if sentences_table else "",
         questions=text.questions,
         examples=text.examples,
         identity=_model_rows(manifest),
@@ -106,7 +108,9 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
 
 
 MAX_SENTENCES = 200
-"""Of the table on the page; `tables/sentence_slopes.csv` has all."""
+"""Of the table on the page; a file of `tables/` has all."""
+CONSTANTS = {"model", "prompt", "w_name", "first", "last", "shots", "sampling", "decoding", "context", "wording"}
+"""Columns of that table that are left out where they hold one value."""
 
 
 def _place_of_main(drawings: Sequence[Drawing], findings: Sequence[Finding]) -> int:
@@ -127,23 +131,29 @@ def _facts(record: Record) -> dict[str, str]:
     }
 
 
-def _sentences(table: pd.DataFrame | None) -> ReportTable | None:
-    """The sentences that move most, as a table."""
-    if table is None or table.empty:
+def _sentences(of: SentenceTable, table: pd.DataFrame) -> ReportTable | None:
+    """The first rows of the sentences, as a table."""
+    if table.empty:
         return None
-    top = table.head(MAX_SENTENCES)
+    words, rows = sentences("run"), sentence_rows(of, table, MAX_SENTENCES)
+    title, about = words.sentences_title(of, len(rows), len(table)), words.sentences_about(of)
+    return ReportTable(title, list(rows[0]), [list(row.values()) for row in rows], about, of.warning)
+
+
+def sentence_rows(of: SentenceTable, table: pd.DataFrame, n_rows: int) -> list[dict[str, str]]:
+    """The first rows of the sentences as text by head, without the columns that tell nothing apart."""
+    heads = {name: of.unit if name == "text" else sentences("run").heads.get(name, spaced(str(name))) for name in table}
     left_out = {"cluster", "sentence", "slope"}
-    left_out |= {
-        key for key in ("model", "prompt", "w_name", "first", "last") if key in table and table[key].nunique() < 2
-    }
-    names = [name for name in table if name not in left_out]
-    cells = [
-        [amount(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names]
-        for row in top.to_dict("records")
+    left_out |= {key for key in CONSTANTS if key in table and table[key].nunique() < 2}
+    left_out |= {str(key) for key in table if not table[key].astype(str).any()}
+    return [
+        {
+            heads[name]: amount(cell) if isinstance(cell, float) else str(cell)
+            for name, cell in row.items()
+            if name not in left_out
+        }
+        for row in table.head(n_rows).to_dict("records")
     ]
-    words = sentences("run")
-    heads = [words.heads.get(name, spaced(str(name))) for name in names]
-    return ReportTable("Sentences", heads, cells, about=words.sentences_table(len(top), len(table)))
 
 
 def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -58,6 +58,7 @@ class BiasAudit(Audit):
     notes: ClassVar[tuple[str, ...]] = ()
     protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
     references = ("bauer2022limits",)
+    sentence_table = report.LABELLED
     reply_factors = ("description_class", "dimension")
     limit_help = (
         "Maximum number of items (document x wording x number of examples x draw x decoding), in balance over documents and wordings; "
@@ -113,6 +114,9 @@ class BiasAudit(Audit):
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         return report.run_tables(observations)
 
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return report.text_answers(observations)
+
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return ReportText(
             title=self.name.replace("-", " ").capitalize(),
@@ -126,7 +130,6 @@ class BiasAudit(Audit):
             tables=[
                 *report.paper_tables(observations.frame, results, self.task, self.paper),
                 *report.wording_tables(observations),
-                *report.example_tables(observations.frame, written=self.task.is_written),
             ],
             of_words=False,
         )
@@ -181,6 +184,7 @@ class BiasExtraction(BiasAudit):
     summary = "does the model find the biased piece of a text?"
     Settings = ExtractionSettings
     task = EXTRACTION
+    sentence_table = report.WRITTEN
     paper = "Table 6"
     lead = "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece."
 
@@ -201,6 +205,7 @@ class BiasRephrasing(BiasAudit):
     summary = "does the model rewrite a biased piece of text without its bias?"
     Settings = RephrasingSettings
     task = REPHRASING
+    sentence_table = report.WRITTEN
     paper = "Tables 7 and 8"
     lead = "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's."
     null_prefix = "copying the span has"

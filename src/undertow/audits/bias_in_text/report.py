@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from undertow.audits.base import Observations
+from undertow.audits.base import Observations, SentenceTable
 from undertow.audits.bias_in_text.findings import ALL, main_measure
-from undertow.audits.bias_in_text.tasks import EXTRACTION, Task
+from undertow.audits.bias_in_text.tasks import EXTRACTION, REPHRASING, Task
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.metrics.metric import METRICS
+from undertow.report.formatting import uncapitalized
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
@@ -20,15 +22,29 @@ from undertow.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-N_EXAMPLES = 6
-NEAR = 0.5
-"""Token F1 above which a written answer is shown among those that come close."""
+EMPTY_ANSWER = "(empty)"
 MAX_WORDINGS = 5
 """Best and worst wordings on the page; all are in the table of wordings."""
 PAPER = "Bauer et al. 2022"
 """Whose tables the page lays out."""
 OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
-WARNING = "These texts may be offensive. Open to read them."
+_OFFENSIVE = "these texts may be offensive"
+LABELLED = SentenceTable(
+    "text",
+    "are answered worst",
+    "Score: how many of the answers to a text are right, over all wordings of the task and draws of examples. Answers: each with the "
+    "number of times that it was given.",
+    "texts",
+    _OFFENSIVE,
+)
+WRITTEN = SentenceTable(
+    "text",
+    "are answered worst",
+    "Score: the mean token F1 of the answers to a text, over all wordings of the task and draws of examples. Best and worst answer: the "
+    "nearest to the right one, and the furthest from it.",
+    "texts",
+    _OFFENSIVE,
+)
 
 
 def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
@@ -175,7 +191,7 @@ def _cell(result: Result | None) -> str:
     )
 
 
-# Wordings and examples.
+# Wordings and texts.
 
 
 def wording_tables(observations: Observations) -> Iterator[ReportTable]:
@@ -194,7 +210,7 @@ def wording_tables(observations: Observations) -> Iterator[ReportTable]:
         some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
         where = some if len(ends) < len(rows) else "All wordings, in percent."
         yield ReportTable(
-            f"Wordings by {METRICS[measure].title.lower()}: {model}, {examples_text(shots, sampling)}, {decoding}",
+            f"Wordings by {uncapitalized(METRICS[measure].title)}: {model}, {examples_text(shots, sampling)}, {decoding}",
             ["rank", "class", "wording", "score", "95% interval"],
             [
                 [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
@@ -211,38 +227,53 @@ def examples_text(shots: str, sampling: str) -> str:
     return text
 
 
-def example_tables(frame: pd.DataFrame, *, written: bool) -> Iterator[ReportTable]:
-    """A few answers that are right (or come closest), and a few that are wrong, of each model, behind a warning."""
-    for model, rows in frame[frame["missing_reason"] == ""].groupby("model", sort=False):
-        for name, some in _right_and_wrong(rows, written=written):
-            if some.empty:
-                continue
-            at = [round(place * (len(some) - 1) / (N_EXAMPLES - 1)) for place in range(N_EXAMPLES)]
-            sample = some.iloc[sorted(set(at))]
-            cells = [
-                [str(row["passage"]), str(row["wording"]) or "(no description)", examples_text(str(row["shots"]), str(row["sampling"])),
-                 str(row["decoding"]), str(row["gold"]), str(row["answer"]) or "(empty)"]
-                for _, row in sample.iterrows()
-            ]  # fmt: skip
-            yield ReportTable(
-                f"Answers that {name}: {model}",
-                ["text", "description", "examples", "decoding", "right answer", "answer"],
-                cells,
-                f"{len(sample)} of {len(some):,}, spread evenly over the run.",
-                WARNING,
-            )
+def text_answers(observations: Observations) -> pd.DataFrame:
+    """Score and answers of each text in each setting, the lowest score first; a text that was not scored comes last."""
+    import pandas as pd
 
-
-def _right_and_wrong(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame]]:
-    """Right and wrong answers; of written ones those with more or less than half of the words in common."""
-    answers, golds = rows["answer"].astype(str), rows["gold"].astype(str)
-    if not written:
-        right = answers.str.casefold() == golds.str.casefold()
-        return [("are right", rows[right]), ("are wrong", rows[~right])]
     from undertow.metrics.text.overlap import token_f1
+    from undertow.metrics.text.scores import SETTING, mean_of_known, score_answers
 
-    near = [token_f1(answer, gold) > NEAR for answer, gold in zip(answers, golds, strict=True)]
-    return [("have more than half of the words", rows[near]), ("have less", rows[[not one for one in near]])]
+    frame, design = observations.frame, observations.design
+    measure, is_written = main_measure(design), not design["labels"]
+    scores = {
+        (*setting, document): score
+        for setting, answers in score_answers(frame, design, whole=False).items()
+        for document, score in zip(answers.documents, mean_of_known(answers.of_measure(measure), axis=1), strict=True)
+    }
+    rows = []
+    for key, own in frame.groupby([*SETTING, "document"], sort=False):
+        first, gold, names = own.iloc[0], str(own["gold"].iloc[0]), tuple(map(str, key))
+        score = float(scores[names])
+        known = own[own["missing_reason"] == ""]
+        closeness = {answer: token_f1(answer, gold) for answer in dict.fromkeys(known["answer"].astype(str))}
+        worst = min(closeness, key=closeness.__getitem__, default="")
+        counts = Counter(answer.strip() or EMPTY_ANSWER for answer in known["answer"].astype(str))
+        given = {"answers": ", ".join(f"{answer} ({count})" for answer, count in counts.most_common())}
+        if is_written:
+            best = max(closeness, key=closeness.__getitem__, default="")
+            given = {
+                name: one or (EMPTY_ANSWER if len(known) else "")
+                for name, one in (("best answer", best), ("worst answer", worst))
+            }
+        if "reply" in own:
+            given["reply"] = next(iter(known.loc[known["answer"].astype(str) == worst, "reply"].astype(str)), "")
+        passage = str(first["passage"])
+        rows.append(
+            {
+                "model": names[0],
+                "score": score,
+                "text": str(first["text"]) or passage,
+                **({"span": passage} if str(design["task"]) == REPHRASING.name else {}),
+                "gold": gold,
+                **given,
+                **dict(zip((*SETTING[1:], "document"), names[1:], strict=True)),
+                "dimension": str(first["dimension"]),
+                "answered": len(known),
+                "missing": len(own) - len(known),
+            }
+        )
+    return pd.DataFrame(rows).sort_values("score", kind="stable", ignore_index=True)
 
 
 # Words.

@@ -41,6 +41,7 @@ class OccupationChecklist(Audit):
     table_layouts = (
         TableLayout("choices", ["choice_gap"], ["consistency", "bias", "position_bias"], {"occupation": "all"}),
     )
+    sentence_table = report.QUESTIONS
     reply_factors = ("question_type", "subject", "occupation")
     limit_help = (
         "Maximum number of items (question x pair of names x wording x order), in balance over pairs and occupations, with at least one "
@@ -130,6 +131,9 @@ class OccupationChecklist(Audit):
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Decisions of each item, how often each attribute is granted, and why answers are missing."""
         return report.tables(observations)
+
+    def sentences(self, observations: Observations) -> pd.DataFrame:
+        return report.question_answers(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations, results)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from undertow.report.formatting import named, number, plain, shortened, signed
+from undertow.report.formatting import named, number, plain, shortened, signed, uncapitalized
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
@@ -102,7 +102,9 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
         each = [(model, estimates.get((model, measure))) for model in models]
         nulls = {result.null_value for _, result in each if result is not None and math.isfinite(result.null_value)}
         rows.append((_ASPECTS[measure].title, sorted(nulls), each))
-    meanings = "; ".join(f"{_ASPECTS[measure].title.lower()}: {_ASPECTS[measure].meaning}" for measure in measures)
+    meanings = "; ".join(
+        f"{uncapitalized(_ASPECTS[measure].title)}: {_ASPECTS[measure].meaning}" for measure in measures
+    )
     return Drawing(
         name=f"aspects_{context}",
         figure=figure,
