@@ -94,6 +94,11 @@ def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp
     assert set(run.manifest["design"]["words"]["female"]) >= {"she", "her", "female"}
     svg = next(path for path in made if path.suffix == ".svg").read_text(encoding="utf-8")
     assert "<text" in svg
+    page = made[0].read_text(encoding="utf-8")
+    assert "<img" not in page
+    # Each figure for a wide page and for a phone, with the values that a pointer shows.
+    assert page.count("<svg") == 2 * len([path for path in made if path.suffix == ".svg"])
+    assert 'class="hover"' in page
 
 
 def test_a_folder_without_the_published_outputs_is_refused(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def test_commands_print_tables_figures_and_citations(cli: Cli, drift: Path, tmp_
     text = cli("table", str(drift))
     assert text.stdout.startswith("model\tword group\tSlope")
     assert "--list names them" in text.stderr
+    titles = [line.split("\t")[1] for line in cli("table", str(drift), "--list").stdout.splitlines()[1:]]
+    assert len(set(titles)) == len(titles)
     assert r"\begin{tabular}" in cli("table", str(drift), "--format", "latex").stdout
     assert cli("table", str(drift), "--format", "csv", "--table", "slope").stdout.startswith(
         "model,pronoun,measure,value"

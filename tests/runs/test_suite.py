@@ -10,6 +10,7 @@ import pytest
 import undertow
 from conftest import Cli
 from undertow.runs import suite as suite_module
+from undertow.runs.pipeline import dry_run
 
 FILE = """
 models = ["base=toy", "tuned=toy:slope=-3"]
@@ -55,6 +56,18 @@ def test_suite_runs_each_audit_and_judges_it(file: Path, cli: Cli) -> None:
     assert "passed: " in again.stdout
     (file.parent / "rules.toml").write_text("[[rule]]\n", encoding="utf-8")
     assert cli("suite", "night.toml").returncode == 2
+
+
+def test_a_dry_run_estimates_each_run_and_writes_nothing(file: Path, cli: Cli) -> None:
+    done = cli("suite", "night.toml", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    estimates = json.loads(done.stdout)
+    assert list(estimates) == ["spurious-correlation", "guesses"]
+    alone = dry_run("spurious-correlation", ["base=toy", "tuned=toy:slope=-3"], w="date", limit=150)
+    assert estimates["spurious-correlation"]["n_queries"] == alone.n_queries
+    assert not (file.parent / "night").exists()
+    (file.parent / "rules.toml").write_text("[[rule]]\n", encoding="utf-8")
+    assert cli("suite", "night.toml", "--dry-run").returncode == 2
 
 
 def test_a_suite_reports_to_ci(tmp_path: Path, cli: Cli) -> None:

@@ -18,6 +18,7 @@ from undertow.app.tabs.audits import ChallengeTab, ChecklistTab, TextTab
 from undertow.app.tabs.runs import RunsTab
 from undertow.app.tabs.sentences import TITLES, SentenceTab
 from undertow.errors import UndertowError
+from undertow.stats.interruption import interruptible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,10 +128,13 @@ class Page:
         """
         stop = threading.Event()
 
+        def check() -> None:
+            if stop.is_set() or self._closing:
+                raise components.StoppedError(components.STOPPED)
+
         def step(name: str) -> Callable[[int, int], None]:
             def report(done: int, total: int) -> None:
-                if stop.is_set() or self._closing:
-                    raise components.StoppedError(components.STOPPED)
+                check()
                 progress((done, total or None), desc=name)
 
             report(0, 0)
@@ -139,7 +143,8 @@ class Page:
         with self._lock:
             self._working, self._stop = str(request.session_hash), stop
             try:
-                return job(step)
+                with interruptible(check):
+                    return job(step)
             except MemoryError as error:
                 raise UndertowError("Memory ran out; choose a smaller model or fewer values.") from error
             except OSError as error:

@@ -17,7 +17,7 @@ from undertow.errors import UndertowError
 from undertow.runs.compare.pairing import NOT_OF_QUESTIONS
 from undertow.runs.finished_run import Run, load_run
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_json
-from undertow.types import Result, digest
+from undertow.types import Finding, Result, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,10 @@ class RunBrowser:
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         strongest = findings([comparison])
         n_significant = sum(finding.significant for finding in strongest)
-        said = [f"Significant differences: {n_significant}.", *(one.text for one in strongest[:MAX_DIFFERENCES])]
+        said = [
+            f"Significant differences: {n_significant}.",
+            *(finding_text(one) for one in strongest[:MAX_DIFFERENCES]),
+        ]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
@@ -186,6 +189,11 @@ def _file_in(folder: Path, path: Path, max_bytes: int) -> bytes:
     if not _within(path, folder) or not path.is_file() or path.stat().st_size > max_bytes:
         return b""
     return path.read_bytes()
+
+
+def finding_text(finding: Finding) -> str:
+    """A finding, and on the next line what a reader needs beside it."""
+    return f"{finding.text}\n   {finding.detail}" if finding.detail else finding.text
 
 
 def moment(created: str) -> str:

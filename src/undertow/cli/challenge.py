@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -209,6 +210,7 @@ def init(  # noqa: PLR0913 - an option each
     """Write a challenge file of your own. Asks five questions; options answer them without asking."""
     from undertow import data
     from undertow._folders import whole_file
+    from undertow.models.loading.download import PACKAGES, location
 
     path = file or (Path(f"{pack}.toml") if pack else NEW_FILE)
     given = [title, *(group or ()), *(sentence or ()), w, order, *(control or ())]
@@ -237,7 +239,10 @@ def init(  # noqa: PLR0913 - an option each
     chosen = data.load(str(path))
     with progress_bar(as_json, "estimate the smallest slope") as progress:
         plan = _own_power(path, progress)
-    n_texts, following = len(chosen.items()), f"undertow run spurious-correlation -m smollm2 --challenge {path}"
+    model = next(iter(PACKAGES))
+    pull = "" if location(model).is_file() else f"undertow pull {model} && "
+    following = f"{pull}undertow run spurious-correlation -m {model} --challenge {shlex.quote(str(path))}"
+    n_texts = len(chosen.items())
     notes = [*_notes(plan), *_control_notes(chosen.words.groups, [gold for _, gold in chosen.controls])]
     if as_json:
         lists = [one.as_dict() for one in plan.curves] if plan is not None else []

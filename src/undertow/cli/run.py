@@ -193,15 +193,28 @@ def suite(  # noqa: PLR0913 - an option each
     overwrite: Overwrite = False,
     junit: JUnit = None,
     format: Format = "text",  # noqa: A002 - the name of the option
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate time and memory of each run, and run nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the audits of a suite file. Checks its rules and writes a page that links to all runs; exits like `undertow gate`."""
+    from undertow.runs import suite as suites
     from undertow.runs.gates.junit import write_junit
-    from undertow.runs.suite import suite as run_suite
 
     check_format(format)
+    if dry_run:
+        with refusing(), stoppable("nothing was run"):
+            estimates = suites.dry_run(file)
+        if as_json:
+            print_json({name: dataclasses.asdict(one) for name, one in estimates.items()})
+            return
+        for name, one in estimates.items():
+            echo(f"{name}:")
+            print_text("estimate", of=one)
+        return
     with refusing(junit), stoppable(), progress_bar(as_json) as progress:
-        finished = run_suite(file, out, progress, overwrite=overwrite)
+        finished = suites.suite(file, out, progress, overwrite=overwrite)
         if finished.gate is None and (junit is not None or format != "text"):
             raise UndertowError(
                 f"{file}: has no rules, so there is no gate to report; add rules, or leave --junit and --format out"

@@ -74,7 +74,8 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     return environment.from_string(template).render(
         head=head,
         findings=[
-            SimpleNamespace(text=minus_signs(one.text), significant=one.significant) for one in findings[:MAX_FINDINGS]
+            SimpleNamespace(text=minus_signs(one.text), detail=minus_signs(one.detail), significant=one.significant)
+            for one in findings[:MAX_FINDINGS]
         ],
         heads=["measure", *keys, "value", "95% interval", "n", "missing", "q", "unit"],
         rows=rows,

@@ -83,10 +83,14 @@ def render_template(name: str, **values: Any) -> str:
     from markupsafe import Markup
 
     script = _packaged("page.js").strip()
-    html: str = _environment().get_template(name).render(
-        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
-        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **values,
+    html: str = (
+        _environment()
+        .get_template(name)
+        .render(
+            script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
+            script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            **values,
+        )
     )
     return html
 

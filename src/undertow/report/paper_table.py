@@ -21,6 +21,7 @@ from undertow.report.formatting import (
     number,
     probability,
     significant,
+    uncapitalized,
 )
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import sentences
@@ -159,7 +160,7 @@ def paper_tables(
         about: the run, in a sentence, for captions.
     """
     wanted = [*layouts, *(TableLayout(measure, [measure]) for measure in dict.fromkeys(one.measure for one in results))]
-    own = {layout.name: _of_results(layout, results, about) for layout in wanted}
+    own = {layout.name: _of_results(layout, results, about, averaged=layout in layouts) for layout in wanted}
     own_tables = {name: one for name, one in own.items() if one is not None}
     given = {f"paper-{at}": _of_report(f"paper-{at}", table, about) for at, table in enumerate(others, 1)}
     return {**own_tables, **given} if layouts else {**given, **own_tables}
@@ -178,12 +179,12 @@ def choose(tables: Mapping[str, PaperTable], name: str) -> PaperTable:
     return tables[name or next(iter(tables))]
 
 
-def _of_results(layout: TableLayout, results: Sequence[Result], about: str) -> PaperTable | None:
-    """A table of results; None where the run has none of them."""
+def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, averaged: bool) -> PaperTable | None:
+    """A table of results, over all prompts if `averaged` and there are such; None where the run has none of them."""
     import pandas as pd
 
     over_prompts = [f"{row}{OVER_PROMPTS}" for row in layout.rows]
-    measures = over_prompts if any(one.measure in over_prompts for one in results) else layout.rows
+    measures = over_prompts if averaged and any(one.measure in over_prompts for one in results) else layout.rows
     where = layout.where.items()
     rows = [one for one in results if one.measure in measures and all(one.group.get(k, v) == v for k, v in where)]
     if not rows:
@@ -221,8 +222,10 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str) -> P
     cells = {head: column for head, column in cells.items() if {*column} != {MISSING}}
     units = list(dict.fromkeys(one.unit for one in rows if one.unit))
     caption = sentences("papers").caption(main.title, units, same, about, n_tests=int(frame["q"].notna().sum()))
+    beside_main = [get_metric(column).title for column in layout.columns]
+    title = f"{main.title}, with {', '.join(map(uncapitalized, beside_main))}" if beside_main else main.title
     text = ReportTable(
-        main.title, list(cells), list(zip(*cells.values(), strict=True)), caption, bold=list(frame["significant"])
+        title, list(cells), list(zip(*cells.values(), strict=True)), caption, bold=list(frame["significant"])
     )
     return PaperTable(layout.name, frame, text, main.title)
 

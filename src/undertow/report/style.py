@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from undertow.errors import UndertowError
+from undertow.stats.interruption import check_interrupted
 
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
@@ -186,6 +187,7 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
     Raises:
         UndertowError: there is no such format.
     """
+    check_interrupted()
     if format not in FIGURE_FORMATS:
         raise UndertowError(f"a figure cannot be written as {format!r}; use {', '.join(FIGURE_FORMATS)}")
     nothing = {

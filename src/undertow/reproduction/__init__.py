@@ -53,6 +53,7 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
     Raises:
         UndertowError: there is no such artefact, it cannot be made, or it needs a model or file that is not given.
     """
+    from undertow.report.inline_svg import MAX_PHONE_FIGURES, PHONE_IN
     from undertow.report.style import WIDTH_IN, figure_width
     from undertow.reproduction.contents import Content, IncompleteInputError, content
     from undertow.reproduction.sources import Sources
@@ -89,7 +90,10 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         try:
             with figure_width(width):
                 one = content(artefact, sources)
-            files_of[artefact.id] = write(artefact, one, folder / folder_name(artefact.id), command(artefact.id))
+            with figure_width(PHONE_IN):
+                phone = content(artefact, sources).drawings[:MAX_PHONE_FIGURES] if one.drawings else ()
+            place = folder / folder_name(artefact.id)
+            files_of[artefact.id] = write(artefact, one, place, command(artefact.id), phone)
             made[artefact.id] = one
         except UndertowError as error:
             if on_error is None:

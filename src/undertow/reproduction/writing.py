@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from undertow.errors import UndertowError
 from undertow.report.formatting import MISSING
@@ -14,13 +16,25 @@ from undertow.reproduction.contents import Content
 from undertow.runs.config import safe_name
 from undertow.runs.folder.storage import csv_of
 
+if TYPE_CHECKING:
+    from undertow.report.style import Drawing
+
 PAGE = "index.html"
 STYLE = Page("", "", [], [])
 """A page of a report without content: the style sheet is a template over one."""
 
 
-def write(artefact: Artefact, content: Content, folder: Path, command: str) -> list[Path]:
+def write(
+    artefact: Artefact, content: Content, folder: Path, command: str, phone: Sequence[Drawing] = ()
+) -> list[Path]:
     """Write an artefact into a folder, and return the paths of its files, the page first.
+
+    Args:
+        artefact: it.
+        content: what it shows.
+        folder: of its own.
+        command: that makes it.
+        phone: the first figures once more, for a narrow screen.
 
     Raises:
         UndertowError: the folder cannot be written.
@@ -34,11 +48,9 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
 
     stem = safe_name(artefact.id.replace(":", "-"))
     files: dict[str, bytes] = {}
-    figures = []
     for drawing in content.drawings:
         name = file_stem(f"{stem}_{drawing.name}")
         files |= {f"{name}.{kind}": image_bytes(drawing.figure, kind, real_text=True) for kind in FIGURE_FORMATS}
-        figures.append(page_figure(drawing))
     for table in content.tables:
         name = file_stem(f"{stem}_{table.title}" if len(content.tables) > 1 else stem)
         frame = pd.DataFrame(table.rows, columns=list(table.columns))
@@ -52,7 +64,7 @@ def write(artefact: Artefact, content: Content, folder: Path, command: str) -> l
         "reproduction.html.j2",
         page=STYLE,
         artefact=artefact,
-        figures=figures,
+        figures=[page_figure(*pair) for pair in zip_longest(content.drawings, phone)],
         tables=content.tables,
         notes=content.notes,
         files=sorted(files),

@@ -281,7 +281,11 @@ def dry_run(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) ->
     Raises:
         UndertowError: as `audit`.
     """
-    config = RunConfig.from_keywords(name, model, options)
+    return estimate_run(RunConfig.from_keywords(name, model, options))
+
+
+def estimate_run(config: RunConfig) -> RunEstimate:
+    """Estimate the cost of a run; see `dry_run`."""
     audit, _, _ = _check(config)
     subjects, _ = models_under_test(config)
     config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)

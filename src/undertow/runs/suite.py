@@ -30,12 +30,13 @@ from undertow._files import decode_text, first_line, parse_toml, path_exists, re
 from undertow._schemas import Schema, check
 from undertow.data.text_files import find_repeat
 from undertow.errors import LOGGER, UndertowError, short_traceback
+from undertow.inference.runner import RunEstimate
 from undertow.models.base import split_label
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.gates.evaluate import GateReport, gate
 from undertow.runs.gates.rules import read_rules
-from undertow.runs.pipeline import run_audit
+from undertow.runs.pipeline import estimate_run, run_audit
 from undertow.types import Progress, no_progress
 
 MAX_BYTES = 2**20
@@ -126,13 +127,8 @@ def suite(
         UndertowError: the file is invalid, or as `undertow.audit` and `undertow.gate`.
     """
     path = Path(path)
-    file = check(_File, _table(path), str(path))
+    file, configs = _read(path)
     folder = Path(out) if out is not None else path.parent / (file.out or path.stem)
-    configs = _configs(file, path)
-    for config in configs.values():
-        config.resolve()  # a wrong option of the last audit is refused before the first one runs
-    if file.rules:
-        read_rules(path.parent / file.rules)  # likewise
     runs = {}
     for name, config in configs.items():
         LOGGER.info("%s", name)
@@ -143,6 +139,27 @@ def suite(
     finished = Suite(folder, runs, judged)
     finished.index.write_text(_page(finished, path.stem), encoding="utf-8")
     return finished
+
+
+@short_traceback
+def dry_run(path: str | Path) -> dict[str, RunEstimate]:
+    """Estimate the cost of each run of a suite file, by the name of its folder, and check its rules.
+
+    Raises:
+        UndertowError: as `suite`.
+    """
+    return {name: estimate_run(config) for name, config in _read(Path(path))[1].items()}
+
+
+def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
+    """The file, and the configuration of each run by the name of its folder; refuses what a later run would refuse."""
+    file = check(_File, _table(path), str(path))
+    configs = _configs(file, path)
+    for config in configs.values():
+        config.resolve()  # a wrong option of the last audit is refused before the first one runs
+    if file.rules:
+        read_rules(path.parent / file.rules)  # likewise
+    return file, configs
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from undertow.stats.arrays import (
     t_p_value,
     t_quantile,
 )
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
 from undertow.stats.significance.sign_flip import permutation_p_value
@@ -116,6 +117,7 @@ def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: i
         clusters: cluster of each column, as codes [column].
         seed: of the permutations.
     """
+    check_interrupted()
     xs, ys = as_floats(x), as_floats(y)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
     xs, ys = xs[seen], ys[seen]

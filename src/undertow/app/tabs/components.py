@@ -13,7 +13,7 @@ import gradio as gr
 
 from undertow.app.access_control import REPORT
 from undertow.app.forms import MAX_MODELS, MAX_NAME_CHARS
-from undertow.app.run_browser import MAX_FINDINGS, MAX_ROWS
+from undertow.app.run_browser import MAX_FINDINGS, MAX_ROWS, finding_text
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class AuditPanel(WorkPanel):
         except UndertowError as error:
             return self.show_error(error, [*filled, self.report.view])
         findings = run.findings
-        sentences = [f"{'★' if one.significant else '–'} {one.text}" for one in findings[:MAX_FINDINGS]]
+        sentences = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
         more = (
             f"{len(findings) - len(sentences)} further findings are in the report. "
             if len(findings) > len(sentences)

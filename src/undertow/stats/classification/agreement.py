@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, as_floats, divide
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.point_estimates import only_points
@@ -286,4 +287,5 @@ def _weights(codes: Codes, seed: int) -> Floats:
 @lru_cache(maxsize=1)
 def _cluster_draws(n_clusters: int, n_draws: int, seed: int) -> Floats:
     """Kept from call to call, since a report asks for many estimates over the same documents."""
+    check_interrupted()
     return cluster_weights(n_clusters, n_draws, np.random.default_rng(seed))

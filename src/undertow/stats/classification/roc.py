@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from undertow.stats.arrays import LARGEST, Bools, Codes, Floats, as_floats, divide
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.point_estimates import only_points
@@ -124,6 +125,7 @@ def auroc_p_value(
     speaks of these clusters alone. Where no cluster holds both kinds, whole clusters are shuffled, since their members are not
     independent. The observed order is counted in, so that p is never 0. NaN within `point_estimates`.
     """
+    check_interrupted()
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all() or only_points():
         return math.nan
@@ -150,6 +152,7 @@ def fitted_auroc_p_value(
         n_permutations: of the marks.
         rng: of the permutations.
     """
+    check_interrupted()
     x, marks = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool)
     if not marks.any() or marks.all() or only_points():
         return math.nan
@@ -261,6 +264,7 @@ def held_out_balanced_draws(
         weights: how often each cluster was drawn [draw, cluster].
         fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
     """
+    check_interrupted()
     values, marks = _check_scores(scores, positive)
     of, drawn = np.asarray(cluster, dtype=np.int64), np.asarray(weights, dtype=np.float64)
     left_out = np.arange(drawn.shape[1]) if fold is None else np.asarray(fold, dtype=np.int64)

@@ -13,6 +13,7 @@ from scipy import special
 
 from undertow.stats.arrays import Floats, as_floats, t_quantile
 from undertow.stats.cluster_errors import share_interval
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.point_estimates import only_points
 
 # Percentiles are taken over the draws that gave a number. With more than this share missing they would describe
@@ -87,5 +88,6 @@ def cluster_weights(n_clusters: int, n_draws: int, rng: np.random.Generator) -> 
 
     No draws within `point_estimates`.
     """
+    check_interrupted()
     size = 0 if only_points() else n_draws
     return rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size).astype(np.float64)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from undertow.stats.arrays import Codes, Floats, as_floats
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 
 
@@ -59,6 +60,7 @@ def jackknife_interval(
         sampled: share of all clusters that the sample has; 0 if it is of endlessly many.
         level: of the intervals.
     """
+    check_interrupted()
     estimates = as_floats(whole)
     variance, n_groups = jackknife_variance(estimates, without)
     if sampled == 1:

@@ -25,6 +25,7 @@ from undertow.stats.arrays import (
     t_p_value,
     t_quantile,
 )
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
@@ -92,6 +93,7 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     Raises:
         ValueError: d is negative, or a rate's y is not in 0 to d.
     """
+    check_interrupted()
     numerator, denominator = _numerator(y, d, bounded=bounded), as_floats(d)
     counts = ~np.isnan(numerator) & (denominator > 0)
     numerator, denominator = numerator[counts], denominator[counts]
@@ -148,6 +150,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     Raises:
         ValueError: as `ratio_interval`.
     """
+    check_interrupted()
     designs = [(_numerator(y, d, bounded=bounded), as_floats(d)) for y, d in ((y1, d1), (y2, d2))]
     scored = ~np.isnan(designs[0][0]) & ~np.isnan(designs[1][0])
     counts = scored & ((designs[0][1] > 0) | (designs[1][1] > 0))
@@ -201,6 +204,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
         The line over the items that have both. NaN where x does not vary; no interval and no p where the side that decides has
         fewer than `MIN_CLUSTERS` clusters, where the line hangs on one of them, or where all items lie on it.
     """
+    check_interrupted()
     xs, ys = as_floats(x), as_floats(y)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
     xs, ys = xs[seen], ys[seen]

@@ -21,6 +21,7 @@ from scipy import special
 
 from undertow.stats.arrays import ROUNDING_SHARE, Bools, Floats, as_floats, divide, t_quantile
 from undertow.stats.cluster_errors import influence_variance
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.significance.sign_flip import exchange_p_values
 
 MIN_VALUES = 8
@@ -145,6 +146,7 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     Raises:
         ValueError: values of x are equal or not finite.
     """
+    check_interrupted()
     xs, ys = as_floats(x), as_floats(parts.means)
     if not np.isfinite(xs).all() or len(np.unique(xs)) < len(xs):
         raise ValueError("values of x must be finite, and no two of them equal")
@@ -396,6 +398,7 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
     Returns:
         NaN below three sentences or two values, and where no sentence stands at two values.
     """
+    check_interrupted()
     parts = _parts_of_effects(sums, counts)
     n = len(parts)
     if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():

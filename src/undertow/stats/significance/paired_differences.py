@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import jackknife_variance
 from undertow.stats.significance.sign_flip import exchange_p_values
@@ -87,6 +88,7 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
         margins: smallest differences of interest, 0 or more; one number, or [difference].
         sizes: of the values that were subtracted from each other; one number, or [difference].
     """
+    check_interrupted()
     differences = as_floats(whole)
     parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
     ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from undertow.stats.arrays import Bools, Floats, as_floats, divide
+from undertow.stats.interruption import check_interrupted
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
 
@@ -34,6 +35,7 @@ MAX_ALPHA = 0.05
 @lru_cache(maxsize=2)
 def exchange_patterns(n_clusters: int, seed: int) -> Floats:
     """Which clusters are exchanged, 1 or 0: all patterns of up to `MAX_EXACT` of them, else random ones [pattern, cluster]."""
+    check_interrupted()
     if n_clusters <= MAX_EXACT:
         patterns = np.arange(2**n_clusters)[:, None] >> np.arange(n_clusters)[None, :] & 1
     else:
@@ -73,6 +75,7 @@ def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLik
         second: those of the other side.
         seed: of the random exchanges.
     """
+    check_interrupted()
     y1, d1, y2, d2 = (as_floats(one) for one in (*first, *second))
     if only_points():
         return np.full(y1.shape[1], math.nan)
@@ -117,6 +120,7 @@ def crossed_exchange_p(
         columns: cluster of each item on the other side, as codes [item].
         seed: of random exchanges.
     """
+    check_interrupted()
     p_values = []
     for codes in (rows, columns):
         names, of = np.unique(np.asarray(codes), return_inverse=True)
@@ -188,6 +192,7 @@ def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTes
 
 
 def _flip_some_means(sums: Floats, sizes: Floats, seed: int) -> list[SignFlipTest]:
+    check_interrupted()
     whole, n_all = sums.sum(axis=0), sizes.sum(axis=0)
     n_clusters = np.count_nonzero(sizes > 0, axis=0)
     enough = (n_clusters >= MIN_CLUSTERS) & (not only_points())
