@@ -331,6 +331,12 @@ def test_a_template_of_tokens_that_are_not_listed_is_refused(changed: Changed) -
     assert "holds '[SEP]'" in refused(folder)
 
 
+def test_an_unknown_token_that_is_unknown_itself_is_refused(changed: Changed) -> None:
+    path = changed("masked") / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"unk_token": ""}), encoding="utf-8")
+    assert "has no token ''" in refused(path.parent)
+
+
 def test_a_panic_of_the_tokenizer_is_one_sentence(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,12 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
             )
     tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
     tokenizer(["a b"])  # some settings that are wrong show with the first text
+    try:
+        _ = tokenizer.unk_token_id
+    except RecursionError as error:  # transformers looks for the number of the unknown token among its tokens, for ever
+        raise UndertowError(
+            f"{name}: its tokenizer has no token {tokenizer.unk_token!r}, which stands for unknown words; save the tokenizer again"
+        ) from error
     return tokenizer
 
 
