@@ -177,3 +177,16 @@ def test_a_suite_of_another_folder_reads_its_own_files(tmp_path: Path, cli: Cli)
     done = cli("suite", "ci/night.yaml")
     assert done.returncode == 0, done.stderr
     assert undertow.load_run(ci / "night" / "spurious-correlation").manifest["design"]["covariates"].keys() == {"towns"}
+
+
+def test_a_label_ends_no_line_and_turns_no_text_of_the_index(tmp_path: Path) -> None:
+    signs = "\n\r\x1b\u2028\u202e"
+    models = json.dumps(["toy", f"a{signs}<b>=toy:slope=2"])
+    (tmp_path / "s.toml").write_text(
+        f'models = {models}\n[options]\nlimit = 60\n[[audit]]\nname = "spurious-correlation"\nw = "date"\n',
+        encoding="utf-8",
+    )
+    undertow.suite(tmp_path / "s.toml", out=tmp_path)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "\\u202e&lt;b&gt;" in page
+    assert not set(signs[1:]) & set(page)

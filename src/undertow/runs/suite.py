@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from glob import has_magic
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -257,8 +256,6 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
 
 
 def _page(finished: Suite, title: str) -> str:
-    import jinja2
+    from undertow.report.page import render_template
 
-    template = resources.files("undertow.report").joinpath("templates", "suite.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(template).render(title=title, rows=finished.rows(), gate=finished.gate)
+    return render_template("suite.html.j2", title=title, rows=finished.rows(), gate=finished.gate)
