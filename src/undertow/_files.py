@@ -52,7 +52,7 @@ def read_file(path: Path, max_bytes: int, what: str) -> bytes:
     """
     n_bytes = file_size(path)
     try:
-        # In pieces: a file that grows meanwhile stays within the limit, and one `read` of the limit would take that much memory.
+        # Read in pieces: a growing file stays within the limit, and a single `read` would allocate the whole limit.
         with path.open("rb") as file:
             content = b"".join(islice(iter(lambda: file.read(_CHUNK_BYTES), b""), max_bytes // _CHUNK_BYTES + 1))
     except OSError as error:
@@ -241,14 +241,14 @@ def is_encodable(value: str) -> bool:
 FORMULA_SIGNS = (
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
-"""Signs that a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
+"""Signs that may begin a formula in a spreadsheet; the last four in East Asian versions."""
 
 
 _FORMULA = re.compile(rf"'*\s*[{re.escape(FORMULA_SIGNS)}]")
 
 
 def csv_cell(cell: Any) -> Any:
-    """A cell as every CSV file of ours has it: text on one line, with an apostrophe before what looks like a formula."""
+    """A cell of a CSV file: text on one line, with an apostrophe before text that looks like a formula."""
     if not isinstance(cell, str):
         return cell
     line = on_one_line(cell)
@@ -261,7 +261,7 @@ def csv_value(cell: str) -> str:
 
 
 LONE_SURROGATE = "holds half of a character (a lone surrogate)"
-"""What a text that is not whole does, as an error has it."""
+"""Description of a lone surrogate for error messages."""
 
 
 def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
@@ -269,7 +269,7 @@ def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
 
     Args:
         error: the error.
-        redact: removes secrets from the line; runs before the line is shortened, since half a secret is not recognized.
+        redact: removes secrets from the line; runs before the line is shortened, because it would not recognise half a secret.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return redact(" ".join(lines[:2] if lines[0].endswith(":") else lines[:1]))[:MAX_REASON_CHARS]

@@ -21,7 +21,7 @@ except ImportError:  # Windows has no folder locks: drafts are removed by age
 
 
 LOCK_TIMEOUT_S, WAIT_NOTICE_S = 120.0, 4.0
-"""Seconds to wait for a lock before giving up, and before telling the user."""
+"""Seconds to wait for a lock before giving up, and before a message to the user."""
 
 
 DRAFT_PREFIX = ".undertow-draft-"
@@ -63,7 +63,7 @@ def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
                 raise TimeoutError(0, f"another process has held it for {timeout_s:.0f} seconds", str(folder))
             if waited_s > WAIT_NOTICE_S and not reported:
                 reported = True
-                notify(f"{folder}: waiting for another process that holds this folder")
+                notify(f"{folder}: waiting for another process that uses this folder")
             time.sleep(0.02)
         yield
     finally:
@@ -90,7 +90,7 @@ def draft_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """A file beside `path` to write text into, which is moved there when all is written: what is there is complete."""
+    """Write text into a temporary file, which replaces `path` when it is complete."""
     handle, draft = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.absolute().parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

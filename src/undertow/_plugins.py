@@ -1,4 +1,4 @@
-"""Extensions of other packages: entry points that load, each by itself; a broken one is named once and left out."""
+"""Extensions of other packages by entry points; a broken one is reported once and skipped."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _notify_once = cache(notify)
 
 @cache
 def _entry_points(group: str, search_path: tuple[str, ...]) -> EntryPoints:
-    """The entry points of a group on a search path, which is read once: it takes a file of each package."""
+    """The entry points of a group on a search path; cached, because it reads a file of each package."""
     return entry_points(group=group)
 
 
 def plugins(
     group: str, checked: Callable[[EntryPoint, object], T], known: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, T]]:
-    """Name and object of each entry point of a group that loads and passes its check.
+    """Name and object of each entry point of a group that loads and passes the check.
 
     Args:
         group: of the entry points, for example `undertow.audits`.
-        checked: returns what an object stands for, or raises an `UndertowError` that says what it lacks.
-        known: names that the package itself has; no other package replaces them.
+        checked: converts a loaded object, or raises an `UndertowError` with the problem.
+        known: names of this package, which no other package can replace.
     """
     for entry in _entry_points(group, tuple(sys.path)):
         if entry.name in known:
@@ -40,7 +40,7 @@ def plugins(
             package = entry.dist.name if entry.dist is not None else entry.value
             why = str(error) if isinstance(error, UndertowError) else f"{type(error).__name__}: {error}"
             _notify_once(
-                f"the package {package} is left out: its entry point {entry.name} of {group} cannot be used ({on_one_line(why)}); "
+                f"the package {package} is skipped: its entry point {entry.name} of {group} cannot be used ({on_one_line(why)}); "
                 "update or remove the package"
             )
         else:

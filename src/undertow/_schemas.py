@@ -1,4 +1,4 @@
-"""Check what a file says against a pydantic schema; the first error becomes one sentence that names the key."""
+"""Check the content of a file against a pydantic schema; the first error becomes one sentence that names the key."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REQUIREMENTS: Mapping[str, str] = {
     "greater_than_equal": "be {ge:g} or more", "less_than": "be less than {lt:g}", "less_than_equal": "be {le:g} or less",
     "extra_forbidden": "not be there",
 }  # fmt: skip
-"""What a value must do, by pydantic's type of error."""
+"""Requirements of a value, by pydantic's type of error."""
 T = TypeVar("T")
 
 
 class Schema(BaseModel):
-    """A table of a file: values have exactly their types, and an unknown key is refused with the one that was meant."""
+    """A table of a file: values have exactly their types, and an unknown key is refused with a suggestion."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -61,10 +61,10 @@ Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
 
 
 def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
-    """The value as its schema has it.
+    """Validate a value.
 
     Raises:
-        UndertowError: a key is missing, unknown, or holds something else than it must; `where` names the file.
+        UndertowError: a key is missing, unknown, or has an invalid value; `where` names the file.
     """
     adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
     try:
@@ -74,12 +74,12 @@ def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
 
 
 def first_problem(error: ValidationError, above: str = "", *, is_json: bool = False) -> str:
-    """The first field that a schema refuses, and why.
+    """The first invalid field, and the reason.
 
     Args:
         error: from the validation.
-        above: stands before its place.
-        is_json: whether a place is written as a path into JSON, `results.0.value`, and not as in a file that people write.
+        above: prefix of its place.
+        is_json: whether to write the place as a path into JSON, `results.0.value`, instead of words.
     """
     first = error.errors(include_url=False)[0]
     place = above + (".".join(map(str, first["loc"])) if is_json else _place(first["loc"]))
@@ -93,13 +93,13 @@ def first_problem(error: ValidationError, above: str = "", *, is_json: bool = Fa
 
 
 def requirement(first: ErrorDetails) -> str:
-    """What a value must do: `must be a whole number`."""
+    """Requirement of a value: `must be a whole number`."""
     words = REQUIREMENTS.get(first["type"], "have another form")
     return f"must {words.format(**first.get('ctx', {}))}"
 
 
 def _place(parts: Sequence[int | str]) -> str:
-    """Keys with dots between them, entries of a list by number from 1: `wording 2, single`."""
+    """Keys joined by dots, and list entries by number from 1: `wording 2, single`."""
     place = ""
     for part in parts:
         if isinstance(part, int):

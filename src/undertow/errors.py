@@ -14,15 +14,15 @@ MAX_MISSPELT = 100
 """Longer words are not compared, since comparing takes quadratic time."""
 
 LOGGER = logging.getLogger("undertow")
-"""Names each phase of the work (INFO) when it begins; silent unless somebody listens."""
+"""Logs the start of each phase (INFO); silent without a handler."""
 LOGGER.addHandler(logging.NullHandler())
 
 
 class UndertowError(Exception):
     r"""An error that the user can fix. The message is one sentence: what failed, where, and how to fix it.
 
-    A message may quote any file content. So it is put on one line, unprintable characters are escaped (`\u202e`), and a long one
-    loses its middle: the place is at the beginning, the fix at the end.
+    A message may quote any file content, so it is put on one line, and unprintable characters are escaped (`\u202e`). A long message
+    loses its middle, because the place is at the beginning and the fix at the end.
     """
 
     def __init__(self, message: str = "") -> None:

@@ -1,7 +1,6 @@
 """A plugin for pytest: `--undertow-rules` adds a test for each rule and result of a finished run.
 
-It is loaded in every pytest session of an environment that has Undertow, so it imports nothing and does nothing until a rules
-file is named.
+Every pytest session of an environment with Undertow loads it, so it imports nothing and does nothing without a rules file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, and settings of the same meaning for the ini file."""
+    """Add the options, and the equivalent settings of the ini file."""
     group = parser.getgroup("undertow", "Undertow: rules on the results of audits of language models")
     group.addoption(
         "--undertow-rules", default="", metavar="FILE", help="check runs against the rules of this TOML file"
@@ -31,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where rules are named, find out what is to be judged; it is judged when the session starts.
+    """Register rules and runs, if rules are given; they are judged when the session starts.
 
     Raises:
         pytest.UsageError: rules without a run, a run without rules, or several files of rules or baselines.
@@ -57,9 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _paths(config: pytest.Config, option: str, setting: str) -> list[Path]:
-    """What the command line names, from the folder that it was given in; else what the ini file does, from its own folder.
+    """Paths of the command line, relative to the working directory, else of the ini file, relative to its folder.
 
-    Written back as whole paths, since workers of pytest-xdist may start elsewhere.
+    Stored as absolute paths, because workers of pytest-xdist may start in another folder.
     """
     given = config.getoption(option)
     named = [given] if isinstance(given, str) else list(given)

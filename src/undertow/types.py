@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 else:
-    # numpy takes longer to load than everything else that `undertow --help` needs.
+    # numpy takes longer to import than all other dependencies of `undertow --help`.
     Floats: TypeAlias = Any
 from undertow.errors import UndertowError, on_one_line
 
 SCORING_VERSION = 6
-"""Increment when the same model would give other numbers, so that older cached answers are not used."""
+"""Increment when scoring changes, so that cached answers of older versions are ignored."""
 
 
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
 
 
-NOT_SEEN = "not read, because the tokenizer does not know them"
+NOT_SEEN = "not scored, because the tokenizer does not know them"
 """Beginning of the note that lists such words."""
 
 
@@ -109,7 +109,7 @@ class ContinuationQuery:
 
 @dataclass(frozen=True, slots=True)
 class GenerateQuery:
-    """A prompt to answer greedily, and the words whose probability is read at every step.
+    """A prompt to answer greedily, and the words whose probability is recorded at every step.
 
     Attributes:
         prompt: the text to continue; the user's message if `chat` is set.
@@ -136,8 +136,8 @@ class GenerateQuery:
 class MultipleChoiceQuery:
     """A prompt to answer with one of several labels.
 
-    The answer's text is the label that greedy decoding gives. Its log-probabilities are those of all labels, so the most
-    probable label is known too; the two may differ.
+    The answer's text is the label of greedy decoding. Its log-probabilities cover all labels, so the most
+    probable label, which may differ, is known too.
 
     Attributes:
         prompt: the prompt.
@@ -211,10 +211,10 @@ class ConstrainedGenerateQuery:
 
 @dataclass(frozen=True, slots=True)
 class SpanQuery:
-    """A question to answer with a span of a passage, or not at all.
+    """A question to answer with a span of a passage, or with no answer.
 
-    The answer's log-probabilities are those of each candidate, of no answer, and of the best span, whose text is the answer's.
-    A span's is the log-probability of its start plus that of its end, at its best place.
+    The answer has the log-probabilities of each candidate, of no answer, and of the best span, and the text of the best span. The
+    log-probability of a span is that of its start plus that of its end, at its best position.
 
     Attributes:
         passage: the text.
@@ -276,7 +276,7 @@ _NAMES: Mapping[type, tuple[str, ...]] = {kind: tuple(one.name for one in fields
 
 
 def as_plain(value: Query | Option) -> dict[str, Any]:
-    """The fields of a query or option by name; `dataclasses.asdict` copies them, in ten times the time."""
+    """The fields of a query or option by name; `dataclasses.asdict` makes copies and takes ten times as long."""
     return {name: getattr(value, name) for name in _NAMES[type(value)]}
 
 
@@ -284,7 +284,7 @@ _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits; it may hold queries and options.
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits; it may contain queries and options.
 
     Raises:
         UndertowError: a text holds a lone surrogate; the message quotes its surroundings.
@@ -294,9 +294,7 @@ def digest(value: Any) -> str:
         content = text.encode()
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 30) : error.end + 30]
-        raise UndertowError(
-            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; replace it"
-        ) from error
+        raise UndertowError(f"{around!r}: contains a lone surrogate, which no model can read; replace it") from error
     return hashlib.sha256(content).hexdigest()
 
 
@@ -321,7 +319,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """The identity of a model: everything that makes a stored answer valid for this model and no other.
+    """The identity of a model, which decides whether a cached answer belongs to it.
 
     Attributes:
         name: the name that the user gave.
@@ -329,8 +327,8 @@ class ModelIdentity:
         source: origin of the weights (a hub id, a folder's or file's name, a package).
         revision: hub commit or SHA-256 of the weights and tokenizer files; never empty.
         dtype: precision of the arithmetic.
-        scoring_method: how probabilities are read, for example `likelihood`.
-        tokenizer: origin of the tokenizer; "" if it lies beside the weights.
+        scoring_method: how probabilities are computed, for example `likelihood`.
+        tokenizer: origin of the tokenizer; "" if it belongs to the weights.
     """
 
     name: str
@@ -344,7 +342,7 @@ class ModelIdentity:
     def key(self, protocol: str) -> str:
         """The model's part of a cache key.
 
-        It leaves out `name`, so two names of the same weights share answers.
+        It excludes `name`, so two names of the same weights share answers.
         """
         parts = asdict(self) | {"protocol": protocol, "reading": SCORING_VERSION}
         del parts["name"]
@@ -353,13 +351,13 @@ class ModelIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A free reply, and what the answer reader reads in it.
+    """A free reply and its parsed answer.
 
     Attributes:
         text: the whole reply.
         outcome: `answer`, or why there is none: one of the outcomes in `undertow.data.replies.reply_question`.
-        low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN where
-            these are not shown.
+        low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN without
+        these.
     """
 
     text: str
@@ -373,22 +371,22 @@ class Answer:
     """A model's answer to one query.
 
     Attributes:
-        logprobs_nats: one log-probability for each option or label, in the query's order [option]; NaN for an option that the
-            model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it, and
-            for one that its tokenizer does not know;
-            minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
-        other_prob: probability of everything but the options, in 0 to 1; NaN where not readable.
-        missing_reason: why there are no numbers; "" where there are. A missing value is never zero.
+        logprobs_nats: one log-probability for each option or label, in the query's order [option]. NaN for an option that the
+        tokenizer does not know, and for one with the same tokens as an earlier option of its group (*He* and *he* in an uncased
+        model), which counts with that option. Minus infinity for an option outside the tokens that the protocol uses. A generated
+        answer has one, its own.
+        other_prob: probability of all text other than the options, in 0 to 1; NaN if unknown.
+        missing_reason: why there are no log-probabilities; "" if there are. A missing value is never zero.
         text: generated text, if any.
-        upper_bound_prob: how much more each option may have than was shown [option], for a server that shows only the most
-            probable tokens; () where everything was shown.
-        truncated_prob: probability that was not shown, or that belongs to tokens which may begin an option: the most that all
-            options together may have beyond what was shown.
+        upper_bound_prob: upper bound of the hidden probability of each option [option], for a server that returns only the most
+        probable tokens; () if nothing is hidden.
+        truncated_prob: upper bound of the hidden probability of all options together: probability that was not returned, or that
+        belongs to tokens which may begin an option.
         n_dropped_shots: number of examples that did not fit before the prompt.
-        n_tokens: tokens of each option, without those that all options end with [option]; () where unknown.
-        spaced_nats: at the start of a text, the part of each log-probability that the word with a space before it has [option]; ()
-            elsewhere, and where the tokenizer has no such token.
-        reply: the free reply that the answer was read from; None where it was not.
+        n_tokens: number of tokens of each option, without a common ending of all options [option]; () if unknown.
+        spaced_nats: at the start of a text, log-probability of the form with a space before the word [option]; () elsewhere, and if
+        the tokenizer has no such token.
+        reply: the free reply behind the answer, if any.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -414,7 +412,7 @@ class Scores:
 
     Attributes:
         answers: one per item [item].
-        scoring_method: `likelihood` compares options with each other only; at a `mask` each has its own probability.
+        scoring_method: `likelihood` compares options only with each other; at a `mask` each option has a probability.
     """
 
     answers: tuple[Answer, ...]
@@ -440,28 +438,28 @@ class Scores:
 
 
 ALPHA = 0.05
-"""A result is significant where its q, the false discovery rate, is below this."""
+"""A result is significant if its q (false discovery rate) is below this."""
 ALPHA_TEXT = f"{ALPHA:g}".removeprefix("0")
-"""As sentences write it."""
+"""`ALPHA` as printed in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One number of an audit, with its errors.
+    """One estimate of an audit, with interval and test.
 
     Attributes:
         measure: the measure's name in the literature, for example `slope`.
-        group: what the number is about, by group key (model, challenge, w_name, pronoun, ...).
+        group: levels of the group keys (model, challenge, w_name, pronoun, ...).
         value: the estimate, in `unit`; NaN where missing.
         low, high: 95% interval; NaN where missing.
         n: number of items with an answer.
         n_missing: number of items without an answer.
         unit: for example "percent per step".
-        null_value: the value without bias; NaN where there is none. Not "higher is better".
+        null_value: the value without bias, or NaN. It is no direction of improvement.
         p: p-value of the test named in the audit's documentation; NaN where not tested.
         q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
         extras: further numbers by name, for example the smallest slope that the design could detect.
-        note: why a number is missing, or what to keep in mind; "" otherwise.
+        note: why a value is missing, or a caveat; "" otherwise.
     """
 
     measure: str
@@ -480,11 +478,11 @@ class Result:
 
 
 MAX_DECIMALS = 6
-"""Decimals of a number in a sentence, at most."""
+"""Maximum decimals of a number in a sentence."""
 
 
 MIN_WIDTH = 10.0**-MAX_DECIMALS
-"""The last decimal of a number in a sentence."""
+"""Unit of the last decimal of a number in a sentence."""
 
 
 def has_width(low: float, high: float) -> bool:
@@ -499,7 +497,7 @@ def interval_decimals(low: float, high: float) -> int:
 
 
 def format_interval(low: float, high: float) -> str:
-    """Both ends in ASCII, without negative zero; in words for a point, whose ends would look rounded."""
+    """Both ends in ASCII, without negative zero; "without spread" for an interval of width 0."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "no interval"
     places = interval_decimals(low, high)
@@ -511,14 +509,14 @@ class Finding:
     """One sentence about the model, and its statistical support.
 
     Attributes:
-        text: the sentence, without what its results say more exactly.
+        text: the sentence, without details of its results.
         significant: whether the effect survives correction for multiplicity.
         strength: order within a report, larger first (for example |slope| x steps, in percent).
-        causal_claim: whether it depends on the audit's causal assumptions, and not on the answers alone.
-        results: the results that it reports, the deciding one first; () where unknown.
-        n_tests: number of tests that the q of that result is corrected for; 0 where no q decides.
-        decision_rule: how it was decided, in a sentence, if not by the q of that result alone; "" otherwise.
-        detail: further sentences that a reader needs beside it; "" for none.
+        causal_claim: whether it depends on the audit's causal assumptions.
+        results: the results that it reports, the deciding one first; () if unknown.
+        n_tests: number of tests in the correction of its q; 0 if q does not decide.
+        decision_rule: the decision in a sentence, if not by the q of the first result; "" otherwise.
+        detail: further sentences; "" for none.
     """
 
     text: str
@@ -548,6 +546,6 @@ class Finding:
         }
 
     def __post_init__(self) -> None:
-        # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
+        # Names of models, words and values may contain line breaks; a sentence must stay on one line.
         for name in ("text", "detail"):
             object.__setattr__(self, name, on_one_line(getattr(self, name).strip()))

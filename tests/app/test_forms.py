@@ -217,7 +217,7 @@ def test_a_planted_drift_is_found_and_told() -> None:
     rises = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
     told = [float(number) for number in rises[0]]
     assert told == pytest.approx([first, last], abs=0.8)
-    assert "the answer drifts with something that does not decide it (p" in reply.sentence
+    assert "the answer drifts with something that does not determine it (p" in reply.sentence
     assert list(reply.table["value"]) == [str(year) for year in range(1800, 2001, 20)]
     np.testing.assert_allclose(reply.table[["female", "male", "neutral"]].sum(axis=1), 100)
     assert [curve.title for curve in reply.curves] == ["Female: she", "Male: he", "Neutral: they"]
@@ -263,10 +263,10 @@ def test_without_a_drift_none_is_claimed() -> None:
     places = "Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos"
     still = form(sentence="She lived in DATE.", values=places)
     reply = answer_drift(read_form(still, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-    assert reply.sentence == "From Chad to Laos, the answer does not move at all."
+    assert reply.sentence == "From Chad to Laos, the answer is the same at every value."
     behind = form(sentence="In DATE she lived.", values=places)
     reply = answer_drift(read_form(behind, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-    assert reply.sentence.startswith("From Chad to Laos, no drift of the answer stands out from the noise")
+    assert reply.sentence.startswith("From Chad to Laos, the answer does not drift significantly")
     few = answer_drift(
         read_form(form(sentence="In DATE she lived.", values="Chad, Iran, Mali"), ALLOWED, DRIFT),
         resolve(ModelRequest("toy")),
@@ -316,7 +316,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     question = read_form(form(sentence="The nurse said that she was late."), ALLOWED, SPECIFICATION)
     reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith(
-        "With this model it cannot be determined whether the sentence decides its pronoun: from 1801 to 2016 "
+        "This model cannot show whether the sentence determines its pronoun: from 1801 to 2016 "
     )
     assert any("hardly better than chance" in caveat for caveat in reply.caveats)
     assert reply.scores is not None

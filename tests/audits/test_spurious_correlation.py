@@ -102,7 +102,10 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
         f"and the lead of xe over ze words rises by {moves['slope_gap', 'xe-ze']:.1f}."
     )
     assert by_name(results)["w_effect", "ze"].q < 0.05
-    assert "The probability of ze words depends on year, but no trend from 1900 to 2010 " in finding.detail
+    assert (
+        "The probability of ze words depends on year, but shows no significant trend from 1900 to 2010"
+        in finding.detail
+    )
 
 
 def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Pat
     assert claimed(told) == set()
     (finding,) = told
     assert finding.text.startswith(
-        "The probability of xe words and the lead of xe over ze words depend on year, but no "
+        "The probability of xe words and the lead of xe over ze words depend on year, but show no "
     )
     assert finding.detail.startswith("The probability of ze words does not drift significantly with year ")
 
@@ -161,7 +164,7 @@ def test_few_values_claim_no_drift_and_say_why(n_values: int, tmp_path: Path) ->
     assert by_name(results)["w_effect", "xe"].q < 0.05 <= by_name(results)["w_effect", "ze"].q
     # That these values matter is another statement.
     assert "xe words and the lead of xe over ze words depend on year, but no drift can be claimed" in finding.text
-    assert finding.detail == "No drift of the probability of ze words can be claimed either."
+    assert finding.detail == "For the same reason, no drift of the probability of ze words can be claimed."
 
 
 def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result], list[Finding]]:

@@ -61,19 +61,20 @@ HALF = ["Yes", "No"] * 20
 
 
 def verdict(text: str) -> str:
-    (found,) = re.findall(r"better than|worse than|not told apart from", text)
+    (found,) = re.findall(r"better than|worse than|not significantly different from", text)
     return str(found)
 
 
 @pytest.mark.parametrize(
-    ("n_right", "expected"), [(34, "better than"), (23, "not told apart from"), (5, "worse than"), (0, "worse than")]
+    ("n_right", "expected"),
+    [(34, "better than"), (23, "not significantly different from"), (5, "worse than"), (0, "worse than")],
 )
 def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n_right: int, expected: str) -> None:
     other = {"Yes": "No", "No": "Yes"}
     answers = [gold if at < n_right else other[gold] for at, gold in enumerate(HALF)]
     (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
     assert verdict(finding.text) == expected
-    assert finding.significant == (expected != "not told apart from")
+    assert finding.significant == (expected != "not significantly different from")
     assert f"{n_right / 0.4:.1f}%" in finding.text
 
 
@@ -92,17 +93,17 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
         # Dimensions are compared, too, where they have texts enough: this one interval is wider for them.
         n_tests = sum(np.isfinite(one.q) for one in results)
-        (finding,) = [one for one in audit.findings(given, results) if "the best answer without a model" in one.text]
+        (finding,) = [one for one in audit.findings(given, results) if "the best baseline" in one.text]
         low, high = headline.extras["claim_low"], headline.extras["claim_high"]
         if n_tests == 1:
             assert (low, high) == (headline.extras["above_low"], headline.extras["above_high"])
-        expected = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
+        expected = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
         assert verdict(finding.text) == expected
         assert finding.significant == (low > 0 or high < 0) == (headline.q < 0.05)
         assert low <= headline.extras["above_baseline"] <= high
         assert headline.extras["above_baseline"] == pytest.approx(headline.value - headline.null_value, abs=0.01)
         seen.add(expected)
-    assert seen == {"better than", "worse than", "not told apart from"}
+    assert seen == {"better than", "worse than", "not significantly different from"}
 
 
 def test_a_run_of_one_class_has_its_finding_too() -> None:

@@ -111,11 +111,11 @@ SAID = [
     ("X -> [S]; Y", DOES, "X and Y are independent in the population, and in selected data too."),
     ("X -> [S]; Y -> S", DOES, "independent in the population and dependent in selected data"),
     ("X <- A -> C <- B -> Y; C -> X -> [S]", DOES, "opens X <- A -> C <- B -> Y. It does not distort P(Y | X)"),
-    ("W -> X; X -> Y; Y -> [S]", DOES, "distorts P(Y | X) all the same: X given, S depends on Y itself, by S <- Y."),
-    ("X -> Y; X -> [S]", RECOVERY, "Recoverable from selected data alone: X given, S and Y are independent."),
-    ("X -> Y -> [S]", RECOVERY, "It is with P(Y) known"),
+    ("W -> X; X -> Y; Y -> [S]", DOES, "still distorts P(Y | X): given X, S depends on Y itself, by S <- Y."),
+    ("X -> Y; X -> [S]", RECOVERY, "Recoverable from selected data alone: given X, S and Y are independent."),
+    ("X -> Y -> [S]", RECOVERY, "Recoverable if P(Y) is known"),
     (CANDIDATES, WHO, "W: qualifies; it causes X"),
-    (CANDIDATES, WHO, "\nL: does not qualify: nobody recorded it"),
+    (CANDIDATES, WHO, "\nL: does not qualify: it is not observed"),
 ]
 
 

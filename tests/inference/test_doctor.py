@@ -354,7 +354,7 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
     run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", limit=20, **settings)
     assert run.manifest.get("sanity_check") == (reading and {"planted": reading})
     page = run.report.read_text(encoding="utf-8")
-    assert ("sentences right that decide" in page) == bool(caveat)
+    assert ("control sentences right, which determine" in page) == bool(caveat)
     if caveat:
         assert page.index(caveat) < page.index("The mass of other words is the probability")
 
@@ -421,7 +421,7 @@ def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path
     plant({BLANK: (EXACT,)}, said, "float32")
     done = cli("run", "spurious-correlation", "-m", "planted", "--out", str(tmp_path / "run"), "--limit", "20")
     assert done.returncode == 0, done.stderr
-    assert "planted: answers none of the sentences that decide" in done.stdout
+    assert "planted: answers none of the control sentences" in done.stdout
 
 
 @pytest.mark.parametrize("model", ["toy:slope=-5", "uniform"])

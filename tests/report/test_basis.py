@@ -63,8 +63,8 @@ def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -
     assert basis(tmp_path, of()) == {
         "asked": "4 texts in 3 clusters, 1 missing",
         # Every value of W counts the same: (15 + 40) / 2, where the mean over texts would be 23.3.
-        "mass on other words": "27.5% on average went to none of the listed words",
-        "protocol": "exact; read by likelihood, in float32",
+        "mass on other words": "27.5% on average went to words outside the listed words",
+        "protocol": "exact; scored by likelihood, in float32",
     }
 
 

@@ -153,7 +153,7 @@ def test_the_first_screen_has_the_verdict_the_figure_how_it_was_decided_and_the_
         "An audit",
         "Significant",
         "it drifts",
-        "Survives the correction",
+        "Significant after correction",
         "The main figure.",
         "First.",
         "Third.",
@@ -171,7 +171,7 @@ def test_findings_come_first_and_strongest_first() -> None:
     body = html.partition('<section id="findings">')[2]
     places = [body.index(f">{text}<") for text in told]
     assert places == sorted(places)
-    assert html.index("Not claimed") < html.index("nothing strong")
+    assert html.index("<h3>Not significant</h3>") < html.index("nothing strong")
 
 
 def elements(html: str) -> list[tuple[str, list[str]]]:

@@ -200,7 +200,7 @@ def test_what_is_missing_in_one_is_left_out_of_both() -> None:
     assert [found.extras["baseline"], found.extras["candidate"]] == pytest.approx([first, second])
     assert (found.n, found.n_missing) == (8, 1)
     assert (of.n_items, of.n_answered) == (9, 8)
-    assert any("1 item that one of them has no answer to was left out" in note for note in of.notes)
+    assert any("1 item without an answer in one of the runs was excluded" in note for note in of.notes)
 
 
 def test_rows_are_paired_by_item_wherever_they_stand() -> None:
@@ -220,7 +220,7 @@ def test_results_that_one_run_has_alone_are_listed() -> None:
     assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
     assert all(math.isnan(one.value) and "two has no such number" in one.note for one in place)
     assert of.n_alone == (6, 0)
-    assert any("6 items that only one has were left out" in note for note in of.notes)
+    assert any("6 items that only one contains were excluded" in note for note in of.notes)
     assert math.isfinite(difference(of, "slope", w_name="date").value)
 
 
@@ -275,7 +275,7 @@ def test_several_models_are_matched_by_name() -> None:
     assert slopes["x"] == pytest.approx(((64 + 66) / 2 - (60 + 60) / 2) / 2)
     assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
     assert np.isnan([slopes["z"], slopes["v"]]).all()
-    assert any("z was left out, since the other run lacks it" in note for note in of.notes)
+    assert any("excluded, because the other run lacks it" in note for note in of.notes)
 
 
 def test_one_of_several_models_is_compared_by_its_name() -> None:

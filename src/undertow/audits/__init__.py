@@ -39,7 +39,7 @@ def load(name: str) -> Audit:
 
 
 def _added() -> dict[str, Audit]:
-    """The audits of installed packages; one that cannot be used is named on standard error and left out."""
+    """The audits of installed packages; a broken one is reported on standard error and skipped."""
     return dict(plugins(ENTRY_POINTS, lambda entry, _: _create(entry), tuple(AUDITS)))
 
 

@@ -1,4 +1,4 @@
-"""The keywords of `undertow.audit`, typed for each audit, so that a type checker and an editor know them.
+"""Keyword options of `undertow.audit`, typed for each audit, for type checkers and editors.
 
 Each class has the fields of an audit's `Settings`; a test compares the two.
 """
@@ -14,7 +14,7 @@ from undertow.data.in_memory import Table
 Text: TypeAlias = str | Path | Sequence[str | int | float | Path]
 """A text option: the text itself, a path, or a list that is joined by commas."""
 Challenge: TypeAlias = Text | Mapping[str, Any] | Table
-"""A challenge by name or file; or what a challenge file holds, as a dict; or a table of pandas with a row per sentence."""
+"""A challenge by name or file, the content of a challenge file as a dict, or a pandas table with a row per sentence."""
 
 
 class ModelOptions(TypedDict, total=False):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 EXACT, PAPER, TEXT = "exact", "paper", "text"
-"""Protocols: the full softmax gathered for every listed form, what the papers read (top 5, unnormalised), or a free reply."""
+"""Protocols: probabilities of all listed forms, the five most probable tokens as in the papers, or a parsed free reply."""
 
 T = TypeVar("T")
 ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
@@ -29,7 +29,7 @@ ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
 
 
 def option(default: T, description: str) -> T:
-    """A field of an audit's `Settings`, with what `--help` says of it."""
+    """A field of an audit's `Settings`, with its text for `--help`."""
     return field(default=default, metadata={"help": description})
 
 
@@ -120,11 +120,11 @@ class Sampling:
 class Audit(ABC):
     """One audit that a user can name.
 
-    A subclass gives the items, turns answers into a table, measures it and states the results; every other hook has a default. A
-    package outside adds an audit by an entry point of the group `undertow.audits` that names its class.
+    A subclass defines the items, the table of answers, its measures and the findings; every other hook has a default. Other
+    packages add an audit by an entry point of the group `undertow.audits` that names its class.
 
     Attributes:
-        name: what users call it.
+        name: its name for users.
         summary: one line for `undertow list audits`.
         Settings: frozen dataclass of the audit's own options, all of them `option`s.
         protocols: protocols that it supports, the default first.
@@ -150,7 +150,7 @@ class Audit(ABC):
     sentence_table: ClassVar[SentenceTable] = SLOPES
     reply_factors: ClassVar[tuple[str, ...]] = ()
 
-    # What is asked.
+    # Items.
 
     @abstractmethod
     def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
@@ -169,14 +169,14 @@ class Audit(ABC):
         return next(self.items(settings, sampling))
 
     def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
-        """Sentences on effects that the design, or its part within `--limit`, cannot detect; for its `w_notes` and `limitations`."""
+        """Sentences on effects that the design, within `--limit`, cannot detect; they become its `w_notes` and `limitations`."""
         return []
 
     def controls(self, settings: Any) -> list[Item]:
-        """Items that follow all others and enter no metric; `controls` of the design holds the mass of other words in them."""
+        """Control items, scored last and excluded from all metrics; `controls` of the design has their mass on other words."""
         return []
 
-    # What is made of the answers.
+    # Observations and results.
 
     @abstractmethod
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
@@ -186,7 +186,7 @@ class Audit(ABC):
         """Read a recorded table of answers; return it with the protocol of the recording.
 
         Raises:
-            UndertowError: the file is no such table, or the audit reads none.
+            UndertowError: the file is not such a table, or the audit has no recorded tables.
         """
         raise UndertowError(f"{path}: {self.name} reads no recorded tables; use undertow run {self.name}")
 
@@ -197,14 +197,14 @@ class Audit(ABC):
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
     ) -> list[Result]:
-        """Results for the same rows answered by two models, which replace the jackknife errors; [] to keep those.
+        """Differences between two models on the same rows, which replace those by jackknife; [] to keep the jackknife.
 
-        `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are the 90% interval; a NaN
-        value keeps the value.
+        `p` tests a difference within `margin(result)`; `inner_low` and `inner_high` of `extras` are the 90% interval. A NaN `value`
+        keeps the value of the jackknife.
         """
         return []
 
-    # What a reader gets.
+    # Report.
 
     @abstractmethod
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:

@@ -1,12 +1,13 @@
-"""Recorded tables of word-group masses, as published with the papers or written by anyone.
+"""Recorded tables of word-group masses.
 
-Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent or as probabilities. Word groups are the
-columns female, male and neutral, and each column `group:NAME`; where there is none, every column that is none of ours is one.
-Optional: unit (percent or probability; without it, it follows from the sums of the rows), prompt, challenge, text,
-cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
-apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
-or w_index where w is a word. A row whose masses are empty is missing; a row of
-zeros is a measurement.
+Required: model, w_name, w_index, w, and one numeric column for each word group, in percent or as probabilities. Word groups are
+the columns female, male, neutral and `group:NAME`; without any of these, every unknown column.
+
+Optional: unit (percent or probability; by default inferred from row sums), prompt, challenge, text, cluster or text_index (rows with
+the same value are one sentence at different W; with both, a cluster may have several sentences, identified by text_index or text),
+and w_value (position of W on its axis; by default w if it is a number, else w_index).
+
+A row with empty masses is missing; a row of zeros is a measurement.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ BY_AXIS = "w_value, smallest first"
 
 
 def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
-    """Where each row's W value stands on its axis [row]: as it is given; else its number; else its place in the list.
+    """Position of each row's W value on its axis [row]: the given one, else its number, else its index in the list.
 
-    Numbers that are evenly spaced in a list called `date` stand at their places, as those of the package's own list do.
+    Evenly spaced numbers in a list called `date` have their indices, as in the built-in list.
 
     Args:
         frame: `w_name`, `w_index` and `w` [row].
-        given: the column `w_value`; NaN in all rows of a list that has none [row].
+        given: the column `w_value`; NaN in all rows of a list without it [row].
     """
     axis: Floats = np.array(given, dtype=np.float64)
     for name, rows in frame.groupby("w_name", sort=False):
@@ -69,7 +70,7 @@ def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
 
 
 def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """What the design says of each W list, as `undertow.data.Covariate.design_entry` does, and notes on them.
+    """Entry of each W list in the design, like `undertow.data.Covariate.design_entry`, and notes on the lists.
 
     Args:
         frame: `w_name`, `w_index`, `w_value` and `w` [row].
@@ -103,43 +104,43 @@ def _is_even(values: Sequence[str], places: Sequence[int]) -> bool:
 
 REQUIRED = ("model", "w_name", "w_index", "w")
 NAMES = ("model", "w_name")
-"""Columns whose cells name a thing: "m" and "m " are one model."""
+"""Columns with names, which ignore surrounding white space: "m" and "m " are one model."""
 OPTIONAL = (
     "prompt", "challenge", "text", "cluster", "text_index", "item", "other_words", "missing_reason", "w_value", "unit",
 )  # fmt: skip
 KNOWN_GROUPS = ("female", "male", "neutral")
 MARK = "group:"
-"""Begins the column of a word group of any name."""
+"""Prefix of columns of word groups."""
 PERCENT, PROBABILITY = "percent", "probability"
 MOST = 0.5
 """A share of the rows beyond which they say what the unit is."""
 ROUNDING_PROB = 6e-3
-"""Probabilities are rounded too."""
+"""Tolerance of row sums of rounded probabilities."""
 MIN_PROB = 0.5
-"""Up to 1, the largest sum of a row must be this much to say that a table holds probabilities: percents are rarely so small."""
+"""Largest row sum from which a table (with sums up to 1) holds probabilities; percents are rarely so small."""
 LEAST_GAP = 20
-"""Rows of 0.5 to 1 in all are in another unit where all others have so much more: between percents there are others."""
+"""Rows with sums of 0.5 to 1 are in another unit if all other sums are at least this factor larger."""
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
-"""What an empty cell of masses looks like in the files of common tools."""
+"""Spellings of an empty cell of masses."""
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
 MAX_INDEX = 10**9
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-"""What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
+"""Index columns that pandas writes for a filtered table; they are not word groups."""
 MAX_BYTES, MAX_CELLS = 512 * 2**20, 50_000_000
-"""Of a table, unpacked; values of a Parquet file."""
+"""Limits of an unpacked table, and of the values of a Parquet file."""
 MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it stands in its file, all cells text, so that what a cell holds is checked here: "NA" may be a W value.
+    """A table with all cells as text, because "NA" may be a W value.
 
     Attributes:
         path: the file.
         cells: a column of text for each column of the file.
-        places: where each row stands in the file, for example "line 3" [row].
-        index: columns that pandas wrote as the names of rows.
+        places: position of each row in the file, for example "line 3" [row].
+        index: index columns of pandas.
     """
 
     path: Path
@@ -156,26 +157,26 @@ class Table:
                 f"{', '.join(map(str, self.cells.columns)) or 'none'}"
             )
         if self.cells.empty:
-            raise UndertowError(f"{self.path}: holds no rows; there is nothing to measure")
+            raise UndertowError(f"{self.path}: the table has no rows")
 
     def column(self, name: str, default: str) -> pd.Series[str]:
-        """A column, or one of the default where the table lacks it."""
+        """A column, or a constant one with the default value."""
         return self.cells[name] if name in self.cells else pd.Series(default, index=self.cells.index, dtype=str)
 
     def raise_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
-        """Say what is wrong with the first of the wrong rows, if there are any."""
+        """Raise an error about the first wrong row, if there is one."""
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
 
     def check_filled(self, *names: str) -> None:
-        """Refuse an empty cell of these columns, where the table has them."""
+        """Refuse empty cells in these columns."""
         for name in names:
             said = f"{name} is empty; fill it in every row"
             self.raise_first(self.column(name, "-").str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
 
     def check_repeats(self, frame: pd.DataFrame, keys: list[str], what: str) -> None:
-        """Refuse a row that has the same keys as one before."""
+        """Refuse a row with the same keys as an earlier one."""
 
         def repeats(row: int) -> str:
             same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
@@ -184,7 +185,7 @@ class Table:
         self.raise_first(frame.duplicated(keys), repeats)
 
     def check_one_value(self, frame: pd.DataFrame, column: str, *keys: str) -> None:
-        """Refuse two values of a column in rows that have the same keys; the error names the last key."""
+        """Refuse different values of a column in rows with the same keys; the error names the last key."""
         firsts = frame.groupby(list(keys))[column].transform("first")
         values, names = frame[column].tolist(), frame[keys[-1]].tolist()
         self.raise_first(
@@ -196,7 +197,7 @@ class Table:
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read."""
+    """Read a recorded table: observations, names of word groups, and notes."""
     table = read_cells(path)
     table.check_columns(REQUIRED)
     columns = list(table.cells.columns)
@@ -219,7 +220,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     (percents,), unit = to_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
-    # A group that was never recorded takes nothing from the others; a row without any number is missing.
+    # A group without any value does not affect the others; a row without values is missing.
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
     frame["other_words"] = percents["other_words"] if "other_words" in columns else left
     said = table.column("missing_reason", "").str.strip()
@@ -229,36 +230,34 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
     notes = [reading_note(groups, unit), *unread_note([name for name in others if name not in read])]
     if not marked:
-        notes[0] += (
-            f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
-        )
+        notes[0] += f" Every unknown column counts as a word group; to choose them, name their columns {MARK}NAME."
     return frame, groups, notes
 
 
 def reading_note(groups: Sequence[str], unit: str) -> str:
-    """A sentence: which word groups were read, and in which unit."""
+    """A sentence with the word groups and their unit."""
     units = {PERCENT: "in percent", PROBABILITY: "as probabilities, which were multiplied by 100"}
     return f"Read as word groups, {units[unit]}: {', '.join(groups)}."
 
 
 def unread_note(columns: Sequence[str]) -> list[str]:
-    """A sentence on columns that were not read; none if all were."""
+    """A sentence with the unused columns; [] if there are none."""
     if not columns:
         return []
     names = [repr(name) if name.strip() else "one without a name" for name in columns[:MAX_NAMED]]
     more = [f"{len(columns) - MAX_NAMED} more"] if len(columns) > MAX_NAMED else []
-    return [f"Columns that were not read: {', '.join([*names, *more])}."]
+    return [f"Unused columns: {', '.join([*names, *more])}."]
 
 
 def check_index(table: Table, groups: Iterable[str]) -> None:
-    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything."""
+    """Refuse an index column of pandas among the masses."""
     named = next((name for name in groups if name in table.index), None)
     if named is not None:
         raise UndertowError(f"{table.path}: {named!r} is an index in this file; reset_index() before writing it")
 
 
 def check_reserved_names(path: Path, groups: Collection[str]) -> None:
-    """Refuse a word group that is called like a column of the observations, as challenge sets do."""
+    """Refuse a word group with the name of a column of the observations."""
     check_group_names(groups, str(path))
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
@@ -268,7 +267,7 @@ def check_reserved_names(path: Path, groups: Collection[str]) -> None:
 
 
 def read_cells(path: Path) -> Table:
-    """The cells of a CSV, TSV or Parquet file, whatever they mean; names in `NAMES` without white space around them."""
+    """Read the cells of a CSV, TSV or Parquet file as text; strips white space in the columns `NAMES`."""
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     if path.name.endswith(".parquet"):
@@ -283,10 +282,9 @@ def read_cells(path: Path) -> Table:
 
 
 def _read_parquet(path: Path) -> Table:
-    """Cells as text, of no more and no longer ones than there may be.
+    """Read cells as text, within the size limits.
 
-    What pandas noted in the file about its own types is left aside: it is for pandas, and may be corrupt. Which columns are its
-    names of rows is noted there alone.
+    Ignores pandas metadata on types, which may be corrupt; uses it only to find index columns.
     """
     import pyarrow as pa
 
@@ -319,12 +317,12 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
-    """Cells as Python writes them; one that is missing is an empty one."""
+    """Cells as Python's `str`; a missing cell is ""."""
     import pyarrow as pa
 
     texts: dict[object, str] = {None: ""}
     try:
-        # Some tools do not say that binary cells are text.
+        # Some tools do not mark binary cells as text.
         if pa.types.is_fixed_size_binary(column.type):
             column = column.cast(pa.large_binary())
         if (
@@ -333,21 +331,21 @@ def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
             or pa.types.is_binary_view(column.type)
         ):
             column = column.cast(pa.large_string())
-        # Each value is written once, however often it stands there.
+        # Convert each distinct value once.
         return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
     except (
         pa.ArrowException,
         LookupError,
         OverflowError,
         ValueError,
-    ) as error:  # a date or a time zone that Python does not have
+    ) as error:  # a date or time zone that Python does not support
         raise UndertowError(
-            f"{place} holds what cannot be written as text ({first_line(error)}); leave it out"
+            f"{place} has values that cannot be converted to text ({first_line(error)}); remove it"
         ) from error
 
 
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
+    """Index columns in the pandas metadata; empty if the metadata cannot be read."""
     try:
         noted = parse_json((metadata or {})[b"pandas"])["index_columns"]
         return frozenset(name for name in noted if isinstance(name, str))
@@ -378,14 +376,14 @@ def _factors(table: Table) -> pd.DataFrame:
     )
     if "text" in cells:
         frame["text"] = cells["text"]
-    # One index, one W value: else the order that the slope is taken over is not known.
+    # Each index must have one W value, else the order of W is unknown.
     table.check_one_value(frame, "w", "w_name", "w_index")
     table.check_one_value(frame, "w_index", "w_name", "w")
     frame["w_value"] = axis_of(frame, _given_axis(table, frame))
     of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     names = [name for name in ("text_index", "text") if name in cells]
     if sentence == "cluster" and names and frame.duplicated(of_cell).any():
-        # Several sentences of a cluster stand beside one W.
+        # A cluster may have several sentences at one W.
         frame["sentence"] = cells[names[0]]
         of_cell.append("sentence")
     if sentence:
@@ -396,12 +394,12 @@ def _factors(table: Table) -> pd.DataFrame:
 
 
 def joined(columns: pd.DataFrame) -> list[str]:
-    """The cells of each row, with slashes between them."""
+    """The cells of each row, joined by slashes."""
     return ["/".join(row) for row in zip(*(columns[name].tolist() for name in columns), strict=True)]
 
 
 def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
-    """The column `w_value`; NaN in every row of a W list that has none."""
+    """The column `w_value`; NaN for W lists without it."""
     text = table.column("w_value", "").str.strip()
     empty = text.isin(NO_VALUE)
     given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
@@ -421,7 +419,7 @@ def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
 
 
 def mass_column(table: Table, column: str) -> pd.Series[float]:
-    """A column of masses, in the unit that it has; NaN where a cell is empty."""
+    """A column of masses in its own unit; NaN for empty cells."""
     text = table.cells[column].str.strip()
     empty = text.isin(NO_VALUE)
     values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
@@ -435,10 +433,10 @@ def mass_column(table: Table, column: str) -> pd.Series[float]:
 
 
 def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
-    """Masses in percent, and their original unit: that of the column `unit`, or else the one that the sums of rows imply.
+    """Masses in percent, and their original unit: from the column `unit`, or inferred from the row sums.
 
     Raises:
-        UndertowError: the unit is not known, is not the same in all rows, or does not follow from the masses.
+        UndertowError: the unit is unknown, differs between rows, or cannot be inferred.
     """
     if "unit" in table.cells.columns:
         text = table.cells["unit"].str.strip()
@@ -469,7 +467,7 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
 
 
 def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
-    """Refuse percents among which a model, some rows or a column may be probabilities."""
+    """Refuse percents if a model, some rows or a column may be probabilities."""
     sums = masses.sum(axis=1)
     is_small = sums.between(MIN_PROB, 1 + ROUNDING_PROB)
     of_model = sums.groupby(table.column("model", "")).transform("max").between(MIN_PROB, 1 + ROUNDING_PROB)

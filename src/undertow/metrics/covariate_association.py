@@ -1,8 +1,8 @@
-"""What W does to the mass of a word group: mean mass, effect of W, slope, Pearson r, log-odds slope and slope gap.
+"""Association of the mass of a word group with W: mean mass, effect of W, slope, Pearson r, log-odds slope and slope gap.
 
 The regression of McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI), McMilin's anonymous ICLR
 submission ("Selection Induced Collider Bias") and McMilin 2022 (ICML workshop): the mass is averaged over the texts of a
-W value, and the means are regressed on the place of W in its list, or on its value. Errors are `undertow.stats.regression.trend`'s.
+W value, and the means are regressed on the index or the value of W. Intervals and tests are those of `undertow.stats.regression.trend`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from undertow.stats.regression.trend import (
 from undertow.types import ALPHA, Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
-"""What one regression is about; its results add the key `pronoun`."""
+"""Keys of one regression; its results add the key `pronoun`."""
 
 OTHER_WORDS = "other_words"
 OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
-"""What an average over prompts is about; its results add the key `pronoun`."""
+"""Keys of an average over prompts; its results add the key `pronoun`."""
 
 BOUNDS = (".low", ".high")
-"""Endings of the columns that bound a group's mass, where a model did not show all of it."""
+"""Suffixes of the columns with bounds of a group's mass, if a model hides some of it."""
 
 LEVEL = 0.95
 MIN_W_VALUES = 3
-"""Two points always lie on a line."""
+"""Minimum number of W values for a line; two points always lie on one."""
 SAME_SHARE = 1e-6
-"""A standard error below this share of its mean shows rounding: all sentences share one reading."""
+"""A standard error below this share of its mean is rounding: all sentences have the same value."""
 CERTAIN_P = 0.01
 """Below this p the detectable slope is not computed: the slope is clearly significant."""
 
@@ -61,45 +61,42 @@ def measure_association(
     covariates: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int,
 ) -> list[Result]:
-    """Everything that is measured of each (model, challenge, prompt, w_name), in order of appearance.
+    """All results of each (model, challenge, prompt, w_name), in order of appearance.
 
-    - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("other words"). Not tested.
-    - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
-      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`covariate_effect`).
-    - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
-      sentences and allow for noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
-    - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
-    - `pearson_r` of the W means: a description, without interval or test.
-    - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. Its test is that of `slope`, so that it has an
-      interval only.
+    - `mean_mass`, percent: mean over the W means, of each group and of other words. Not tested.
+    - `w_effect`, percentage points, of each group and gap: standard deviation of the effects of the W values, without the noise of the
+    sentences. Its test asks whether the answers depend on these W values, for other sentences too (`covariate_effect`).
+    - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and test hold for other
+    sentences and allow for noise that neighbouring values share (`trend`); the test asks whether the answers follow the order of W.
+    - `slope_gap`: the slope of a - b over the rows with both. Its `pronoun` is "a-b".
+    - `pearson_r` of the W means: descriptive, without interval or test.
+    - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. It has an interval but no test, which would
+    repeat that of `slope`.
 
-    Where a model was asked by several prompts, all measures are given once more for masses averaged over prompts, with the ending
-    `_over_prompts`. These decide what is claimed, so that no model has one try for each prompt: results by prompt have p, and no q.
+    With several prompts, all measures are also computed from masses averaged over prompts, with the suffix `_over_prompts`. Only these
+    have q, so that a model does not get one test per prompt; results by prompt have p only.
 
-    A W list without an order (scale "none") has means and effects only. q is Benjamini-Hochberg over the tests of one kind that
-    decide something in the whole table: any effect of W, slopes and slope gaps, slopes for other W values. Below six sentences
-    there is no interval and no test, below eight W values no test of the order. Numbers that the table cannot give are NaN, with
-    the reason in `note`.
+    A W list without an order (scale "none") has means and effects only. q is Benjamini-Hochberg over the deciding tests of one kind in
+    the whole table: effects of W, slopes and slope gaps, slopes for other W values. Below six sentences there is no interval and no
+    test, below eight W values no test of the order. Missing values are NaN, with the reason in `note`.
 
-    `detail` of slopes and gaps: `corrected_low`, `corrected_high` (the interval at the level at which q decides, so that it
-    leaves out 0 where q is below .05 and nowhere else: Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple
-    Confidence Intervals"), `sentences_low`, `sentences_high`, `sentences_df` (interval at these W values, for other sentences
-    alone: Student's t with these degrees of freedom), `values_low`, `values_high`, `values_p`, `values_q` (for other sentences
-    and other, independent W values), `ols_low`, `ols_high` (classical t interval), `intercept` (at W = 0 of its scale),
-    `detectable_slope` (power .8 of the deciding test at alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring
-    means, estimated), `values_sd` (of the W values' own noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the
-    lowest and the highest W with data).
+    `extras` of slopes and gaps: `corrected_low`, `corrected_high` (interval at the corrected level, which excludes 0 exactly if q is
+    below .05: Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple Confidence Intervals"), `sentences_low`,
+    `sentences_high`, `sentences_df` (interval for other sentences at these W values: Student's t with these degrees of freedom),
+    `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and other, independent W values), `ols_low`, `ols_high`
+    (classical t interval), `intercept` (at W = 0 of its scale), `detectable_slope` (power .8 of the test at alpha .05; if p is .01 or
+    more), `autocorrelation` (of neighbouring means, estimated), `values_sd` (of the noise of the W values, estimated), `n_w`,
+    `n_clusters`, `first`, `last` (the line at the lowest and the highest W with data).
 
-    Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
-    anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
-    in `detail`, between which they lie whatever was not shown; their intervals run from the interval of the lowest to
-    that of the highest, and p is the larger of both ends', or 1 where the ends differ in sign. Effects of W have no interval then,
-    and the p of the least that they may be; r is that of the middle.
+    If a group has columns `NAME.low` and `NAME.high` (a server that returns the most probable tokens only), its mass lies between
+    them, and its own column is the midpoint. Means, slopes and gaps then have their bounds in `extras` (`bound_low`, `bound_high`);
+    their intervals extend from the interval of the lower to that of the upper bound, and p is the larger of both, or 1 if the bounds
+    differ in sign. Effects of W have no interval then, and the p of their lower bound; r is that of the midpoints.
 
     Args:
         observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `missing_reason`
-            ("" where scored), and in percent `other_words` and one column per group; `w_value`, the number of W on its scale, if it is
-            another than `w_index`. An all-zero row is a measurement.
+            ("" if scored), and in percent `other_words` and one column per group; `w_value`, the number of W on its scale, if it
+            differs from `w_index`. An all-zero row is a measurement.
         groups: columns of the word groups.
         gaps: pairs of groups to compare.
         covariates: `scale` ("index", "value" or "none") and `unit` of each W list, by name; "index" if not given.
@@ -122,11 +119,11 @@ def measure_association(
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """A result, and how to have it with an interval of another level.
+    """A result, and a function for its interval at another level.
 
     Attributes:
         result: with a 95% interval.
-        again: the result at a level; None where its interval decides nothing.
+        again: returns the result at a level; None if its interval decides nothing.
     """
 
     result: Result
@@ -140,7 +137,7 @@ def _about(result: Result) -> tuple[str, ...]:
 def line_of(observations: pd.DataFrame, group: str) -> Line:
     """The line that `measure_association` fits to one group in the rows of one (model, challenge, prompt, w_name).
 
-    Its `band` is what the papers shade. Below three W values with scored rows there is no line: NaN throughout.
+    Its `band` is the shaded area of the papers' figures. All values are NaN below three W values with scored rows.
     """
     rows = _table(observations, [group])
     cells = _cells(rows, rows[group].to_numpy())
@@ -149,7 +146,7 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What is measured of one (model, challenge, prompt, w_name)."""
+    """The rows of one (model, challenge, prompt, w_name) and their measures."""
 
     run: dict[str, str]
     groups: Sequence[str]
@@ -166,7 +163,7 @@ def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
     for a, b in query.gaps:
-        # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
+        # Differences by row keep the pairing; their slope is the difference of the slopes.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
     bounds = _bounds(rows, query)
     means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
@@ -202,14 +199,14 @@ def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The cells of a group, of the mass of other words or of a gap.
+    """The cells of a group, of other words or of a gap.
 
     Attributes:
         about: group key of the results.
-        cells: what was observed.
-        step: what a slope is per.
-        at_end: whether these are the least or the greatest that masses can be, of which no power is asked.
-        level: of intervals of slopes.
+        cells: the observations.
+        step: unit of W in slopes.
+        at_end: whether these are bounds of hidden masses, which need no power.
+        level: level of the intervals of slopes.
     """
 
     about: dict[str, str]
@@ -219,21 +216,21 @@ class _Series:
     level: float = LEVEL
 
     def result(self, measure: str, **numbers: Any) -> Result:
-        """A result about this series, with its counts filled in."""
+        """A result of this series with its counts."""
         return Result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **numbers)
 
     @property
     def enough(self) -> bool:
-        """Whether there are sentences enough to say something of others, and errors are wanted."""
+        """Whether there are enough sentences for intervals, and intervals are wanted."""
         return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
 
 
 _Ends: TypeAlias = tuple[Cells, Cells]
-"""The least and the greatest that masses can be."""
+"""Cells with the lower and with the upper bounds of hidden masses."""
 
 
 def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
-    """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
+    """Bounds of each group and gap with hidden masses; {} without any."""
     low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*query.groups, OTHER_WORDS)} for end in BOUNDS)
     ends = {("group", group): (low[group], high[group]) for group in query.groups}
     ends["other_words", OTHER_WORDS] = low[OTHER_WORDS], high[OTHER_WORDS]
@@ -245,11 +242,11 @@ def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
     return {key: (_cells(rows, least), _cells(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
-HIDDEN = "The model shows its most probable tokens only: the value is the middle of what it may be."
+HIDDEN = "The model returns only its most probable tokens, so the value is the midpoint of its bounds."
 
 
 def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
-    """A result with the interval of everything that it may be, from those of the least and the greatest."""
+    """A result with an interval that covers those of both bounds."""
     least, greatest = ends
     detail = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
     low, high, p = _outer_interval(ends, *((end.low, end.high, end.p) for end in ends))
@@ -264,7 +261,7 @@ def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
 def _outer_interval(
     ends: Sequence[Result], of_least: Sequence[float], of_greatest: Sequence[float]
 ) -> tuple[float, float, float]:
-    """The lowest end, the highest, and the larger p: 1 where the least and the greatest differ in sign; NaN where one has none."""
+    """Lowest end, highest end, and larger p of both bounds: 1 if they differ in sign; NaN if one is missing."""
     (low, _, p), (_, high, other) = of_least, of_greatest
     least, greatest = ends
     low, high = (low, high) if math.isfinite(low + high) else (math.nan, math.nan)
@@ -276,16 +273,16 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
     if ends is None or math.isnan(mean.value):
         return mean
     least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends)
-    if series.enough:  # no mass is below 0 or above 100, whatever other sentences may be
+    if series.enough:  # a mass is between 0 and 100 for other sentences too
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
     return _with_bounds(mean, [least, greatest])
 
 
 def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
-    """The effect of the middle, without an interval, since the greatest is not known; p is that of the least.
+    """The effect of the midpoints without an interval, because the largest effect is unknown; p is that of the smallest effect.
 
-    Means that all may be one number need not differ at all. Others are moved as far towards one number as their bounds let them.
+    The smallest effect has means that are as equal as their bounds allow.
     """
     effect = _w_effect(series, seed)
     if ends is None or math.isnan(effect.p):
@@ -301,7 +298,7 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
 
 
 def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
-    """A slope weighs each mean by how far W is from the middle: it is least where means before it are greatest.
+    """Bounds of a slope: it weights each mean by the distance of W from its mean, so it is smallest if early means are largest.
 
     weight  - - - 0 + + +
     least   h h h   l l l        greatest  l l l   h h h
@@ -404,7 +401,7 @@ def _beside(cells: Cells, parts: ClusterSummary, slope: float) -> dict[str, floa
 
 
 def _pearson_r(series: _Series) -> Result:
-    """Of the W means; few sentences and noisy values leave it nearer to 0 than it is, so that it stands as a description."""
+    """Pearson r of the W means; descriptive, because noise of sentences and values attenuates it."""
     line = _line(series.cells.x, series.cells.means)
     note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
     return series.result("pearson_r", value=line.r, null_value=0.0, note=note)
@@ -422,13 +419,13 @@ def _log_odds_slope(series: _Series) -> Result:
 
 
 def _line(x: Floats, means: Floats) -> Line:
-    """The line through the W means [w] that are there; none where they are too few."""
+    """The line through the available W means [w]; NaN if there are too few."""
     seen = ~np.isnan(means)
     return fit_line(x[seen], means[seen]) if seen.sum() >= MIN_W_VALUES else fit_line([], [])
 
 
 def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
-    """Adjust each deciding p over the tests of its kind: any effect of W, the order of W, other values of W."""
+    """Adjust each deciding p over the tests of its kind: effects of W, order of W, other values of W."""
     results = [one.result for one in measured]
     family_of = {"slope": "order", "slope_gap": "order", "w_effect": "effect"}
     families = [
@@ -445,7 +442,7 @@ def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[R
         detail, again = dict(results[at].extras), measured[at].again
         if math.isfinite(q[at]) and again is not None:
             of_family = q[[one == family for one in families]]
-            # One more test than was claimed would have been needed to claim one that is not.
+            # A further claim would need one more test than was claimed.
             n_selected = int((of_family < ALPHA).sum()) + (not q[at] < ALPHA)
             widened = again(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
             detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
@@ -461,11 +458,11 @@ def _join_notes(notes: Sequence[str]) -> str:
 
 def _nothing_scored(series: _Series) -> str:
     rows = series.cells.n_missing
-    return f"None of the {rows:,} rows has a number for {series.about['pronoun']}, so nothing is measured."
+    return f"None of the {rows:,} rows has a value for {series.about['pronoun']}."
 
 
 def _no_line(series: _Series) -> str:
-    """Why there is no line; "" where there are W values enough."""
+    """Reason why there is no line; "" if there are enough W values."""
     cells = series.cells.seen()
     if not cells.n:
         return _nothing_scored(series)
@@ -478,32 +475,32 @@ def _left_out(series: _Series, what: str) -> str:
     if not missing:
         return ""
     verbs = "has no scored row and is" if missing == 1 else "have no scored row and are"
-    return f"{missing} of {len(series.cells.x)} W values {verbs} left out of the {what}."
+    return f"{missing} of {len(series.cells.x)} W values {verbs} excluded from the {what}."
 
 
 FLAT = "The mean is the same at every W value, so there is no trend to test."
 
 
 def _why_untested(series: _Series, cells: Cells, p: float) -> str:
-    """Why a slope has no test; "" where it has one."""
+    """Reason why a slope has no test; "" if it has one."""
     if only_points():
         return ""
     if few := why_few(series.cells.n_clusters, len(cells.x)):
         return few
     if math.isfinite(p):
         return ""
-    return why_not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
+    return why_not_crossed(cells.counts, 3) or "The means lie on the line exactly, so its error is unknown."
 
 
 def _no_interval(series: _Series, low: float) -> str:
-    """Why a mean has no interval; "" where it has one."""
+    """Reason why a mean has no interval; "" if it has one."""
     if only_points() or math.isfinite(low):
         return ""
-    return why_few(series.cells.n_clusters) or "All sentences agree, so that nothing tells how others would differ."
+    return why_few(series.cells.n_clusters) or "All sentences have the same value, so their variance is unknown."
 
 
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
-    """The columns that are measured, as text and numbers, and `scored`; masses of missing rows are NaN."""
+    """The needed columns as text and numbers, and `scored`; masses of missing rows are NaN."""
     lacking = [
         name
         for name in (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS, *groups)
@@ -521,7 +518,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
             else observations[name].astype(object)
         )
         columns[name] = key.fillna("").astype(str).array  # files write the empty prompt as a missing value
-    columns["cluster"] = np.unique(np.asarray(columns["cluster"], dtype=str), return_inverse=True)[1]  # in their order
+    columns["cluster"] = np.unique(np.asarray(columns["cluster"], dtype=str), return_inverse=True)[1]  # sorted
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):
@@ -534,7 +531,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
 
 
 def float_column(observations: pd.DataFrame, name: str) -> Floats:
-    """A column as floats [row], NaN where it is empty.
+    """A column as floats [row], NaN for empty cells.
 
     Raises:
         UndertowError: a number is infinite.

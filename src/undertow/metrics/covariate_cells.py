@@ -18,12 +18,12 @@ from undertow.stats.regression.trend import MIN_VALUES
 UNORDERED = "none"
 """The scale of a W list without an order."""
 STEP = "step"
-"""What a slope is per where W counts by its place in the list."""
+"""Unit of slopes if W is the index in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Row values summed into the cells of the crossed design.
+    """Sums and counts of row values in the cells of the crossed design.
 
     Attributes:
         x: W on its scale, ascending [w].
@@ -41,7 +41,7 @@ class Cells:
     def from_rows(cls, clusters: ArrayLike, x: ArrayLike, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
         """Sum the values [row] of clusters [row] at W values [row]; NaN is no value.
 
-        Clusters without any scored row [row] do not take part. Both axes are sorted, so that the order of rows is forgotten.
+        Clusters without any scored row [row] are excluded. Both axes are sorted, so the order of rows does not matter.
         """
         names, at = np.asarray(clusters), np.asarray(x, dtype=np.float64)
         if names.dtype == object:
@@ -58,7 +58,7 @@ class Cells:
 
     @property
     def means(self) -> Floats:
-        """W means [w]; NaN where a W value has no observation."""
+        """W means [w]; NaN for W values without observations."""
         return divide(self.sums.sum(axis=0), self.counts.sum(axis=0))
 
     @property
@@ -67,15 +67,15 @@ class Cells:
         return int(np.count_nonzero(self.counts.any(axis=1)))
 
     def seen(self) -> Cells:
-        """Only the clusters and W values that have observations."""
+        """The cells of clusters and W values with observations."""
         clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
         place = np.ix_(clusters, values)
         return replace(self, x=self.x[values], sums=self.sums[place], counts=self.counts[place])
 
     def log_odds(self) -> Cells:
-        """Cells whose means are the log-odds of these means in percent, and whose sentences move them as much, to first order.
+        """Cells with the log-odds of the means, and the first-order influence of each sentence on them.
 
-        NaN where a mean is 0 or 100.
+        NaN if a mean is 0 or 100.
         """
         means = self.means
         inside = np.where((means > 0) & (means < 100), means, math.nan)
@@ -85,25 +85,25 @@ class Cells:
 
 
 def slope_unit(covariate: Mapping[str, Any]) -> str:
-    """What a slope is per, by the facts of a W list."""
+    """Unit of W in slopes, from the design entry of a W list."""
     return STEP if covariate.get("scale") != "value" else str(covariate.get("unit", "")) or "unit"
 
 
 def why_few(n_clusters: int, n_values: int = MIN_VALUES) -> str:
-    """Why so few sentences or W values have no interval and no test; "" where there are enough."""
+    """Reason why too few sentences or W values have no interval and no test; "" if there are enough."""
     if n_clusters < MIN_CLUSTERS:
         has = "1 sentence" if n_clusters == 1 else f"{n_clusters} sentences"
         return f"There is no interval and no test with {has}; both need at least {MIN_CLUSTERS}."
     if n_values < MIN_VALUES:
-        return f"With {n_values} W values no trend can be told from what neighbours share; that needs at least {MIN_VALUES}."
+        return f"With {n_values} W values there is no test of a trend; it needs at least {MIN_VALUES}."
     return ""
 
 
 def why_not_crossed(counts: Floats, least: int) -> str:
-    """Why sentences with these observations [cluster, w] tell nothing of W; "" where one of them stands at so many W values."""
+    """Reason why these counts [cluster, w] do not allow a test; "" if a sentence has at least `least` W values."""
     if (counts > 0).sum(axis=1).max(initial=0) >= least:
         return ""
     return (
-        f"No sentence stands at {least} W values or more, so nothing tells what is the sentence and what the value; say in a column "
-        "text_index or cluster which rows are of one sentence."
+        f"No sentence has {least} W values or more, so effects of sentences and values cannot be separated; give rows of one sentence "
+        "the same text_index or cluster."
     )

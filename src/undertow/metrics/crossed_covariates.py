@@ -1,16 +1,16 @@
-"""Two W in one text: the effect of each over all values of the other, and whether they interact.
+"""Two W in one text: the effect of each over all values of the other, and their interaction.
 
-Each sentence stands at every combination of a value of the first list (i) and of the second (j). Within sentence s, what a
-combination adds to the effects of its two values is
+Each sentence has every combination of a value of the first list (i) and of the second (j). Within sentence s, the interaction
+residual is
 
     r_sij = y_sij - y_si. - y_s.j + y_s..
 
 whose means over sentences are the interaction effects of a two-way layout (Scheffe 1959, "The Analysis of Variance", chapter 4).
-If no combination adds anything, the r_s of a sentence could as well have the other sign: p flips the signs of whole sentences, as for
-the effect of one W (`undertow.stats.regression.trend.covariate_effect`), so that it allows for whatever the texts of one
-sentence share. The interaction slope is the linear-by-linear part, c_s = sum_ij x_i z_j y_sij / (sum_i x_i^2 sum_j z_j^2), with x
-and z from their means: one number for each sentence, whose mean has Student's t over sentences (Ibragimov and Mueller
-2010, "t-Statistic Based Correlation and Heterogeneity Robust Inference"). Both hold for other sentences, at these values.
+Without an interaction, the signs of the r_s are exchangeable: p flips the signs of whole sentences, as for the effect of one W
+(`undertow.stats.regression.trend.covariate_effect`), which allows any dependence between the texts of a sentence. The interaction
+slope is the linear-by-linear part, c_s = sum_ij x_i z_j y_sij / (sum_i x_i^2 sum_j z_j^2), with x and z centred: one number per
+sentence, tested by Student's t over sentences (Ibragimov and Mueller 2010, "t-Statistic Based Correlation and Heterogeneity Robust
+Inference"). Both generalise to other sentences, at these values.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PARTS = "parts"
 
 
 def margin_name(part: str, other: str) -> str:
-    """What results call the first list averaged over the values of the second."""
+    """Name of the first list averaged over the values of the second."""
     return f"{part} over {other}"
 
 
 def with_margins(
     observations: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]
 ) -> tuple[pd.DataFrame, dict[str, Mapping[str, Any]]]:
-    """The table with the rows of each crossed list once more for either W, and the facts of these lists."""
+    """The table with the rows of each crossed list repeated for either list, and the design entries of these lists."""
     tables, facts = [observations], dict(covariates)
     for name, covariate in covariates.items():
         if PARTS not in covariate:
@@ -60,7 +60,7 @@ def with_margins(
 
 
 def _places(rows: pd.DataFrame, covariate: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The place of each row's W in the first list and in the second."""
+    """The index of each row's W in the first and in the second list."""
     index = rows["w_index"].to_numpy(dtype=np.int64)
     return np.divmod(index, len(covariate[PARTS][1]["values"]))
 
@@ -73,9 +73,9 @@ def measure_interactions(
     covariates: Mapping[str, Mapping[str, Any]],
     seed: int,
 ) -> list[Result]:
-    """`w_interaction` of each group and gap by each pair of crossed lists, and `interaction_slope` where both have an order.
+    """`w_interaction` of each group and gap by each pair of crossed lists, and `interaction_slope` if both are ordered.
 
-    Of several prompts the masses averaged over prompts decide, and have q; q is Benjamini-Hochberg over one kind of test in the table.
+    With several prompts, only averages over prompts have q, which is Benjamini-Hochberg over one kind of test in the table.
     """
     crossed = observations[observations["w_name"].isin([name for name, one in covariates.items() if PARTS in one])]
     if crossed.empty:
@@ -133,7 +133,7 @@ def _measured(
 def _whole_sentences(
     rows: pd.DataFrame, values: Floats, lists: Sequence[Mapping[str, Any]], places: tuple[Any, Any]
 ) -> tuple[Floats, list[Any]]:
-    """Mean of each sentence at each combination [sentence, first, second], of sentences that stand at all of them; and the values kept."""
+    """Mean of each sentence at each combination [sentence, first, second], for sentences with all combinations; and the kept values."""
     kept, at = zip(*(np.unique(place, return_inverse=True) for place in places), strict=True)
     sentences, of = np.unique(rows["cluster"].astype(str).to_numpy(), return_inverse=True)
     shape = len(sentences), len(kept[0]), len(kept[1])
@@ -174,7 +174,7 @@ def _interaction(about: Mapping[str, str], cells: Floats, counts: tuple[int, int
     beyond = np.where(np.abs(beyond) > 1e-9 * max(float(np.abs(cells).max()), 1e-300), beyond, 0.0)  # rounding
     parts = beyond.reshape(n, -1)
     ones = np.ones_like(parts)
-    # The effects have fewer degrees of freedom than the combinations less one.
+    # The effects have fewer degrees of freedom than the combinations minus one.
     scale = math.sqrt((parts.shape[1] - 1) / free)
     if note or only_points():
         return replace(base, value=scale * effect_sd(parts, ones))
@@ -209,17 +209,17 @@ def _interaction_slope(
 
 
 def _why_not(n: int, free: int) -> str:
-    """Why there is no test; "" where there is one."""
+    """Reason why there is no test; "" if there is one."""
     if only_points():
         return ""
     if free < 1:
         return "An interaction needs at least two values of either list."
     if n < MIN_CLUSTERS:
-        has = "1 sentence stands" if n == 1 else f"{n} sentences stand"
-        return f"{has} at every combination, and an interval and a test need at least {MIN_CLUSTERS}."
+        has = "1 sentence has" if n == 1 else f"{n} sentences have"
+        return f"{has} every combination; an interval and a test need at least {MIN_CLUSTERS}."
     return ""
 
 
 def _noted(result: Result, *, hidden: bool) -> Result:
-    """Without an interval and a test where a model shows its most probable tokens only."""
+    """The result, without interval and test if the model returns its most probable tokens only."""
     return replace(result, low=math.nan, high=math.nan, p=math.nan, note=result.note or HIDDEN) if hidden else result

@@ -1,8 +1,8 @@
-"""Whether two models drift differently with W: the measures of `covariate_association` of their differences, row by row.
+"""Difference in drift between two models: the measures of `covariate_association` on row-wise differences.
 
-Both models answered the same texts, so that the slope of the differences is the difference of the slopes (least squares is
-linear), and whatever the texts share has gone from it. It is judged by the test of a drift, `undertow.stats.regression.trend`: each model
-may have noise of its own at each value of W, which neighbouring values may share.
+Both models answered the same texts, so the slope of the differences is the difference of the slopes (least squares is linear), and
+effects of the texts cancel. The test is that of a drift, `undertow.stats.regression.trend`, because each model may have noise at
+each value of W, which neighbouring values may share.
 """
 
 from __future__ import annotations
@@ -25,43 +25,41 @@ from undertow.stats.regression.trend import MIN_VALUES, CovariateEffect, cluster
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
-"""The effect of W on the difference: not the difference of two effects, which two models may have of one size and at other values."""
+"""The effect of W on the difference, not the difference of two effects, which may have equal size at different values."""
 ROUNDING_SHARE = 1e-9
-"""Answers that are nearer than this share of their size are equal."""
+"""Relative difference below which answers are equal."""
 LEVEL, INNER_LEVEL = 0.95, 0.9
 Margin: TypeAlias = Callable[[Result], float]
-"""The smallest difference of interest, of a result without errors that has unit and `w_span`."""
+"""Maps a result with unit and `w_span` to the smallest difference of interest."""
 POINTS, LOG_ODDS = "percentage points", "log-odds"
-DESCRIPTION = "Pearson r describes these means; it has neither interval nor test, and nor has its difference."
-ALIKE = "All answers to these texts are the same in both, which says little about others: there is no interval."
-HIDDEN = (
-    "The models do not show all probabilities, which leaves open how large the effect may be: there is no interval."
-)
-NO_NOISE = "The differences lie on the line exactly, so nothing tells the error of their slope."
+DESCRIPTION = "Pearson r is descriptive, so its difference has neither interval nor test."
+ALIKE = "All answers to these texts are the same in both, so there is no interval."
+HIDDEN = "The models hide some probability, so the largest possible effect is unknown, and there is no interval."
+NO_NOISE = "The differences lie on the line exactly, so the error of their slope is unknown."
 LOG_DFS: Floats = np.linspace(0.0, math.log(1000.0), 200)
-"""Logarithms of the degrees of freedom that are told apart."""
+"""Grid of logarithms of degrees of freedom."""
 
 
 def drift_differences(
     sides: tuple[pd.DataFrame, pd.DataFrame], design: Mapping[str, Any], *, margin: Margin, seed: int
 ) -> list[Result]:
-    """What W does to the differences of two models, candidate less baseline.
+    """Effects of W on the differences of two models, candidate minus baseline.
 
     - `slope`, `slope_gap`, percentage points per step or unit of W: the difference of the slopes, with interval and test of a drift.
-    - `slope_log_odds`, log-odds per step or unit: the same of the log-odds of the W means, each sentence as far as it moves them, to
-      first order.
+    - `slope_log_odds`, log-odds per step or unit: the same for the log-odds of the W means, with the first-order influence of each
+    sentence.
     - `w_effect_of_difference`, percentage points, of each group and gap: standard deviation of the W values' effects on the difference
-      (`covariate_effect`), 0 where both models answer W alike.
-    - `pearson_r`: no number; it has neither interval nor test, which its note says.
+      (`covariate_effect`), 0 if W affects both models alike.
+      - `pearson_r`: no value, with the reason in its note.
 
-    All of them again with the ending `_over_prompts` where a model was asked by several prompts. p is that of a difference no larger
-    than its margin. `detail`: `inner_low` and `inner_high` (90% interval), `n_clusters`, `n_w`, `w_span` (highest less lowest W with data),
-    and of slopes `autocorrelation`, `values_sd` (both of the differences), `sentences_low`, `sentences_high` (95%, at these values of W).
-    Below six sentences there is no interval and no p, below eight values none of a slope.
+      With several prompts, all of them also have the suffix `_over_prompts`. p tests a difference within the margin. `extras`:
+      `inner_low` and `inner_high` (90% interval), `n_clusters`, `n_w`, `w_span` (highest minus lowest W with data), and for slopes
+      `autocorrelation`, `values_sd` (both of the differences), `sentences_low`, `sentences_high` (95%, at these values of W). Below six
+      sentences there is no interval and no p, below eight values none for a slope.
 
     Args:
-        sides: observations of the baseline and of the candidate, as `measure_association` takes them: the same rows in the same order.
-            Results name the models of the baseline.
+        sides: observations of the baseline and of the candidate, as for `measure_association`, with the same rows in the same order.
+        Results have the model names of the baseline.
         design: `groups` (columns in percent), `gaps` (pairs of them) and, if known, `covariates` (`scale` and `unit` of each W list).
         margin: the smallest difference of interest of each result.
         seed: of sign flips.
@@ -100,13 +98,13 @@ def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The differences of a group or gap in the cells of the crossed design; clusters and values without any are left out.
+    """The differences of a group or gap in the cells of the crossed design, without empty clusters and values.
 
     Attributes:
         about: group key of the results.
         is_gap: whether it is the difference of two groups.
-        cells: of the differences; 0 where they are within rounding.
-        first, second: of either model.
+        cells: of the differences; differences of the size of rounding errors are 0.
+        first, second: cells of the two models.
     """
 
     about: dict[str, str]
@@ -119,21 +117,21 @@ class _Series:
     def from_rows(
         cls, keys: pd.DataFrame, first: Floats, second: Floats, about: dict[str, str], *, is_gap: bool
     ) -> _Series:
-        """From the cluster and x of each row, and both models' values [row]."""
+        """Create it from the cluster, x and both models' values of each row [row]."""
         differences = second - first
         alike = np.abs(differences) <= ROUNDING_SHARE * np.maximum(np.abs(first), np.abs(second))
         of_rows = np.where(alike, 0.0, differences), first, second
         return cls(about, is_gap, *(Cells.from_rows(keys["cluster"], keys["x"], values).seen() for values in of_rows))
 
     def log_odds(self) -> _Series | None:
-        """Cells whose means are the differences of log-odds; None where a mean is 0 or 100%."""
+        """Cells with the differences of log-odds as means; None if a mean is 0 or 100%."""
         if not all(((side.means > 0) & (side.means < 100)).all() for side in (self.first, self.second)):
             return None
         sums = self.second.log_odds().sums - self.first.log_odds().sums
         return replace(self, cells=replace(self.cells, sums=sums)) if self.cells.sums.any() else self
 
     def result(self, measure: str, **numbers: Any) -> Result:
-        """A result with the counts filled in."""
+        """A result with the counts."""
         x = self.cells.x
         detail = {"n_clusters": float(len(self.cells.sums)), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
         known: dict[str, Any] = {"value": math.nan, "null_value": 0.0, "extras": detail}
@@ -144,7 +142,7 @@ def _measure(
     series: _Series, covariate: Mapping[str, Any], margin: Margin, seed: int, *, is_hidden: bool
 ) -> Iterator[Result]:
     if len(series.cells.x) < MIN_W_VALUES:
-        return  # the measures themselves say why there is no number
+        return  # the measures themselves have the reason
     effect = _effect(series, margin, seed)
     is_open = is_hidden and math.isfinite(effect.low)
     yield replace(effect, low=math.nan, high=math.nan, p=math.nan, note=HIDDEN) if is_open else effect
@@ -175,7 +173,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
     if abs(slope) <= least and least > 0:
         p = 1.0 if math.isfinite(p) else math.nan
     elif least > 0:
-        # As far beyond the margin as the slope is: the same noise around another line.
+        # Test of the excess over the margin: the same noise around a line with a smaller slope.
         moved = replace(parts, means=parts.means - math.copysign(least, slope) * from_mean)
         p = float(trend(cells.x, moved, level=LEVEL).p[0])
     half = t_quantile(float(parts.df[0]), LEVEL) * math.sqrt(float(parts.slope_variance[0]))
@@ -211,19 +209,19 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
 
 
 def _beyond(outer: CovariateEffect, inner: CovariateEffect, margin: float) -> float:
-    """Two-sided p of an effect that is no larger than its margin, from how far the intervals of both levels reach down.
+    """Two-sided p of an effect within its margin, from the lower ends of the intervals at both levels.
 
-    They are Student's t on the scale of the logarithm; the degrees of freedom are those that give both.
+    The intervals are Student's t for the logarithm; the degrees of freedom are inferred from their two widths.
     """
     if not outer.sd > margin or not inner.low > 0:
         return 1.0
     far, near, distance = (math.log(outer.sd / end) if end > 0 else math.inf for end in (outer.low, inner.low, margin))
     if not math.isfinite(far):
-        return 1.0  # the test finds no effect at all
+        return 1.0  # the effect itself is not significant
     if near == 0:
         return 0.0
     quantiles = [special.stdtrit(np.exp(LOG_DFS), (1 + level) / 2) for level in (LEVEL, INNER_LEVEL)]
-    # The ratio of the quantiles falls with the degrees of freedom.
+    # The ratio of the quantiles decreases with the degrees of freedom.
     df = math.exp(float(np.interp(-far / near, -(quantiles[0] / quantiles[1]), LOG_DFS)))
     t = distance / far * t_quantile(df, LEVEL)
     return float(2 * special.stdtr(df, -t))

@@ -1,8 +1,8 @@
-"""Metric objects: what each number of a run means. Results, pages, tables, comparisons and exports read them by name.
+"""Metric objects: name, title, unit and meaning of each measure of a run, for results, reports, tables and comparisons.
 
-A package adds a metric of its own with the decorator and an entry point of the group `undertow.metrics`:
+Another package adds a metric with the decorator and an entry point of the group `undertow.metrics`:
 
-    @metric("spread", title="Spread", meaning="largest less smallest mean", unit="percentage points", audits=["spurious-correlation"])
+    @metric("spread", title="Spread", meaning="largest minus smallest mean", unit="percentage points", audits=["spurious-correlation"])
     def spread(frame, design):
         for model, rows in frame.groupby("model"):
             yield Result("spread", {"model": model}, value=...)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "undertow.metrics"
 HIGHER, LOWER, NEITHER = "higher is better", "lower is better", ""
 OVER_PROMPTS = "_over_prompts"
-"""End of the name of a metric of masses averaged over all prompts."""
+"""Suffix of metrics of masses averaged over all prompts."""
 
 Compute: TypeAlias = "Callable[[pd.DataFrame, Mapping[str, Any]], Iterable[Result]]"
 """Results from the observations of a run and its design."""
@@ -39,18 +39,18 @@ Compute: TypeAlias = "Callable[[pd.DataFrame, Mapping[str, Any]], Iterable[Resul
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that a run reports.
+    """A measure that a run reports.
 
     Attributes:
-        name: in results.csv, gates and exports.
-        title: for a person, for example "Slope".
-        unit: of its values; "" where each result has its own (a slope has that of its covariate).
-        null_value: the value that no bias would give; NaN where there is none, or where each result has its own.
+        name: its name in results.csv, gates and exports.
+        title: its name for people, for example "Slope".
+        unit: of its values; "" if each result has its own (the unit of a slope depends on W).
+        null_value: the value without bias; NaN if there is none, or if each result has its own.
         direction: `HIGHER`, `LOWER` or `NEITHER`.
         meaning: completes "TITLE: ..." in a glossary.
-        citation: the paper that defines it; "" where none does.
-        audits: names of the audits that it is added to, of a metric from another package.
-        compute: computes it, of a metric from another package; None where an audit does.
+        citation: the paper that defines it; "" without one.
+        audits: for a metric of another package, the audits that it extends.
+        compute: for a metric of another package, its function; None otherwise.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Metric:
 
 
 def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics of a TOML file by name, and what the further columns of their results mean; `{alpha}` stands for `ALPHA`."""
+    """Metrics of a TOML file by name, and meanings of further columns of their results; `{alpha}` stands for `ALPHA`."""
     given = tomllib.loads(path.read_text(encoding="utf-8").replace("{alpha}", ALPHA_TEXT))
     for one in given["metrics"]:
         if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER):
@@ -74,7 +74,7 @@ def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
 
 
 METRICS, COLUMNS = read_catalog(Path(__file__).with_name("catalog.toml"))
-"""The metrics of the package by name; meanings of group keys and of further numbers (`Result.extras`), by name."""
+"""The metrics of the package by name; meanings of group keys and of `Result.extras` by name."""
 
 
 def metric(  # noqa: PLR0913 - the fields of a Metric
@@ -88,7 +88,7 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
     direction: str = NEITHER,
     citation: str = "",
 ) -> Callable[[Compute], Metric]:
-    """Make a function a metric of these audits; name it in an entry point of the group `undertow.metrics`."""
+    """Decorate a function as a metric of these audits; register it by an entry point of the group `undertow.metrics`."""
 
     def made(compute: Compute) -> Metric:
         return Metric(name, title, unit, null_value, direction, meaning, citation, tuple(audits), compute)
@@ -97,7 +97,7 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
 
 
 def added_metrics() -> list[Metric]:
-    """Metrics of installed packages; one that cannot be used is named on standard error and left out."""
+    """Metrics of installed packages; a broken one is reported on standard error and skipped."""
     return [one for _, one in plugins(ENTRY_POINTS, _checked)]
 
 
@@ -110,7 +110,7 @@ def _checked(entry: EntryPoint, one: object) -> Metric:
 
 
 def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
-    """Results of the metrics that installed packages add to an audit, with the unit and null value of their metric.
+    """Results of the metrics of installed packages for an audit, with the unit and null value of their metric.
 
     Args:
         audit: name of the audit.
@@ -127,21 +127,21 @@ def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) ->
 
 
 def _computed(one: Metric, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
-    """The results of a metric of another package; none, and a line on standard error, where it fails."""
+    """Results of a metric of another package; if it fails, none, and a line on standard error."""
     assert one.compute is not None
     try:
         return list(one.compute(frame, design))
     except Exception as error:  # noqa: BLE001 - code of another package, which may raise anything
         notify(
-            f"the metric {one.name} of another package is left out: it failed ({type(error).__name__}: {on_one_line(str(error))})"
+            f"the metric {one.name} of another package is skipped: it failed ({type(error).__name__}: {on_one_line(str(error))})"
         )
         return []
 
 
 def get_metric(name: str) -> Metric:
-    """The metric of this name; of masses over all prompts, that of one prompt with "over prompts" added.
+    """The metric of this name; with the suffix of averages over prompts, a metric with "over prompts" in its title.
 
-    A name that neither the package nor an installed one has a metric for becomes its own title and has no meaning.
+    An unknown name becomes its own title, without a meaning.
     """
     if name in METRICS:
         return METRICS[name]
@@ -151,7 +151,7 @@ def get_metric(name: str) -> Metric:
             one,
             name=name,
             title=f"{one.title} over prompts",
-            meaning=f"{one.meaning}, for masses averaged over all prompts; of several prompts this decides what is claimed",
+            meaning=f"{one.meaning}, for masses averaged over all prompts; with several prompts, only this is tested",
         )
     added = {one.name: one for one in added_metrics()}
     return added.get(name) or Metric(name, name.replace("_", " ").capitalize())

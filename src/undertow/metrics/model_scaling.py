@@ -1,8 +1,8 @@
-"""Whether models that drift more, or are larger, are models whose undecided sentences are detected better.
+"""Correlation of the detection of underspecified sentences with drift and with model size.
 
-One point a model: the AUROC of a score on a set, against the model's slope gap in spurious correlation and against its
-number of parameters. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2, says that both
-go together; this puts a rank correlation and an exact permutation test on it. Knows results; asks nothing.
+One point per model: the AUROC of a score on a set, against the model's slope gap in spurious correlation and against its
+number of parameters. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2, reports both relations;
+this module computes a rank correlation with an exact permutation test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from undertow.types import Floats, Result
 AREA, GAP, PAIR = "auroc", "slope_gap", "female-male"
 MIN_MODELS = 3
 N_ORDERS = 5_040
-"""All orders of up to seven models; random ones beyond."""
+"""Number of permutations: all of up to seven models, random ones beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Point:
     """One model on one set by one score.
 
     Attributes:
-        model, set, w_name, score: what the area is of; `w_name` is "" where a set has one W list.
+        model, set, w_name, score: keys of the area; `w_name` is "" if the set has one W list.
         area: AUROC, in 0 to 1.
-        slope_gap: size of the female-male slope gap over dates, in percent per step; NaN where no run has it.
-        size: number of parameters; NaN where nobody said.
+        slope_gap: absolute female-male slope gap over dates, in percent per step; NaN without a run.
+        size: number of parameters; NaN if unknown.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Point:
 
 
 def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]:
-    """Every model's area beside its slope gap and size.
+    """Area, slope gap and size of every model.
 
     Args:
         results: of any number of task-specification and spurious-correlation runs.
@@ -62,7 +62,7 @@ def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]
         if result.measure == AREA and math.isfinite(result.value):
             key = (group["model"], group["set"], group.get("w_name", ""), group["score"])
             areas.setdefault(key, []).append(result.value)
-    # A model that was asked with several prompts or sets has one point: the mean, as in figure 3b of the paper.
+    # With several prompts or sets, a model's point is the mean, as in figure 3b of the paper.
     return [
         Point(
             *key,
@@ -77,7 +77,7 @@ def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]
 def relations(points: Sequence[Point], seed: int = 0) -> Iterator[Result]:
     """Spearman's rank correlation of area with slope gap and with size, for each set and score.
 
-    NaN below three models. p is by all orders of the models (up to seven) or random ones, not adjusted for the number of rows.
+    NaN below three models. p is from all permutations of the models (up to seven) or random ones, without correction.
     """
     for name, w_name, score in dict.fromkeys((point.set, point.w_name, point.score) for point in points):
         own = [point for point in points if (point.set, point.w_name, point.score) == (name, w_name, score)]

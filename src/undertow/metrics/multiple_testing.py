@@ -16,7 +16,7 @@ def adjust_p_values(results: Sequence[Result], family_of: Callable[[Result], Has
 
     Args:
         results: with p; one whose p is NaN is not tested.
-        family_of: the family of a result; None for one that decides nothing and keeps its q.
+        family_of: the family of a result; None for a result that is not tested and keeps its q.
     """
     q = q_values([one.p for one in results], [family_of(one) for one in results])
     return [replace(one, q=value) if np.isfinite(value) else one for one, value in zip(results, q, strict=True)]

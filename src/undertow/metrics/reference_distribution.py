@@ -1,6 +1,6 @@
-"""Where one sentence stands among sentences of which it is known whether they decide their blank.
+"""Scores of a sentence relative to labelled sentences.
 
-Fitted to one model's answers to a schema set; what it says of other sentences rests on their being like those.
+The reference is one model's answers to a schema set; it holds for other sentences as far as they are similar.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ReferenceRank:
 
     Attributes:
         value: in percent.
-        above_unspecified, above_specified: share of the reference's sentences of either kind that it exceeds, ties by half.
+        above_unspecified, above_specified: share of the reference sentences of either kind that it exceeds; ties count half.
     """
 
     value: float
@@ -40,16 +40,16 @@ class ReferenceRank:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A model's scored answers to sentences of known kind.
+    """A model's scores of labelled sentences.
 
     Attributes:
         name: of the schema set.
         words: its word groups, and the words of each.
-        unspecified, specified: scores of either kind by name [sentence].
-        thresholds: the best threshold of each score on all of its sentences.
-        accuracy: balanced accuracy of `combined` and of total variation, each threshold and fit held out.
-        area: AUROC of the same.
-        fit: of the score `combined`.
+        unspecified, specified: scores of sentences of either kind by name [sentence].
+        thresholds: the best threshold of each score on all sentences.
+        accuracy: held-out balanced accuracy of `combined` and of total variation.
+        area: held-out AUROC of these.
+        fit: coefficients of the score `combined`.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Reference:
 
     @classmethod
     def from_scores(cls, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Reference:
-        """From scored sentences with `well_specified`, and the words of each group.
+        """Create it from scored sentences with `well_specified`, and the words of each group.
 
         Raises:
-            UndertowError: too few of them have numbers to tell the two kinds apart.
+        UndertowError: too few sentences have scores.
         """
         groups = tuple(words)
         known = scored[scored["missing_reason"] == ""]
@@ -74,8 +74,8 @@ class Reference:
         kinds = [known["cluster"][kind].nunique() for kind in (positive, ~positive)]
         if min(kinds) < MIN_CLUSTERS_FOR_A_FIT:
             raise UndertowError(
-                f"the schema set has sentences of either kind, with numbers, in {min(kinds)} occupations or other clusters only, and "
-                f"{MIN_CLUSTERS_FOR_A_FIT} are needed to learn from; choose another set with --challenge"
+                f"the schema set has scored sentences of each kind in only {min(kinds)} occupations or other clusters; a fit needs "
+                f"{MIN_CLUSTERS_FOR_A_FIT}; choose another set with --challenge"
             )
         cluster = known["cluster"].astype(str).to_numpy()
         x = features(known, groups)
@@ -99,15 +99,15 @@ class Reference:
         )
 
     def knows(self, words: Mapping[str, Sequence[str]]) -> bool:
-        """Whether these are the reference's own words, under the names that it has for them."""
+        """Whether these are the word groups of the reference."""
         return words.keys() == self.words.keys() and all(
             {form.lower() for form in forms} <= self.words[group] for group, forms in words.items()
         )
 
     def chances_percent(self, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Floats:
-        """Chance that each sentence is unspecified, both kinds taken for equally common, in percent [sentence].
+        """Probability that each sentence is underspecified, with equal priors, in percent [sentence].
 
-        NaN where a sentence has no number, and where its words are not those of the reference.
+        NaN for sentences without scores or with other words than the reference.
         """
         chances = np.full(len(scored), math.nan)
         if self.knows(words):
@@ -117,13 +117,13 @@ class Reference:
         return chances
 
     def standing(self, name: str, value: float) -> ReferenceRank:
-        """Where a score stands among those of either kind; NaN for scores that the reference, or the sentence, has not."""
+        """Rank of a score among those of either kind; NaN if the reference or the sentence lacks the score."""
         if math.isnan(value) or name not in self.unspecified:
             return ReferenceRank(value, math.nan, math.nan)
         return ReferenceRank(value, *(_share_below(kind[name], value) for kind in (self.unspecified, self.specified)))
 
 
 def _share_below(values: Floats, value: float) -> float:
-    """Ties count by half, and what differs in the last digits only is a tie."""
+    """Share of values below; ties, within rounding, count half."""
     rounded, mark = np.round(values, ROUNDING_DECIMALS), round(value, ROUNDING_DECIMALS)
     return float((rounded < mark).mean() + (rounded == mark).mean() / 2)

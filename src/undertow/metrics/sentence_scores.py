@@ -1,10 +1,10 @@
-"""How far each sentence's answer moves when W does, and how undecided it is: one row of scores for each sentence.
+"""Scores of each sentence: movement of the answer with W, and entropy.
 
-Masses are shares of 100 percent between the word groups. `first` and `last` are the means over the first and the last
-W values. Movements are in percentage points; Jensen-Shannon divergence and entropy are in percent of the most they can be, so
-that all scores share a unit. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2 (the
-difference between the earliest and the latest date); the ICLR submission "Selection Induced Collider Bias", section 5 (the
-mean of several). Entropy is not in the papers: it is the baseline that needs no W to move.
+Masses are shares of the word groups. `first` and `last` are the means over the first and the last W values. Movements are in
+percentage points; Jensen-Shannon divergence and entropy are in percent of their maximum, so that all scores share a unit.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2 (the difference between the earliest and the
+latest date); the ICLR submission "Selection Induced Collider Bias", section 5 (the mean of several). Entropy is not in the
+papers: it is the baseline that needs no W.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEYS = ("model", "prompt", "challenge", "w_name")
-"""What tells one detector's sentences from another's."""
+"""Columns that identify a detector."""
 NO_W = "none"
-"""The `w_name` of a sentence that was asked as it stands."""
+"""The `w_name` of a sentence without W."""
 DELTA, SLOPE, SHIFT, MEAN = "delta_", "slope_", "shift_", "mean_"
 _OF_GROUPS = (MEAN, SHIFT, DELTA, SLOPE)
 TOTAL_VARIATION, JENSEN_SHANNON, ENTROPY, ENTROPY_PLAIN = (
     "total_variation", "jensen_shannon", "entropy", "entropy_plain"
 )  # fmt: skip
 COMBINED = "combined"
-"""Chance that a sentence is unspecified, in percent, by a fit to sentences of other clusters; see `features`."""
+"""Probability that a sentence is underspecified, in percent, by a fit to sentences of other clusters; see `features`."""
 FEATURE_FLOOR = 5e-4
-"""Added to masses before logarithms are taken: half of the tenth of a percent that recorded masses are rounded to."""
+"""Added to masses before logarithms: half of a tenth of a percent, the rounding of recorded masses."""
 _PER_ROW = (
     "item",
     "w_index",
@@ -48,11 +48,11 @@ _PER_ROW = (
     "part",
 )
 _ROUNDING_PERCENT = 0.6
-"""Recorded masses are rounded to a tenth, so three of them that are normalised add up to a little more or less than 100."""
+"""Tolerance of sums of normalised masses, because recorded masses are rounded to a tenth."""
 
 
 def score_names(groups: Sequence[str]) -> list[str]:
-    """Every score that can be had of a sentence, in the order they are told."""
+    """All scores of a sentence, in the order of reports."""
     return [
         *(f"{DELTA}{group}" for group in groups),
         TOTAL_VARIATION,
@@ -67,17 +67,17 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window:
     """One row for each sentence of each model, prompt, set and W list, with its factors and scores.
 
     Args:
-        frame: a row per sentence and W value, the groups in percent; `missing_reason` says why a row has no numbers. Rows
-            with `w_name` "none" are the sentence as it stands.
+        frame: a row per sentence and W value, the groups in percent, with `missing_reason`. Rows with `w_name` "none" are sentences
+        without W.
         groups: columns of mass.
-        endpoint_window: how many W values at either end make `first` and `last`.
+        endpoint_window: number of W values at each end that are averaged for `first` and `last`.
 
     Returns:
-        Key columns, sentence, cluster, the factors; `mean_<group>`, `shift_<group>` (last less first), then the scores of
-        `score_names`; `missing_reason`, the reason why there are none. Scores that cannot be had are NaN.
+        Key columns, sentence, cluster, the factors; `mean_<group>`, `shift_<group>` (last minus first), then the scores of
+        `score_names`; `missing_reason`. Missing scores are NaN.
 
     Raises:
-        UndertowError: there are fewer W values than `endpoint_window` at both ends needs.
+        UndertowError: there are fewer than twice `endpoint_window` W values.
     """
     import pandas as pd
 
@@ -87,7 +87,7 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window:
         for _, part in injected.groupby(list(KEYS), sort=False, dropna=False)
     ]
     if not tables:
-        raise UndertowError("the observations hold no sentence with a W in it, so nothing can have moved")
+        raise UndertowError("the observations have no sentence with a W, so there are no movements")
     scored = pd.concat(tables, ignore_index=True)
     return _add_plain_entropy(scored, plain, groups)
 
@@ -100,7 +100,7 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
             f"{len(levels)} W values are too few for a movement between the first {endpoint_window} and the last "
             f"{endpoint_window}; use at least {2 * endpoint_window}"
         )
-    # A group whose words the tokenizer does not know has no mass anywhere; the others share what there is.
+    # A group has no mass if the tokenizer knows none of its words; shares are those of the others.
     read = [group for group in groups if rows[group].notna().any()] or list(groups)
     masses = np.full((len(sentences), len(levels), len(read)), math.nan)
     masses[of, at] = normalised_percent(rows[read].to_numpy(dtype=np.float64))
@@ -116,18 +116,18 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
     seen = np.zeros((len(sentences), len(levels)), dtype=bool)
     seen[of, at] = True
     ends_seen = seen[:, :endpoint_window].all(axis=1) & seen[:, -endpoint_window:].all(axis=1)
-    opened[(opened == "") & ~ends_seen] = "it was not asked with every W value"
+    opened[(opened == "") & ~ends_seen] = "the run lacks some of its W values"
     first_rows = np.unique(of, return_index=True)[1]
     table = rows.iloc[first_rows].drop(columns=[*groups, *(name for name in _PER_ROW if name in rows)])
     table = table.reset_index(drop=True).assign(**scores, missing_reason=opened)
-    order = np.argsort(first_rows, kind="stable")  # as they were asked
+    order = np.argsort(first_rows, kind="stable")  # order of the run
     blank = list(scores)
     table.loc[table["missing_reason"] != "", blank] = math.nan
     return table.iloc[order].reset_index(drop=True)
 
 
 def normalised_percent(masses: Floats) -> Floats:
-    """Shares of 100 [row, group]; rows that add up to 100 but for rounding, and rows of zeros, stay as they are."""
+    """Masses normalised to 100 [row, group]; rows that add up to 100 within rounding, and rows of zeros, are unchanged."""
     total = masses.sum(axis=1, keepdims=True)
     scale = np.where((np.abs(total - 100) <= _ROUNDING_PERCENT) | (total == 0), 100, total)
     normalised: Floats = masses * 100 / scale
@@ -142,7 +142,7 @@ def _movements(masses: Floats, groups: Sequence[str], endpoint_window: int, leve
     )  # [sentence, group]
     shift = last - first
     middle = (first + last) / 2
-    # A row of zeros (nothing listed among what was recorded) is no distribution: it has movements, but no entropy.
+    # A row of zeros (none of the listed words was recorded) is no distribution: it has movements but no entropy.
     is_shares = (first.sum(axis=1) > 0) & (last.sum(axis=1) > 0)
     most = math.log2(len(groups)) if len(groups) > 1 else 1.0
     mean_entropy = _entropy_bits(middle)
@@ -161,7 +161,7 @@ def _movements(masses: Floats, groups: Sequence[str], endpoint_window: int, leve
 
 
 def _entropy_bits(masses: Floats) -> Floats:
-    """Entropy of each row's shares, in bits [row]; NaN where a row has none."""
+    """Entropy of each row's shares, in bits [row]; NaN for rows without shares."""
     total = masses.sum(axis=-1, keepdims=True)
     shares = np.divide(masses, total, out=np.full_like(masses, math.nan), where=total > 0)
     bits: Floats = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
@@ -169,7 +169,7 @@ def _entropy_bits(masses: Floats) -> Floats:
 
 
 def _add_plain_entropy(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
-    """The entropy of each sentence as it stands, beside those with W; NaN where it was not asked so."""
+    """Add the entropy of each sentence without W; NaN if it was not scored without W."""
     by = [key for key in KEYS if key != "w_name"] + ["sentence"]
     most = math.log2(len(groups)) if len(groups) > 1 else 1.0
     values = 100 * _entropy_bits(plain[list(groups)].to_numpy(dtype=np.float64)) / most
@@ -180,10 +180,10 @@ def _add_plain_entropy(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequen
 
 
 def features(scored: pd.DataFrame, groups: Sequence[str]) -> Floats:
-    """What the score `combined` is fitted on [sentence, feature].
+    """Features of the score `combined` [sentence, feature].
 
-    Logarithms of total variation and of entropy; of every group the log-odds of its mean mass, and their square. Rows
-    without a number are NaN.
+    Logarithms of total variation and of entropy, and the log-odds of each group's mean mass with their squares. NaN for rows
+    without scores.
     """
     means = scored[[f"{MEAN}{group}" for group in groups]].to_numpy(dtype=np.float64)
     sizes = scored[[TOTAL_VARIATION, ENTROPY]].to_numpy(dtype=np.float64)

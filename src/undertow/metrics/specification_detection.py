@@ -1,9 +1,9 @@
-"""How well a score tells sentences that do not decide their blank from those that do.
+"""Detection of underspecified sentences by scores.
 
-Unspecified is the positive class. Every score stands beside the others and beside plain entropy, with intervals from
-resampling whole clusters (occupations), since the sentences of one occupation are not independent. Below six clusters of either kind
-there is no interval and no test. What is fitted to other clusters (the score `combined`, a held-out threshold) is fitted again in
-each resample and permutation. McMilin 2024 (AAAI), section 5.2 and table 3; the ICLR submission "Selection Induced Collider Bias in
+Underspecified is the positive class. Scores are compared with each other and with plain entropy. Intervals resample whole clusters
+(occupations), because the sentences of one occupation are not independent. Below six clusters of either kind there is no interval
+and no test. The score `combined` and held-out thresholds are refitted in each resample and permutation. McMilin 2024 (AAAI),
+section 5.2 and table 3; the ICLR submission "Selection Induced Collider Bias in
 LLMs", section 5 (hardest subset, figure 4). AUROC, held-out thresholds, paired differences and the baselines are not in the papers.
 """
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 THRESHOLD_PERCENT = 0.5
-"""McMilin 2024: a movement of more than half a percentage point says unspecified."""
+"""McMilin 2024: a movement of more than half a percentage point means underspecified."""
 HARDEST_THRESHOLD_PERCENT = 1.0
 """The ICLR submission's threshold on its hardest subset."""
 EVEN_CHANCE_PERCENT = 50.0
@@ -62,7 +62,7 @@ BASELINES = (ENTROPY, TOTAL_VARIATION)
 N_DRAWS = 1_000
 N_PERMUTATIONS = 2_000
 N_REFITS = 400
-"""Bootstrap draws in which a fit or a threshold is made again; their spread alone is used, and 400 give it within 4 in 100."""
+"""Bootstrap draws with refits; only their standard deviation is used, which 400 draws give within 4%."""
 N_REFITTED_PERMUTATIONS = 1_000
 MALE_TYPED_BELOW, FEMALE_TYPED_FROM = 30.0, 70.0
 OCCUPATIONS = {
@@ -70,22 +70,22 @@ OCCUPATIONS = {
     "30 to 70% women": (MALE_TYPED_BELOW, FEMALE_TYPED_FROM),
     "70% women or more": (FEMALE_TYPED_FROM, math.inf),
 }
-"""Occupations by their share of women: from the first number, up to but not with the second."""
+"""Groups of occupations by their share of women: from the first number, below the second."""
 MIN_CLUSTERS_FOR_A_FIT = 10
 SHARE, POINTS = "share", "percentage points"
 ROUNDING = 1e-9
-"""An interval that is narrower than this share of its middle is one of equal clusters."""
+"""Relative width below which an interval comes from equal clusters."""
 ONE_KIND = "the sentences are all of one kind"
-ALIKE = "every cluster gives the same number, which says nothing about how far others may be from it"
+ALIKE = "all clusters have the same value, so the variance is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class _Refits:
-    """The score `combined`, fitted and held out again, in percent; NaN for sentences that have none.
+    """The held-out score `combined` in refits, in percent; NaN for sentences without it.
 
     Attributes:
-        drawn: in each of the first bootstrap draws [draw, sentence].
-        left: without each group of clusters [group, sentence].
+    drawn: in each of the first bootstrap draws [draw, sentence].
+    left: without each group of clusters [group, sentence].
     """
 
     drawn: Floats
@@ -94,18 +94,18 @@ class _Refits:
 
 @dataclass(frozen=True, slots=True)
 class _ScoreTable:
-    """The sentences of one detector that have a number and a truth.
+    """The labelled and scored sentences of one detector.
 
     Attributes:
         table: [sentence].
-        positive: whether it is unspecified [sentence].
-        cluster: number of its cluster [sentence].
-        weights: how often each cluster is in each bootstrap draw [draw, cluster]; the same draws for every score.
-        without: whether each cluster is there without each group of clusters, 1 or 0 [group, cluster].
-        n_missing: sentences that have no number.
+        positive: whether the sentence is underspecified [sentence].
+        cluster: index of its cluster [sentence].
+        weights: count of each cluster in each bootstrap draw [draw, cluster], shared by all scores.
+        without: 0 for the clusters that each jackknife group omits, else 1 [group, cluster].
+        n_missing: sentences without a score.
         seed: of the permutations.
-        refits: of `combined`; None where it is not fitted.
-        known_draws: AUROC draws of scores over all of `table`, once they were needed.
+        refits: of `combined`; None if it is not fitted.
+        known_draws: cached AUROC draws of scores over all of `table`.
     """
 
     table: pd.DataFrame
@@ -123,7 +123,7 @@ class _ScoreTable:
         return self.table[score].to_numpy(dtype=np.float64)
 
     def with_scores(self, *scores: str) -> _ScoreTable:
-        """Only the sentences that have these scores; the others are counted as missing."""
+        """The sentences with these scores; the others count as missing."""
         known = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
         if known.all():
             return self
@@ -144,17 +144,17 @@ class _ScoreTable:
 
     @property
     def min_clusters(self) -> int:
-        """Clusters that sentences of a kind come from, of the kind that comes from fewer of them."""
+        """Number of clusters of the kind with fewer clusters."""
         kinds = (self.cluster[kind] for kind in (self.positive, ~self.positive) if kind.any())
         return min((len(np.unique(clusters)) for clusters in kinds), default=0)
 
     @property
     def why_untested(self) -> str:
-        """Why nothing can be tested, "" where something can."""
+        """Reason why there is no test; "" if there is one."""
         noun = cluster_noun(self.table)
         if self.min_clusters < MIN_CLUSTERS:
             return (
-                f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {noun}, and there are "
+                f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {noun}, but there are "
                 f"{self.min_clusters}"
             )
         if 0 < (mixed := n_mixed(self.positive, self.cluster)) < MIN_CLUSTERS:
@@ -162,19 +162,19 @@ class _ScoreTable:
         return ""
 
     def why(self, low: float) -> str:
-        """Why there is no interval, "" where there is one."""
+        """Reason why there is no interval; "" if there is one."""
         if math.isfinite(low) or only_points():
             return ""
         return self.why_untested if self.min_clusters < MIN_CLUSTERS else ALIKE
 
     def drawn(self, score: str) -> Floats | None:
-        """What a score that is fitted is in each draw [draw, sentence]; None for scores that stay as they are."""
+        """A fitted score in each draw [draw, sentence]; None for other scores."""
         if score != COMBINED:
             return None
         return np.empty((0, len(self.table))) if self.refits is None else self.refits.drawn
 
     def area_draws(self, score: str) -> Floats:
-        """AUROC of a score in each bootstrap draw [draw]; of one that is fitted in the first draws only."""
+        """AUROC of a score in each bootstrap draw [draw]; for a fitted score in the first draws only."""
         if score not in self.known_draws:
             drawn = self.drawn(score)
             values = self.values(score) if drawn is None else drawn
@@ -196,7 +196,7 @@ class _ScoreTable:
         *,
         drawn: NDArray[np.generic] | None = None,
     ) -> Result:
-        """The mean of something [sentence], with its interval over clusters; `drawn` is what it is in each draw of its own."""
+        """The mean of values [sentence] with its interval over clusters; `drawn` has the refitted values of each draw."""
         values = np.asarray(marks, dtype=np.float64)
         if not len(values):
             return self.result(name, group, math.nan, unit=unit, note="there is no such sentence")
@@ -208,10 +208,10 @@ class _ScoreTable:
         return self.result(name, group, value, low=low, high=high, unit=unit, note=self.why(low))
 
     def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
-        """95% interval from bootstrap draws; of a share of 0 or 1 the exact bound for as many clusters, if it is wider.
+        """95% interval from bootstrap draws; for a share of 0 or 1 the exact bound for that many clusters, if it is wider.
 
-        A bootstrap of nothing but hits shows nothing but hits; that all of k independent clusters hit still leaves a
-        share of 0.025^(1/k) possible (Clopper and Pearson 1934). Draws that are alike in another way give no interval.
+        A bootstrap of hits only has no variance, but if all of k independent clusters hit, a share of 0.025^(1/k) is still possible
+        (Clopper and Pearson 1934). Other constant draws give no interval.
         """
         n_clusters = len(np.unique(self.cluster))
         if self.min_clusters < MIN_CLUSTERS or not len(draws):
@@ -223,7 +223,7 @@ class _ScoreTable:
         return (low, high) if low < high else (math.nan, math.nan)
 
     def _interval_of_points(self, values: Floats, mean: float) -> tuple[float, float]:
-        """95% t interval of a mean without bounds, with fewer degrees of freedom where a few clusters lie far out."""
+        """95% t interval of an unbounded mean, with fewer degrees of freedom if a few clusters are extreme."""
         has_data = np.bincount(self.cluster) > 0
         influences = np.bincount(self.cluster, weights=values - mean) / len(values)
         variance, df = influence_variance(influences, has_data)
@@ -233,7 +233,7 @@ class _ScoreTable:
         return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
 
     def exchange_p(self, whole: float, without: Floats) -> float:
-        """p-value of a difference from 0, by exchanging the signs of what the groups of clusters contribute to it.
+        """p-value of a difference from 0, by flipping the signs of the contributions of groups of clusters.
 
         Args:
             whole: the difference.
@@ -246,7 +246,7 @@ class _ScoreTable:
         return float(p)
 
     def p_of_mean(self, marks: NDArray[np.generic], null_value: float) -> float:
-        """p-value of the mean of something [sentence] against what no effect would give."""
+        """p-value of the mean of values [sentence] against its null value."""
         values = np.asarray(marks, dtype=np.float64) - null_value
         return self.exchange_p(float(values.mean()), self._means(values, self.without))
 
@@ -264,7 +264,7 @@ class _ScoreTable:
         return divide(sums, counts)
 
     def balanced(self, name: str, group: Mapping[str, str], calls: Bools, drawn: Bools | None = None) -> Result:
-        """Balanced accuracy of calls [sentence], each of the two rates over its own kind; `drawn` as in `mean`."""
+        """Balanced accuracy of calls [sentence]; `drawn` as in `mean`."""
         kinds = (self.positive, ~self.positive)
         if not all(kind.any() for kind in kinds):
             return self.result(name, group, math.nan, note=ONE_KIND)
@@ -277,7 +277,7 @@ class _ScoreTable:
 
 
 def cluster_noun(table: pd.DataFrame) -> str:
-    """What the clusters of a table are, in the plural: occupations, sentences that each stand for themselves, or clusters."""
+    """Plural name of the clusters of a table: occupations, sentences, or clusters."""
     cluster = table["cluster"].astype(str)
     for column, noun in (("occupation", "occupations"), ("sentence", "sentences")):
         if column in table and (table[column].astype(str) == cluster).all():
@@ -287,19 +287,19 @@ def cluster_noun(table: pd.DataFrame) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """When a score says unspecified.
+    """Threshold above which a score means underspecified.
 
     Attributes:
-        percent: it must be above this.
-        as_they_come: compare doubles as they are, rounding error and all, as the papers' figures rest on; else a score
-            that equals the threshold on paper is not above it.
+    percent: the threshold.
+    as_they_come: compare floating-point numbers without a tolerance, as in the papers; otherwise a score that equals the
+    threshold up to rounding is not above it.
     """
 
     percent: float = THRESHOLD_PERCENT
     as_they_come: bool = False
 
     def of(self, score: str) -> Threshold:
-        """The threshold for one score: `combined` is a chance, and one half divides it."""
+        """The threshold for one score: one half for the probability `combined`."""
         return Threshold(EVEN_CHANCE_PERCENT) if score == COMBINED else self
 
     def flags(self, values: Floats) -> Bools:
@@ -312,8 +312,8 @@ class Threshold:
 def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The scored sentences with the score `combined`, fitted for each to the sentences of other occupations.
 
-    NaN where a sentence has no number, or where fewer than ten occupations have sentences of either kind: with few, fits that
-    leave one out are drawn towards the wrong answer.
+    NaN for sentences without scores, and with fewer than ten occupations of either kind, because leave-one-out fits are then biased
+    towards the wrong answer.
     """
     chances = np.full(len(scored), math.nan)
     if "well_specified" in scored:
@@ -331,14 +331,14 @@ def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
 
 
 def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *, seed: int) -> list[Result]:
-    """Every measure of detection, of every model, prompt, set and W list.
+    """Every measure of detection for every model, prompt, set and W list.
 
-    Where nobody said which sentences decide their blank, only the share of sentences that each score flags.
+    Without labels, only the share of sentences that each score flags.
 
     Args:
-        scored: as `sentence_scores` gives it, with or without `combined`.
-        groups: word groups, the one whose movement is read first.
-        threshold: when a score says unspecified.
+        scored: output of `sentence_scores`, with or without `combined`.
+        groups: word groups, the leading one first.
+        threshold: threshold of the scores.
         seed: of bootstrap and permutations.
     """
     results: list[Result] = []
@@ -350,7 +350,7 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
             results += of_detector(prepared, group, groups, threshold)
         else:
             n = len(prepared.table) + prepared.n_missing
-            note = f"None of the {n:,} sentences has a number, so nothing is measured."
+            note = f"None of the {n:,} sentences has a score."
             name, null_value = ("auroc", 0.5) if "well_specified" in scored else ("flagged", math.nan)
             about = {**group, "score": f"{DELTA}{groups[0]}"}
             results.append(Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note))
@@ -358,7 +358,7 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
 
 
 def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:
-    """Model and set always; prompt and W where there are several of one model in one set."""
+    """Group keys: model and set, and prompt and W if a model has several in one set."""
     same = (scored["model"].astype(str) == levels["model"]) & (scored["challenge"].astype(str) == levels["challenge"])
     several = [key for key in ("prompt", "w_name") if scored.loc[same, key].astype(str).nunique() > 1]
     return {"model": levels["model"], "set": levels["challenge"], **{key: levels[key] for key in several}}
@@ -368,7 +368,7 @@ def _score_table(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _Score
     known = (part["missing_reason"] == "").to_numpy()
     table = part[known].reset_index(drop=True)
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
-    # Too few clusters say too little about others: no draws, so no interval.
+    # Too few clusters: no draws, so no interval.
     n_draws = N_DRAWS if len(names) >= MIN_CLUSTERS else 0
     weights = cluster_weights(max(len(names), 1), n_draws, np.random.default_rng(seed))
     known_truth = "well_specified" in table
@@ -380,7 +380,7 @@ def _score_table(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _Score
 
 
 def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
-    """The score `combined` in resamples, fitted in each as `with_combined` fits it; None where it is not had or not resampled."""
+    """The score `combined` refitted in resamples as in `with_combined`; None without the score or without resamples."""
     if COMBINED not in scored.table or only_points():
         return None
     own = scored.table[COMBINED].notna().to_numpy()
@@ -439,10 +439,10 @@ def _score_results(
     values, drawn = scored.values(score), scored.drawn(score)
     above = threshold.flags(values)
     balanced = scored.balanced("balanced_accuracy", group, above, None if drawn is None else threshold.flags(drawn))
-    # Calls are a score of two values, whose area is their balanced accuracy.
+    # The AUROC of binary calls is their balanced accuracy.
     p = _p_value(scored, above.astype(np.float64)) if score == f"{DELTA}{groups[0]}" else math.nan
     yield replace(balanced, extras={"threshold": threshold.percent}, p=p)
-    if score != COMBINED:  # which is held out as it is
+    if score != COMBINED:  # `combined` is held out already
         yield _held_out(scored, group, values)
     area = _area(scored, score, group)
     p = _p_of_combined(scored, groups) if score == COMBINED else _p_value(scored, values)
@@ -460,7 +460,7 @@ def _rates(
 
 
 def _p_value(scored: _ScoreTable, values: Floats) -> float:
-    """p-value of the AUROC of values [sentence]; NaN where too few clusters could say."""
+    """p-value of the AUROC of values [sentence]; NaN with too few clusters."""
     if scored.why_untested:
         return math.nan
     rng = np.random.default_rng(scored.seed)
@@ -468,7 +468,7 @@ def _p_value(scored: _ScoreTable, values: Floats) -> float:
 
 
 def _p_of_combined(scored: _ScoreTable, groups: Sequence[str]) -> float:
-    """p-value of the AUROC of `combined`, which is fitted anew in each permutation."""
+    """p-value of the AUROC of `combined`, refitted in each permutation."""
     if scored.why_untested or scored.refits is None:
         return math.nan
     n, rng = min(N_PERMUTATIONS, N_REFITTED_PERMUTATIONS), np.random.default_rng(scored.seed)
@@ -476,7 +476,7 @@ def _p_of_combined(scored: _ScoreTable, groups: Sequence[str]) -> float:
 
 
 def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> Result:
-    """Each sentence called by the best threshold of the other clusters; left out where these are of one kind."""
+    """Classify each sentence by the best threshold of the other clusters; excluded if these have one kind only."""
     name, calls, thresholds = "held_out_balanced_accuracy", *held_out_calls(values, scored.positive, scored.cluster)
     known = np.isfinite(thresholds)
     part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
@@ -505,9 +505,9 @@ def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str =
 def _differences(
     scored: _ScoreTable, group: Mapping[str, str], score: str, baselines: Sequence[str]
 ) -> Iterator[Result]:
-    """AUROC of one score less that of a baseline, on the same sentences and in the same bootstrap draws.
+    """AUROC of one score minus that of a baseline, on the same sentences and in the same bootstrap draws.
 
-    Tested where a finding rests on it: of total variation against entropy, and of `combined` against either.
+    Tested if a finding needs it: total variation against entropy, and `combined` against either.
     """
     for baseline in baselines:
         both = scored.with_scores(score, baseline)
@@ -525,7 +525,7 @@ def _differences(
 
 
 def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Iterator[Result]:
-    """Whether the group that a sentence decides on takes more than the others that such sentences decide on."""
+    """Whether the right group of a specified sentence has more mass than the other groups that occur as right answers."""
     if "expected" not in scored.table:
         return
     decided = scored.where(~scored.positive & scored.table["expected"].isin(list(groups)).to_numpy())
@@ -543,7 +543,7 @@ def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[s
 
 
 def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
-    """A man or a woman is in every sentence: whether those whose pronoun is the other person's are flagged, and only those."""
+    """Rates on sentences with a man or a woman: flagged if the pronoun refers to the professional, and only then."""
     if not {"participant_class", "coreferent"} <= set(scored.table):
         return
     table = scored.table
@@ -566,10 +566,10 @@ def _occupation_results(scored: _ScoreTable, group: Mapping[str, str], score: st
 
 
 def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], score: str) -> Iterator[Result]:
-    """How far the areas within parts of the occupations lie apart, and whether they differ at all.
+    """Range of the areas over groups of occupations, with a test of their equality.
 
-    The test is Welch's analysis of variance of the jackknife's pseudo-values, one for each cluster of a part: the parts are of different
-    occupations, and some may differ more among themselves than others.
+    The test is Welch's analysis of variance of the jackknife pseudo-values, one per cluster, because groups have different occupations
+    and may have different variances.
     """
     if len(parts) < 2:
         return
@@ -586,7 +586,7 @@ def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], scor
     if len(set.union(*clusters_of)) == sum(map(len, clusters_of)):
         of = np.repeat(np.arange(len(parts)), [len(one) for one in pseudo_values])
         p = math.nan if only_points() else welch_p(np.concatenate(pseudo_values), of)
-        note = "" if math.isfinite(p) or only_points() else "the clusters of one part are all alike"
+        note = "" if math.isfinite(p) or only_points() else "all clusters of one part have the same value"
     yield Result(
         "auroc_range", group, max(areas) - min(areas), n=sum(len(part.positive) for part in parts),
         n_missing=parts[0].n_missing, unit=SHARE, null_value=0.0, p=p, note=note,
@@ -596,15 +596,15 @@ def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], scor
 def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group: str) -> Iterator[Result]:
     """Figure 4 of the ICLR submission as two effects: the occupation moves the level, W the slope.
 
-    Over the unspecified sentences: the share of the levels' variance that lies between occupations, the mean movement, and the
-    share of the movements' variance that lies between occupations, which is as chance would have it where the two only add
-    up. An occupation comes with its sentence frames, and what is due to either cannot be told apart; so nothing is tested.
+    Over the underspecified sentences: the share of the variance of levels between occupations, the mean movement, and the share of the
+    variance of movements between occupations, which has its chance value if the effects are additive. Occupations and sentence frames
+    are confounded, so nothing is tested.
     """
     part = scored.where(scored.positive)
     if len(np.unique(part.cluster)) < 2:
         return
     group = {**group, "pronoun": word_group}
-    # Rounded, so that movements which are nil but for the last digit have no spread to share out.
+    # Rounded, so that movements of the size of rounding errors have no variance.
     level, shift = (np.round(part.values(f"{kind}{word_group}"), ROUNDING_DECIMALS) + 0.0 for kind in (MEAN, SHIFT))
     for name, y in (("occupation_effect", level), ("interaction", shift)):
         variance = one_way(y, part.cluster)
@@ -646,7 +646,7 @@ def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     base = scored.groupby(keys, sort=False, dropna=False).size().rename("sentences").to_frame()
     if "percent_female" in scored:
         shares = scored.groupby(keys, sort=False, dropna=False)["percent_female"]
-        # A cluster of several occupations has no one share.
+        # A cluster of several occupations has no single share of women.
         base["percent_female"] = shares.first().where(shares.nunique() == 1)
     parts = [
         known[known["well_specified"].astype(bool) == decided]

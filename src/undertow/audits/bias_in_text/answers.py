@@ -20,7 +20,7 @@ from undertow.types import Answer, Item, Scores
 
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-    """A row for each answer; a choice among labels has two, by greedy steps and by the most probable label."""
+    """A row for each answer, and two for a choice among labels: the greedy and the most probable label."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str,
     if labels == [YES, NO]:
         return {"": common | {"yes_percent": _share(nats)}}
     if not np.isfinite(nats).any():
-        why = answer.missing_reason or "decoding exact: the server does not show how probable each label is"
+        why = answer.missing_reason or "decoding exact: the server does not return the probability of each label"
         best = common | {"answer": "", "nats": math.nan, "missing_reason": why}
     else:
         at = int(np.nanargmax(nats))
@@ -83,23 +83,23 @@ DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
     "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
 }  # fmt: skip
-"""What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
+"""Default values of missing columns; the default sampling depends on the number of examples."""
 CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
-"""Answers that are alike in these are to different documents."""
+"""Columns that define a cell; within a cell, each document has one answer."""
 COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
 MAX_COUNT = 10**9
 NUMBERS = {"other_words": (0.0, 100.0), "yes_percent": (0.0, 100.0), "nats": (-math.inf, 1e-6)}
-"""Columns of a run's observations that are numbers, empty where there is none, and their ranges; a log-probability may be rounded."""
+"""Numeric columns of the observations, possibly empty, with their ranges; a log-probability may be rounded."""
 NO_ANSWER = "the answer is empty"
 NO_LABEL = "the answer is none of the labels"
-"""Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
+"""Reason of a missing recorded answer. Such an answer does not count as wrong, because its meaning is unknown."""
 
 
 def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, str]:
-    """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
+    """Read a CSV or TSV table with `document, gold, answer` and optionally factors of the observations of a run.
 
-    Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
-    with the same `cluster` are drawn, and have their signs flipped, together.
+    An answer that is none of the labels (ignoring case and surrounding white space) is missing with a reason. Documents with the
+    same `cluster` are resampled and sign-flipped together.
 
     Args:
         path: the table.
@@ -125,10 +125,10 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
         frame[name] = _whole_numbers(table, name, frame[name])
     for name in NUMBERS.keys() & set(table.cells):
         frame[name] = _numbers(table, name)
-    # Without examples nothing was drawn, whatever a table says.
+    # Without examples there are no draws, even if a table has some.
     how = frame["sampling"].str.strip().replace("", SAMPLINGS[0])
     frame["sampling"] = how.where(frame["shots"] > 0, NO_SHOTS)
-    # Of rephrasing it is the span, never its context.
+    # For rephrasing, the passage is the span without its context.
     passages = pd.Series("", index=frame.index)
     for name in ("passage", task.passage_column):
         passages = passages.where(passages != "", table.column(name, "").str.strip())
@@ -185,7 +185,7 @@ def _numbers(table: Table, name: str) -> pd.Series[float]:
 
 
 def _notes(frame: pd.DataFrame) -> Iterator[str]:
-    """Where not every cell has a row for every document, and where documents stand in clusters."""
+    """Notes on cells without some documents, and on clusters of documents."""
     n_documents, n_clusters = frame["document"].nunique(), frame["cluster"].nunique()
     n_answered = frame.groupby(list(CELL))["document"].nunique()
     n_short = int((n_answered < n_documents).sum())
@@ -195,13 +195,13 @@ def _notes(frame: pd.DataFrame) -> Iterator[str]:
             if n_short == 1
             else "lack answers for some documents, so their means are"
         )
-        yield f"{n_short:,} of {len(n_answered):,} cells {lack} over {'other' if n_short == 1 else 'different'} texts"
+        yield f"{n_short:,} of {len(n_answered):,} cells {lack} over fewer texts"
     if n_clusters < n_documents:
         yield f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"
 
 
 def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> None:
-    """Right answers among the labels, one for each document, one answer in each cell, and no name that results keep."""
+    """Check that right answers are labels, one per document, with one answer per cell and no reserved names."""
     golds, documents = frame["gold"].str.strip().str.casefold() if labels else frame["gold"], frame["document"]
     table.raise_first(
         ~golds.isin([label.casefold() for label in labels]) & bool(labels),
@@ -217,10 +217,10 @@ def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> 
         frame.duplicated(["document", *CELL]),
         lambda row: (
             f"document {documents.iloc[row]!r} is answered twice in the same way; "
-            "tell the answers apart by a column such as model, wording, draw or shots"
+            "distinguish the answers by a column such as model, wording, draw or shots"
         ),
     )
     for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
-        said = f"results keep this name for themselves; call it something else in column {column}"
+        said = f"this name is reserved for results; rename it in column {column}"
         reserved = frame[column].map(is_reserved_name).astype(bool)
         table.raise_first(reserved, lambda row, said=said, column=column: f"{frame[column].iloc[row]!r}: {said}")  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Bias in text: whether a model tells a biased text, names its dimension, finds the biased piece, and rewrites it.
+"""Bias in text: whether a model recognises a biased text, names its dimension, finds the biased span, and rewrites it.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3: diagnosis
-compares the first tokens of Yes and No; identification decodes labels along their trie, greedily, with the most probable label beside
-it (under protocol paper an end of the answer competes after part of a label too, which is then wrong); extraction and rephrasing write
-their answers without limits, from the text's tokens, or as a piece of it.
+compares the first tokens of Yes and No. Identification decodes labels greedily along their trie and also takes the most probable label
+(under protocol paper the answer may end inside a label, which is then wrong). Extraction and rephrasing generate answers without
+constraints, from the text's tokens, or as a span of the text.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class BiasAudit(Audit):
     """One of the four tasks as an audit.
 
     Attributes:
-        task: what is asked of each document.
-        paper: the tables of Bauer et al. that the page lays out.
-        lead: the first sentence of the page.
-        null_prefix: what stands before the null value of a measure.
-        notes: what the numbers of this task do not show.
+        task: the task.
+        paper: numbers of the tables of Bauer et al. that the report reproduces.
+        lead: the first sentence of the report.
+        null_prefix: text before the null value of a measure.
+        notes: limits of the measures of this task.
     """
 
     task: ClassVar[Task]
@@ -66,7 +66,7 @@ class BiasAudit(Audit):
     )
 
     def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
-        """Settings for a model that answers these kinds of query: free replies are not decoded under constraints."""
+        """Settings for a model with these capabilities; free replies are decoded without constraints."""
         return adapt_to_text(settings) if capabilities.get(WRITING) == (TEXT,) else settings
 
     def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
@@ -111,7 +111,7 @@ class BiasAudit(Audit):
         return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
-        """Scores of each wording, and by level of each slot, and which labels are taken for which."""
+        """Scores of wordings and of slot levels, and the confusion of labels."""
         return report.run_tables(observations)
 
     def sentences(self, observations: Observations) -> pd.DataFrame:
@@ -136,7 +136,7 @@ class BiasAudit(Audit):
 
 
 class BiasDiagnosis(BiasAudit):
-    """Whether a model tells a biased text from another, better than a guess."""
+    """Whether a model recognises biased texts better than a guess."""
 
     name = "bias-diagnosis"
     table_layouts = (TableLayout("scores", ["accuracy"], ["f1", "f1_macro"], ALL_TEXTS),)
@@ -144,7 +144,7 @@ class BiasDiagnosis(BiasAudit):
     Settings = TextSettings
     task = DIAGNOSIS
     paper = "Table 4"
-    lead = "Each text is shown with the question whether it is biased; the answer is the likelier of Yes and No."
+    lead = "Each prompt is a text and the question whether it is biased; the answer is the more probable of Yes and No."
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class BiasIdentification(BiasAudit):
     protocols = (EXACT, PAPER, TEXT)
     task = IDENTIFICATION
     paper = "Tables 9, A7 and A8"
-    lead = "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels."
+    lead = "Each prompt is a biased text and the question which kind of bias it has; the answer is one of the labels."
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class BiasExtraction(BiasAudit):
     task = EXTRACTION
     sentence_table = report.WRITTEN
     paper = "Table 6"
-    lead = "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece."
+    lead = "Each prompt is a biased text and the question which span is biased; the answer is compared with the annotated span."
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,9 @@ class BiasRephrasing(BiasAudit):
     task = REPHRASING
     sentence_table = report.WRITTEN
     paper = "Tables 7 and 8"
-    lead = "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's."
+    lead = "Each prompt is a biased span and the request to rephrase it; the answer is compared with a person's rephrasing."
     null_prefix = "copying the span has"
     notes = (
-        "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
-        "`undertow annotate RUN` collects the judgement of people.",
+        "A copy of the span shares most words with a good rephrasing, so overlap does not show that the bias is gone. "
+        "`undertow annotate RUN` collects human judgements.",
     )

@@ -1,4 +1,4 @@
-"""Figures of the four tasks of bias in text: scores of wordings, words that make a difference, labels taken for others."""
+"""Figures of the four tasks of bias in text: scores of wordings, effects of words, confusion of labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Samplings = tuple[str, ...]
 
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-    """Every wording's score, the words that make a difference, and which labels are taken for which."""
+    """Draw the score of every wording, the effects of words, and the confusion of labels."""
     from undertow.metrics.text.scores import score_answers
 
     settings = score_answers(observations.frame, observations.design, whole=False)
@@ -40,7 +40,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
 
 
 def _figure_settings(results: Sequence[Result], measure: str) -> list[tuple[Samplings, str]]:
-    """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
+    """Pairs of samplings and decoding, one per figure; prompts without examples join those with examples if there is one sampling."""
     keys = dict.fromkeys(
         (result.group["sampling"], result.group["decoding"])
         for result in results
@@ -74,7 +74,7 @@ def _draw_wordings(
         for cell, score in zip(answers.cells, cell_scores(answers, measure).tolist(), strict=True):
             scores.setdefault((cell[0], cell[1]), []).append(score)
         for (name, wording), some in scores.items():
-            # Where a slot does not vary alone, its words have no dots of their own.
+            # A slot that does not vary alone has no dots of its own.
             slot = slot_of_class.get(name, "")
             level = levels.get((name, wording), {}).get(slot, "")
             rows.append(
@@ -87,7 +87,7 @@ def _draw_wordings(
     if points.empty or not points["score"].notna().any():
         return
     title = METRICS[measure].title
-    for drawing in draw_sensitivity(points, title, "percent", _setting_text(*of), "the best answer without a model"):
+    for drawing in draw_sensitivity(points, title, "percent", _setting_text(*of), "the best baseline"):
         yield replace(drawing, of={"decoding": of[1]})
     for sampling in of[0]:
         of_sampling = {key: answers for key, answers in settings.items() if key[2] == sampling}
@@ -97,7 +97,7 @@ def _draw_wordings(
 
 
 def _setting_text(samplings: Sequence[str], decoding: str) -> str:
-    """How examples were drawn, where there are any, and how answers were decoded."""
+    """Text on the sampling of examples and the decoding."""
     return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
 
 
@@ -114,10 +114,9 @@ def _largest_slots(results: Sequence[Result], of: tuple[Samplings, str]) -> dict
 
 
 def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
-    """Score at each level, the other slots held equal, with the interval of its difference to the first level of its slot.
+    """Score at each level with the other slots equal, and the corrected interval of its difference to the first level of its slot.
 
-    It is the interval that decides, made as wide as all tests of the run need. The table omits aliased
-    slots without a joint effect.
+    The table omits aliased slots without a joint effect.
     """
     import pandas as pd
 
@@ -150,7 +149,7 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
 
 
 def _claim_interval(effect: Result | None) -> tuple[float, float]:
-    """The interval that decides a claim, or that of an effect that is not tested; NaN of one that rules nothing out."""
+    """The corrected interval of a tested effect, the plain one of an untested effect; NaN if it is unbounded."""
     if effect is None:
         return math.nan, math.nan
     ends = effect.extras.get(CLAIM_LOW, effect.low), effect.extras.get(CLAIM_HIGH, effect.high)

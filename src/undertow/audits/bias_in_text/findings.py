@@ -1,4 +1,4 @@
-"""Findings of the four tasks of bias in text: against the best baseline, between dimensions, and between words of the descriptions."""
+"""Findings of bias in text: scores against the best baseline, differences between dimensions, effects of words in descriptions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ALL, TOGETHER = "all", " + "
 FIRST = 1000.0
 """Strength that ranks comparisons with a baseline above effects of words of any size."""
 MAX_SEEN = 3
-"""Findings on words that were not tested."""
+"""Maximum number of findings on untested words."""
 LARGE_GAP = 70.0
 """Minimum difference in percentage points between two words that is reported without a test on few texts: the paper reports
 more than 80% with one word and less than 10% with another."""
 HABIT, EMPTY = 90.0, 10.0
-"""Percent of texts with the same answer, and of empty answers, above which a finding mentions it."""
+"""Percent of equal answers, and of empty answers, from which a finding mentions them."""
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
@@ -47,19 +47,19 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
 
 
 def main_measure(design: Mapping[str, object]) -> str:
-    """The measure that findings are about."""
+    """The measure of the findings."""
     from undertow.metrics.text.scores import MEASURES
 
     return MEASURES[str(design["task"])][0]
 
 
 def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
-    """One model against the best answer without a model: all its numbers of examples and decodings in one finding."""
+    """One finding per model: its scores for each number of examples and decoding, against the best baseline."""
     words = sentences("bias_in_text")
     unknown = [one for one in settings if math.isnan(one.value)]
     for one in unknown:
         yield Finding(words.nothing(one, several), False, FIRST, results=(one,), decision_rule=words.not_tested)
-    # The clearest comparison decides, and comes first.
+    # The comparison with the largest excess decides and comes first.
     known = sorted((one for one in settings if one not in unknown), key=lambda one: (not one.q < ALPHA, -_excess(one)))
     if not known:
         return
@@ -77,22 +77,22 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
 
 
 def _verdict(result: Result) -> str:
-    """How a score compares with its baseline; "" where that is not tested."""
+    """How a score compares with its baseline; "" if untested."""
     if not math.isfinite(result.q):
         return ""
     if result.q >= ALPHA:
-        return "not told apart from"
+        return "not significantly different from"
     return "better than" if result.extras.get("above_baseline", math.nan) > 0 else "worse than"
 
 
 def _excess(result: Result) -> float:
-    """By how much it differs from its baseline at least; 0 where it may be equal."""
+    """Smallest difference from the baseline within the corrected interval; 0 if the interval includes 0."""
     ends = result.extras.get("above_low", math.nan), -result.extras.get("above_high", math.nan)
     return max((end for end in ends if math.isfinite(end)), default=0.0) if max(ends) > 0 else 0.0
 
 
 def _habit(result: Result) -> str:
-    """What nearly all answers have in common; what is neither Yes nor No, or missing, is not taken for the other."""
+    """The label of nearly all answers; unclear and missing answers count for neither label."""
     n_items = max(result.n + result.n_missing, 1)
     shares = {label: result.extras.get(f"{label.lower()}_percent", 0.0) * result.n / n_items for label in ("Yes", "No")}
     label = next((label for label, share in shares.items() if share > HABIT), "")
@@ -102,7 +102,7 @@ def _habit(result: Result) -> str:
 
 
 def _dimension_findings(results: Sequence[Result], measure: str, n_tests: int, *, several: bool) -> Iterator[Finding]:
-    """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
+    """The best and the worst dimension of each setting with a significant gap."""
     scores = {tuple(sorted(one.group.items())): one for one in results if one.measure == measure}
     for gap in results:
         if gap.measure == "dimension_gap" and gap.q < ALPHA:
@@ -144,7 +144,7 @@ def _word_findings(results: Sequence[Result], n_tests: int, *, several: bool) ->
 
 
 def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
-    """Whether two texts or more all agree about one slot, and are so few that they could not have a q below .05 as the only effect."""
+    """Whether at least two texts all agree on an effect but are too few for q below .05, even as the only effect."""
     n = effect.extras["n_clusters"]
     agree = n > 1 and effect.extras["n_agreeing"] == n and TOGETHER not in effect.group["slot"]
     return agree and not effect.q < ALPHA and 2.0 ** (1 - n) * max(n_tests, 1) >= ALPHA

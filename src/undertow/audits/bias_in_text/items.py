@@ -37,7 +37,7 @@ from undertow.types import (
 
 MAX_SHOTS = 100
 MIN_OPTIONS = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
-"""The least that options may be, also where the rest of the options makes them idle."""
+"""Minimum values of options, checked even if other options make them irrelevant."""
 DECODING = "Constraints on answers: unconstrained, document, span, span-exact; comma-separated."
 
 
@@ -61,7 +61,7 @@ class TextSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenSettings(TextSettings):
-    """Options of the tasks whose answers are written."""
+    """Options of the tasks with generated answers."""
 
     wordings: int = option(4, "Number of wordings of each class, sampled evenly; 0 for all.")
     shot_wordings: int = option(0, "The same for questions with examples; 0 for the same number.")
@@ -72,7 +72,7 @@ class WrittenSettings(TextSettings):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One way to ask about every document."""
+    """One wording, number of examples, draw and decoding, applied to every document."""
 
     wording: Wording
     n_shots: int
@@ -94,7 +94,7 @@ class ItemPlan:
         _check_numbers(self.settings)
         documents = self._sample_documents()
         pool = [self._with_passage(document) for document in self.task.applicable(self.given.training)]
-        # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
+        # Draws are nested: the largest number of examples is drawn once, and cells use the first ones.
         most = max(cell.n_shots for cell in self.cells)
         if most and not pool:
             raise UndertowError(f"{self.given.name}: has no training documents for examples; leave --shots at 0")
@@ -115,10 +115,10 @@ class ItemPlan:
         return items
 
     def limitations(self) -> list[str]:
-        """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
+        """A sentence if the documents are too few for a claim, with the smallest sufficient limit; else []."""
         if self.n_wanted < MIN_SENTENCES:
             few = counted(self.n_wanted, "document")
-            return [f"{few} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
+            return [f"{few} are too few for a claim about others, which needs at least {MIN_SENTENCES}."]
         if not self.sampling.limit or self.n_documents >= MIN_SENTENCES:
             return []
         return [too_few(counted(self.n_documents, "document"), MIN_SENTENCES * len(self.cells))]
@@ -132,7 +132,7 @@ class ItemPlan:
 
     @cached_property
     def applicable(self) -> list[Document]:
-        """Documents of the evaluation part that the task can be about."""
+        """Documents of the evaluation part that suit the task."""
         return self.task.applicable(self.given.evaluation)
 
     @property
@@ -172,10 +172,10 @@ class ItemPlan:
             n_training = len(self.task.applicable(self.given.training))
             if n_training:
                 raise UndertowError(
-                    f"{settings.challenge}: all its {n_training:,} documents for {name} are for training, and none to ask "
-                    "about; name a set that has both, as a folder with all split files of CAD, or set rows to split evaluation"
+                    f"{settings.challenge}: all its {n_training:,} documents for {name} are training documents; "
+                    "use a set with evaluation documents, such as a folder with all split files of CAD, or rows with the split evaluation"
                 )
-            raise UndertowError(f"{settings.challenge}: holds no document for {name}; it needs {self.task.needs}")
+            raise UndertowError(f"{settings.challenge}: has no document for {name}; it needs {self.task.needs}")
         if settings.n_documents > len(self.applicable):
             raise UndertowError(
                 f"--n-documents {settings.n_documents}: {settings.challenge} has {len(self.applicable):,} for {name}; give that or "
@@ -189,14 +189,14 @@ class ItemPlan:
                 )
 
     def _with_passage(self, document: Document) -> Document:
-        """Document whose text is the passage of the question, so that no few-shot example repeats that passage with its answer."""
+        """The document with its passage as text, so that no few-shot example repeats the passage with its answer."""
         return replace(document, text=self.task.passage(document))
 
     # Cells.
 
     @property
     def cells(self) -> list[Cell]:
-        """The ways to ask about every document."""
+        """All cells of the design."""
         return self._cells_within_limit[0]
 
     @property
@@ -208,8 +208,8 @@ class ItemPlan:
     def _cells_within_limit(self) -> tuple[list[Cell], int]:
         """Cells, and the number of documents in each.
 
-        A limit of items is one of whole documents. Wordings are left out, alike of each class, until there are as many documents as
-        wordings, and six at least.
+        A limit keeps whole documents. It drops wordings, evenly over the classes, until there are as many documents as wordings and at
+        least six.
         """
         limit, n_given = self.sampling.limit, self.settings.n_documents
         cells = self._cross(self.settings.wordings)
@@ -299,7 +299,7 @@ class ItemPlan:
         return {}
 
     def _example(self, document: Document, wording: Wording) -> str:
-        """An answered example, made once: many prompts hold it."""
+        """An answered example, cached because many prompts contain it."""
         key = document.id, wording.kind, wording.text
         if key not in self._examples:
             self._examples[key] = self._block(document, wording, self.task.gold(document))
@@ -310,7 +310,7 @@ class ItemPlan:
 
 
 def adapt_to_text(settings: Any) -> Any:
-    """Settings of which free replies are read: a piece of the text where the task asks for one, and else the whole.
+    """Settings for free replies: a span of the text if the decoding asks for one, else the whole reply.
 
     Raises:
         UndertowError: an option is for decoding under constraints, or for sampling.
@@ -320,8 +320,8 @@ def adapt_to_text(settings: Any) -> Any:
         return replace(settings, decoding=SPAN if SPAN in default.split(",") else default) if default else settings
     if settings.decoding not in (UNCONSTRAINED, SPAN):
         raise UndertowError(
-            f"--decoding {settings.decoding}: protocol text reads free replies; use {UNCONSTRAINED} (the whole), or {SPAN} (the piece of "
-            "the text in it)"
+            f"--decoding {settings.decoding}: protocol text parses free replies; use {UNCONSTRAINED} (the whole reply) or {SPAN} (the span "
+            "of the text in it)"
         )
     return settings
 
@@ -334,19 +334,19 @@ def documents_of(settings: Any) -> DocumentSet:
 
 @lru_cache(maxsize=2)
 def _load(name: str, rephrasings: str, versions: tuple[tuple[int, ...], ...]) -> DocumentSet:
-    """The documents, read once as long as their files stay as they are."""
+    """The documents, cached until their files change."""
     return load_documents(name, rephrasings)
 
 
 def _file_versions(path: str) -> tuple[int, ...]:
-    """When a file was last written, and its size; of a folder, of all files in it; () of a name."""
+    """Modification time and size of a file, or of all files of a folder; () for the name of a set."""
     place = Path(path)
     files = sorted(place.iterdir()) if path and place.is_dir() else [place] if path and place.is_file() else []
     return tuple(number for file in files for number in (file.stat().st_mtime_ns, file.stat().st_size))
 
 
 def decoding_name(decoding: str, settings: Any) -> str:
-    """The level of `decoding` in the table: the constraint, and the temperature where tokens are drawn."""
+    """The level of `decoding` in the table: the constraint, and the temperature if tokens are sampled."""
     temperature = getattr(settings, "temperature", 0.0)
     return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
 
@@ -354,7 +354,9 @@ def decoding_name(decoding: str, settings: Any) -> str:
 def _numbers(given: str) -> list[int]:
     numbers = [part.strip() for part in given.split(",") if part.strip()]
     if not numbers or not all(part.isdecimal() and int(part) <= MAX_SHOTS for part in numbers):
-        raise UndertowError(f"--shots {given!r}: write numbers of examples from 0 to {MAX_SHOTS}, as in 0,5,10,20")
+        raise UndertowError(
+            f"--shots {given!r} must be numbers of examples from 0 to {MAX_SHOTS}, for example 0,5,10,20"
+        )
     return list(dict.fromkeys(map(int, numbers)))
 
 
@@ -370,4 +372,4 @@ def _check_numbers(settings: Any) -> None:
             given = f"--{name.replace('_', '-')}"
             raise UndertowError(f"{given} {getattr(settings, name)}: there are no examples; add --shots 5")
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != defaults.top_k:
-        raise UndertowError(f"--top-k {settings.top_k}: nothing is drawn at temperature 0; add --temperature 0.7")
+        raise UndertowError(f"--top-k {settings.top_k} has no effect at temperature 0; add --temperature 0.7")

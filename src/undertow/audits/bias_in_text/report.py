@@ -1,4 +1,4 @@
-"""Words and tables of the report on the four tasks of bias in text, and the tables of the run folder."""
+"""Text and tables of the report on bias in text, and the tables of the run folder."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 EMPTY_ANSWER = "(empty)"
 MAX_WORDINGS = 5
-"""Best and worst wordings on the page; all are in the table of wordings."""
+"""Number of best and worst wordings on the page."""
 PAPER = "Bauer et al. 2022"
-"""Whose tables the page lays out."""
+"""Source of the table layouts."""
 OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
 _OFFENSIVE = "these texts may be offensive"
 LABELLED = SentenceTable(
@@ -75,7 +75,7 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
 
 
 def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, paper: str) -> Iterator[ReportTable]:
-    """The paper's tables of each model and decoding; decodings without a number are left out where others have some."""
+    """The paper's tables for each model and decoding, without decodings that have no results if others have some."""
     from undertow.metrics.text.scores import MEASURES
 
     scores = [one for one in results if "shots" in one.group and not {"slot", "source"} & one.group.keys()]
@@ -112,7 +112,7 @@ def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:
 
 
 def _rows(results: Sequence[Result], key: str, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Heads of the columns, by number of examples, and a row for each level of a key and each measure."""
+    """Column heads (numbers of examples), and a row for each level of a key and each measure."""
     columns = list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
     by_key = {(one.group[key], one.measure, one.group["shots"], one.group["sampling"]): one for one in results}
     rows = [
@@ -126,7 +126,7 @@ def _rows(results: Sequence[Result], key: str, measures: Sequence[str]) -> tuple
 def _by_dimension(
     results: Sequence[Result], baselines: Sequence[Result], where: str, answered: Mapping[str, float]
 ) -> Iterator[ReportTable]:
-    """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
+    """Exact match by dimension and class, for prompts with examples also by their number."""
     names = ("dimension", "description_class", "shots", "sampling")
     by_key = {tuple(one.group[name] for name in names): one for one in results if one.measure == "exact_match"}
     dimensions = sorted(
@@ -156,7 +156,7 @@ def _by_dimension(
             f"Without examples, as Table 9 of {PAPER}: {where}",
             ["dimension", *classes, "of all answers"],
             rows,
-            f"{about} Of all answers: how many of those that are scored named the dimension, whatever was right.",
+            f"{about} Of all answers: share of scored answers that name the dimension, right or wrong.",
         )
     for sampling, table in (("weak-oracle", "A7"), ("random", "A8")):
         shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
@@ -171,7 +171,7 @@ def _by_dimension(
 
 
 def _label_percents(rows: pd.DataFrame) -> dict[str, float]:
-    """How many of the scored answers without examples are each label, in percent."""
+    """Share of each label among the scored answers without examples, in percent."""
     scored = rows[(rows["shots"].astype(str) == "0") & (rows["missing_reason"] == "")]
     shares = 100 * scored["answer"].astype(str).str.strip().str.casefold().value_counts(normalize=True)
     return {str(name): float(share) for name, share in shares.items()}
@@ -195,7 +195,7 @@ def _cell(result: Result | None) -> str:
 
 
 def wording_tables(observations: Observations) -> Iterator[ReportTable]:
-    """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
+    """A table of the best and the worst wordings for each setting, by the measure of the findings."""
     from undertow.metrics.text.scores import SETTING
     from undertow.metrics.text.tasks import wording_scores
 
@@ -217,12 +217,12 @@ def wording_tables(observations: Observations) -> Iterator[ReportTable]:
                  f"{row['score']:.1f}", f"{row['low']:.1f} to {row['high']:.1f}" if math.isfinite(row["low"]) else "–"]
                 for _, row in ends.iterrows()
             ],
-            f"{where} An interval is of its wording alone: the first of many was picked, and does less well on other texts.",
+            f"{where} Intervals ignore the selection of the best of many wordings, which score lower on other texts.",
         )  # fmt: skip
 
 
 def examples_text(shots: str, sampling: str) -> str:
-    """How many examples a prompt has, and how they were drawn."""
+    """Number and sampling of the examples of a prompt."""
     text: str = sentences("bias_in_text").examples({"shots": shots, "sampling": sampling})
     return text
 
@@ -280,7 +280,7 @@ def text_answers(observations: Observations) -> pd.DataFrame:
 
 
 def design_sentences(observations: Observations) -> list[str]:
-    """What was asked."""
+    """Sentences on the design."""
     frame = observations.frame
     counts = {name: frame[name].nunique() for name in ("document", "description_class")}
     counts["wording"] = len(frame[["description_class", "wording"]].drop_duplicates())
@@ -303,12 +303,12 @@ def notes(observations: Observations, results: Sequence[Result]) -> list[str]:
 
 
 def glossary(frame: pd.DataFrame) -> dict[str, str]:
-    """What each baseline and each decoding of the run is, by a name that says so."""
+    """Meanings of the baselines and decodings of the run."""
     words = sentences("bias_in_text")
     meanings = dict(words.baselines)
     for name in dict.fromkeys(frame["decoding"].astype(str)):
         plain, _, drawn = name.partition(", T ")
         if plain in words.meanings:
-            at = f"; tokens drawn at temperature {drawn}" if drawn else ""
+            at = f"; tokens sampled at temperature {drawn}" if drawn else ""
             meanings[f"decoding {name}"] = words.meanings[plain] + at
     return meanings

@@ -1,4 +1,4 @@
-"""The four tasks of bias in text: which documents each is about, what it shows of one, and which answer is right.
+"""The four tasks of bias in text: their documents, passages and right answers.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.
 """
@@ -26,11 +26,11 @@ class Task:
 
     Attributes:
         name: of the audit.
-        target: the field of a document that is asked about, and empty where a document says nothing of it.
-        needs: what a document must have, in words.
-        passage_column: the field that the description is about.
-        decodings: how answers may be decoded, the default first.
-        samplings: how examples may be drawn.
+        target: the field of a document with the right answer; empty if the document has none.
+        needs: required content of a document, in words.
+        passage_column: the field that precedes the description.
+        decodings: possible decodings, the default first.
+        samplings: possible samplings of examples.
     """
 
     name: str
@@ -47,32 +47,32 @@ class Task:
 
     @property
     def is_written(self) -> bool:
-        """Whether answers are written, and not chosen among labels."""
+        """Whether answers are generated instead of chosen among labels."""
         return self.target not in (BIASED, DIMENSION)
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The labels of every set of documents; () where these decide."""
+        """Labels that do not depend on the documents; () if they do."""
         return (YES, NO) if self.target == BIASED else ()
 
     def gold(self, document: Document) -> str:
-        """The right answer; "" where there is none."""
+        """The right answer; "" if there is none."""
         return (YES if document.biased else NO) if self.target == BIASED else str(getattr(document, self.target))
 
     def passage(self, document: Document) -> str:
-        """What the description is about."""
+        """The text that precedes the description."""
         return str(getattr(document, self.passage_column))
 
     def applicable(self, documents: Sequence[Document]) -> list[Document]:
-        """The documents that the task can be about; one of each text where none is to be right both ways."""
+        """Documents that suit the task; one per text if each text must have one right answer."""
         return list(distinct_texts(documents)) if self.answers else [one for one in documents if self.gold(one)]
 
     def stratum(self, document: Document) -> str:
-        """Right answer over which documents are sampled evenly; "" where they are sampled over dimensions alone."""
+        """Stratum of sampling, beside the dimension: the right answer, or "" if only dimensions are balanced."""
         return self.gold(document) if self.answers else ""
 
     def labels(self, given: DocumentSet) -> list[str]:
-        """What is chosen among: the paper's dimensions, unless documents have others; [] where answers are written."""
+        """The labels: the paper's dimensions unless documents have others; [] for generated answers."""
         if not self.gold_is_dimension:
             return list(self.answers)
         own = sorted({one.dimension for one in self.applicable((*given.evaluation, *given.training))})

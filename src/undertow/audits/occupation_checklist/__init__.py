@@ -1,1 +1,1 @@
-"""Audit whether attributes granted to two people decide whom a model prefers for a job."""
+"""Audit whether the attributes granted to two people determine whom a model prefers for a job."""

@@ -1,6 +1,6 @@
-"""Occupation checklist: whether what a model grants two people decides whom it prefers for a job, or who they are.
+"""Occupation checklist: whether a model's choice between two people for a job depends on their granted attributes or their names.
 
-In steps that anyone can read: does Amy have this skill; is Amy qualified; who is more qualified; who should it be. Zhang,
+Steps: does Amy have this skill; is Amy qualified; who is more qualified; who should it be. Zhang,
 "Taxonomy-based CheckList for Large Language Model Evaluation".
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class OccupationChecklist(Audit):
-    """Whether attributes granted to two people decide whom a model prefers for a job."""
+    """Whether the attributes granted to two people determine whom a model prefers for a job."""
 
     name = "occupation-checklist"
     protocols = (EXACT, TEXT)
@@ -51,12 +51,12 @@ class OccupationChecklist(Audit):
     def adapt_settings(
         self, settings: checklist_items.Settings, capabilities: Mapping[str, Any]
     ) -> checklist_items.Settings:
-        # A model that answers from a passage answers nothing else; a choice is decided greedily too.
+        # Extractive models support no other query type; a choice also has its greedy answer.
         query_type = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
         return settings if settings.query_type else replace(settings, query_type=query_type)
 
     def items(self, settings: checklist_items.Settings, sampling: Sampling) -> ItemBatches:
-        """Yield the items that need no answer; then, given the granted attributes, the rest."""
+        """Yield the items that depend on no answer; then, given the granted attributes, the rest."""
         plan = Plan.from_settings(settings, sampling)
         items = list(plan.first_items())
         scores = yield items

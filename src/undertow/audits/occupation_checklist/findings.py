@@ -23,18 +23,18 @@ from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
 MAX_NAMED = 8
-"""Occupations that a sentence names."""
+"""Maximum number of occupations in a sentence."""
 FOREMOST, FIRST, SECOND, THIRD = 4000.0, 3000.0, 2000.0, 1000.0
 """Strengths that rank kinds of finding above effect sizes: readability of the model, preference, attributes, the rest."""
 ONE_SIDED = 95.0
-"""Percent of Yes, or of No, above which a model is said to answer the same to nearly everything."""
+"""Percent of Yes, or of No, from which a finding reports one-sided answers."""
 OFTEN_TIED = 50.0
-"""Percent of ties above which a model is said not to decide."""
+"""Percent of ties from which a finding reports them."""
 MISSING_KINDS = {OTHER_ANSWER: "none of the possible answers", EMPTY: "empty", NOT_SCORED: "not scored"}
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
-    """Whether a gender is preferred and for which jobs, what attributes change, and whether the model can be read at all."""
+    """State preferences overall and by occupation, effects of attributes, and the minimum functionality of the model."""
     names = list(dict.fromkeys(one.group["model"] for one in results))
     claims: list[Finding] = []
     for name in names:
@@ -56,7 +56,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         replace(finding, n_tests=n_tests[is_overall(finding.results[0])]) if not finding.decision_rule else finding
         for finding in claims
     ]
-    # Findings that a reader needs first come first, significant or not.
+    # Ordered by importance for a reader, significant or not.
     return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
 
 
@@ -67,7 +67,7 @@ def contexts_of(results: Sequence[Result]) -> list[str]:
 
 
 def main_context(results: Sequence[Result]) -> str:
-    """The context that comes first in figures and sentences."""
+    """The first context in figures and sentences."""
     return next(iter(contexts_of(results)), WITH)
 
 
@@ -85,9 +85,9 @@ class ModelResults:
 
     Attributes:
         results: its results.
-        who: how sentences about it begin.
-        context: the main one, which comes first.
-        missing_reasons: why answers are missing [answer]; "" for an answer.
+        who: beginning of the sentences about it.
+        context: the main context.
+        missing_reasons: reasons of missing answers [answer]; "" for an answer.
     """
 
     results: Sequence[Result]
@@ -97,27 +97,27 @@ class ModelResults:
 
     @classmethod
     def from_observations(cls, observations: Observations, results: Sequence[Result], *, several: bool) -> ModelResults:
-        """Of the model that all these results are of."""
+        """Create it from the results of one model."""
         name = results[0].group["model"]
         rows = observations.frame[observations.frame["model"] == name]
         who = f"{name}: " if several else ""
         return cls(results, who, main_context(results), rows["missing_reason"].tolist())
 
     def one(self, measure: str, context: str = "") -> Result | None:
-        """A measure in a context, the main one by default, over all occupations; None where it has no number."""
+        """Result of a measure over all occupations, by default in the main context; None without a value."""
         return get_result(self.results, measure, context or self.context)
 
     def several(self, context: str, *measures: str) -> list[Result]:
-        """Several measures in a context; [] where one of them has no number."""
+        """Results of several measures in a context; [] if one has no value."""
         estimates = [one for measure in measures if (one := self.one(measure, context)) is not None]
         return estimates if len(estimates) == len(measures) else []
 
     def finding(self, name: str, rank: float, *results: Result, rule: str = "", **values: Any) -> Finding:
-        """The sentence `name` of these results, claimed by the q of the first unless a rule says why not."""
+        """The finding with the template `name`, decided by q of the first result unless `rule` gives another decision."""
         words = sentences("occupation_checklist")
         first = results[0]
         if not rule and not math.isfinite(first.q):
-            rule = f"Not tested: {first.note or 'there was too little to test it with'}."
+            rule = f"Not tested: {first.note or 'too few answers'}."
         text = getattr(words, name)(self, *results, **values)
         significant = not rule and first.q < ALPHA
         return Finding(
@@ -125,14 +125,14 @@ class ModelResults:
         )
 
     def count(self, name: str, rank: float, *results: Result, rule: str = "count", **values: Any) -> Finding:
-        """The sentence `name`, which tells what was counted and is not tested."""
+        """The finding with the template `name`, a count without a test."""
         words = sentences("occupation_checklist")
         text = getattr(words, name)(self, *results, **values)
         return Finding(text, False, rank, results=results, decision_rule=words.rules.get(rule, rule))
 
 
 def _together(of: ModelResults, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Sentences on one thing as one finding: what is significant comes first, the others stand beside it."""
+    """Merge findings on one topic: the first significant one is the text, the others its detail."""
     ordered = sorted(findings, key=lambda one: not one.significant)
     if ordered:
         detail = " ".join(one.text.removeprefix(of.who) for one in ordered[1:])
@@ -161,7 +161,7 @@ def _occupations(of: ModelResults) -> Iterator[Finding]:
         significant = [one for one in gaps if one.q < ALPHA]
         if significant:
             text = words.occupations(of, measure, significant, len(gaps), MAX_NAMED)
-            rule = f"{len(significant)} of {len(gaps)} survive the correction for all tests of single occupations."
+            rule = f"{len(significant)} of {len(gaps)} are significant after correction for all tests of single occupations."
             claims.append(Finding(text, True, FIRST - below, results=tuple(significant), decision_rule=rule))
         elif gaps:
             text, rule = words.no_occupation(of, measure, len(gaps)), words.rules["no_occupation"]
@@ -181,7 +181,10 @@ def _attributes(of: ModelResults) -> Iterator[Finding]:
     own, other = (of.one("changed_answers", context) for context in (WITH, SHUFFLED))
     if difference is not None and own is not None and other is not None:
         yield of.finding("changed_answers", SECOND, difference, own, other)
-    pairs = (WITH_LESS_WITHOUT, "than without any"), (WITH_LESS_SHUFFLED, "than with those of another job")
+    pairs = (
+        (WITH_LESS_WITHOUT, "than without attributes"),
+        (WITH_LESS_SHUFFLED, "than with those of another occupation"),
+    )
     yield from _together(
         of,
         (
@@ -247,7 +250,7 @@ def _reading(of: ModelResults) -> Iterator[Finding]:
         for says in ("Yes", "No"):
             percent = min(one.extras.get(f"{says.casefold()}_of_asked", math.nan) for one in both)
             if percent > ONE_SIDED:
-                rule = f"Not tested: a count; told because more than {ONE_SIDED:.0f}% of the answers are the same."
+                rule = f"Not tested: a count, reported because more than {ONE_SIDED:.0f}% of the answers are the same."
                 one_sided = of.count("one_sided", FOREMOST + 1, rule=rule, says=says, percent=percent)
                 yield replace(one_sided, results=tuple(both))
         tied = min(one.extras.get("ties_percent", math.nan) for one in both)

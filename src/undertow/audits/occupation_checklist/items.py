@@ -69,10 +69,10 @@ from undertow.types import (
 )
 
 QUERY_TYPES = (CHOICE, CONTINUATIONS, EXTRACTION)
-"""How a model may be asked, by the kind of query: a prompt with its possible answers, these as continuations, or a passage."""
+"""Query types: a prompt with its possible answers, these as continuations, or a passage."""
 LIKELIHOOD, GREEDY = "likelihood", "greedy"
 STATED_OF_A_PAIR = 2
-"""Attributes of each pair whose answer the text states."""
+"""Number of stated attributes per pair of names."""
 CONTEXT_NAMES: Mapping[str, str] = {
     "with": WITH, "without": WITHOUT, "shuffled": SHUFFLED, "same": SAME, "swapped": SWAPPED,
 }  # fmt: skip
@@ -84,11 +84,11 @@ FACTORS = (
 QUESTION_KEY = (
     "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject", "attribute_holder",
 )  # fmt: skip
-"""Factors that tell the questions of a wording apart."""
+"""Factors that identify a question within a wording."""
 PEOPLE = CHOICES[:2]
 BY_ORDER = {ORDERS[0]: PEOPLE, ORDERS[1]: PEOPLE[::-1]}
 ORDERED_PEOPLE = [(order, person) for order, people in BY_ORDER.items() for person in people]
-"""Both orders of names, and in each both people."""
+"""Each order of names with each of the two people."""
 Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
 """Attributes of the woman and of the man."""
 
@@ -134,7 +134,7 @@ class Plan:
 
     @classmethod
     def from_settings(cls, settings: Settings, sampling: Sampling) -> Plan:
-        """Draw it."""
+        """Sample the design."""
         _check(settings)
         questions = load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)
@@ -153,8 +153,8 @@ class Plan:
     def fit_limit(self, limit: int) -> Plan:
         """Plan with fewer pairs and occupations, in balance, so that its items stay within the limit.
 
-        At least six of each where the limit allows, else six pairs, without which nothing can be claimed; then the smaller of the two
-        shares that are kept of what there is is made as large as it can be.
+        It keeps at least six of each if the limit allows, else six pairs, the minimum for a claim. Beyond that, it maximises the smaller
+        of the shares of pairs and of occupations that are kept.
         """
         sizes = dict(enumerate(self.sizes(), self.min_occupations))
         n_pairs, n_jobs = len(self.pairs), len(self.occupations)
@@ -175,17 +175,17 @@ class Plan:
 
     @property
     def min_occupations(self) -> int:
-        """The fewest that can be asked about: where attributes are lent, one lends to another."""
+        """Minimum number of occupations: two if the shuffled context takes attributes from another one, else one."""
         return 2 if SHUFFLED in self.contexts else 1
 
     def _spread(self, n: int) -> list[Occupation]:
-        """So many of the occupations, of as many SOC codes as can be."""
+        """`n` of the occupations, from as many SOC codes as possible."""
         return [
             self.occupations[at] for at in stratified_sample([one.soc_code for one in self.occupations], n, self.seed)
         ]
 
     def sizes(self) -> list[int]:
-        """The most items of one pair of names with the fewest occupations, and with each number up to all of them."""
+        """Maximum number of items per pair of names, for each number of occupations from the minimum to all."""
         n_wordings, n_orders, n_people = len(self.wordings), len(ORDERS), len(PEOPLE)
         of_people, of_both = (2, 3) if self.settings.negated else (1, 2)
         of_job = n_orders * n_wordings * (n_people * of_people + of_both) * len(self.contexts)
@@ -198,26 +198,26 @@ class Plan:
 
     @property
     def contexts(self) -> list[str]:
-        """Contexts of the run: that of other occupations' attributes where there are any."""
+        """Contexts of the run; the shuffled one only if there are donors."""
         chosen = {CONTEXT_NAMES[name] for name in split_names(self.settings.contexts, tuple(CONTEXT_NAMES), "contexts")}
         has_donors = len({one.soc_code for one in self.occupations}) > 1
         return [one for one in CONTEXTS if one in chosen and (one != SHUFFLED or has_donors)]
 
     @property
     def wordings(self) -> range:
-        """Numbers of the wordings of the run."""
+        """Indices of the wordings of the run."""
         return range(self.settings.wordings or len(self.questions.wordings))
 
     @property
     def donors(self) -> dict[str, Occupation]:
-        """Whose attributes each occupation gets in the shuffled context."""
+        """The occupation whose attributes each occupation gets in the shuffled context."""
         return _draw_donors(self.occupations, np.random.default_rng(self.seed))
 
     def all_items(self) -> Iterator[Item]:
         """Every item that a run may need: those with all attributes granted.
 
-        Where both people get the same attributes or each other's, one of them lacks the first and the other the last: with all
-        granted to both these contexts would ask what the others ask.
+        In the contexts `same` and `swapped`, one person lacks the first and the other the last attribute; otherwise these items would
+        equal those of other contexts.
         """
         is_apart = bool({SAME, SWAPPED} & set(self.contexts))
 
@@ -229,10 +229,12 @@ class Plan:
         yield from self.second_items(granted)
 
     def first_items(self) -> Iterator[Item]:
-        """What does not depend on any answer: attributes, those that the text states, and occupations without attributes."""
+        """Items that depend on no answer: attributes, stated attributes, and occupations without attributes."""
         attributes = _attributes(self.occupations)
         rng = np.random.default_rng(self.seed)
-        _draw_donors(self.occupations, rng)  # the same numbers are drawn before those of stated attributes
+        _draw_donors(
+            self.occupations, rng
+        )  # advances the generator as in `donors`, so that stated attributes stay the same
         stated = {
             pair.name: [attributes[at] for at in rng.permutation(len(attributes))[:STATED_OF_A_PAIR]]
             for pair in self.pairs
@@ -255,7 +257,7 @@ class Plan:
     def _attribute_item(
         self, pair: NamePair, attribute: Attribute, target: tuple[str, str], wording: int, holder: str = ""
     ) -> Item:
-        """Whether the subject has an attribute; the text states it of the `holder`, if there is one."""
+        """Question whether the subject has an attribute; with a `holder`, the text states who has it."""
         order, subject = target
         people = _people(pair, order, subject)
         phrase = self.questions.phrase(attribute.name, attribute.category)
@@ -278,10 +280,10 @@ class Plan:
         return self._item(pair, people, (ATTRIBUTE, context, question), wording, factors)
 
     def second_items(self, granted: Callable[[NamePair, Occupation], Lists]) -> Iterator[Item]:
-        """Occupations with what the model granted each person of the pair, before the questions.
+        """Questions about occupations with the granted attributes of each person before them.
 
         Args:
-            granted: from a pair and an occupation to those of its attributes that the woman, and the man, was granted.
+            granted: maps a pair and an occupation to the attributes granted to the woman and to the man.
         """
         donors = self.donors
         for context in (one for one in self.contexts if one != WITHOUT):
@@ -350,7 +352,7 @@ class Plan:
             if kind == MULTIPLE:
                 candidates = (*candidates, f"{people.first} and {people.second}")
             if any(piece not in context for piece in candidates):
-                raise UndertowError(f"{self.questions.source}: the context must hold '{{first}} and {{second}}'")
+                raise UndertowError(f"{self.questions.source}: the context must contain '{{first}} and {{second}}'")
             return SpanQuery(context, question, candidates)
         prompt = self.questions.prompt(context, question, kind, people)
         labels = tuple(f" {answer}" for answer in answers)
@@ -360,16 +362,16 @@ class Plan:
 
 
 def codes_of(question_type: str) -> tuple[str, ...]:
-    """What the possible answers are called in the table."""
+    """Codes of the possible answers in the table."""
     if question_type in (SINGLE, SINGLE_NEGATED):
         return PEOPLE
     return CHOICES if question_type == MULTIPLE else ("yes", "no")
 
 
 def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
-    """What one answer says: shares of the possible answers in percent, and which of them was said.
+    """Shares of the possible answers in percent, and the chosen answer.
 
-    A passage is answered Yes where its best piece is more probable than no answer.
+    For an extractive model, the answer is Yes if the best span is more probable than no answer.
     """
     query, codes = item.query, codes_of(str(item.factors["question_type"]))
     row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
@@ -382,7 +384,7 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     if isinstance(query, SpanQuery):
         *pieces, none, best_piece = nats
         if np.isnan(none) and codes != PEOPLE:
-            return row | {"missing_reason": "the model does not say how probable it is that the passage has no answer"}
+            return row | {"missing_reason": "the model gives no probability that the passage has no answer"}
         nats = np.array([best_piece, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     elif isinstance(query, (MultipleChoiceQuery, ContinuationQuery)):
         labels = query.labels if isinstance(query, MultipleChoiceQuery) else query.continuations
@@ -395,7 +397,7 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
         best = TIED if first - second <= NO_MARGIN else codes[int(nats.argmax())]
         row |= dict(zip(codes, percents.tolist(), strict=True)) | {"answer": said or best}
     elif said:
-        # A server that does not show how probable each answer is: what it said is all there is.
+        # A server without probabilities of the answers: only the chosen answer is known.
         row |= {code: 100.0 * (code == said) for code in codes} | {"whole": True, "answer": said}
     else:
         return row | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
@@ -406,7 +408,7 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
 def select_granted(
     items: Sequence[Item], scores: Scores, settings: Settings
 ) -> Callable[[NamePair, Occupation], Lists]:
-    """Which attributes the model granted, by the mean probability of Yes over both orders; what is not known is not granted."""
+    """Granted attributes, by the mean probability of Yes over both orders; an attribute without an answer is not granted."""
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):
         if item.factors["question_type"] == ATTRIBUTE and item.factors["wording"] == 1:
@@ -433,21 +435,21 @@ def _people(pair: NamePair, order: str, subject: str = "") -> People:
 
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
-    """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
+    """Sentences if pairs or occupations are too few for a claim, with the smallest sufficient limit; else []."""
     few, sentences = MIN_SENTENCES, []
     whole, limited_plan = (Plan.from_settings(settings, one) for one in (Sampling(0, sampling.seed), sampling))
     if len(whole.pairs) < few:
         pairs = counted(len(whole.pairs), "pair")
-        return [f"{pairs} of names cannot show anything of others: a claim needs at least {few}."]
+        return [f"{pairs} of names are too few for a claim about others, which needs at least {few}."]
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if "shuffled" in settings.contexts and n_codes[0] < 2:
         sentences.append(
-            "All occupations have one SOC code, so none can lend its attributes: the context shuffled is left out."
+            "All occupations have the same SOC code, so the context shuffled is omitted: it needs attributes of another code."
         )
     if n_codes[0] < few:
         sentences.append(
-            f"{counted(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations "
-            f"needs at least {few}. Claims about single occupations can be made."
+            f"{counted(n_codes[0], 'SOC code')} of occupations are too few for a claim over all occupations, which needs at least {few}. "
+            "Claims about single occupations are possible."
         )
     sizes = whole.sizes()
     if len(limited_plan.pairs) < few:
@@ -498,7 +500,7 @@ def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
 
 
 def _draw_sample(whole: Sequence[Any], n: int, name: str, rng: np.random.Generator) -> list[Any]:
-    """So many of them, in their order; all where n is 0, or the default and larger."""
+    """A random sample of `n`, in the original order; all if n is 0, or a default larger than their number."""
     if n > len(whole) and n != getattr(Settings(), name):
         raise UndertowError(f"--{name.replace('_', '-')} {n}: there are {len(whole)}; give that or less, or 0 for all")
     if not 0 < n < len(whole):
@@ -507,7 +509,7 @@ def _draw_sample(whole: Sequence[Any], n: int, name: str, rng: np.random.Generat
 
 
 def _draw_donors(occupations: Sequence[Occupation], rng: np.random.Generator) -> dict[str, Occupation]:
-    """Whose attributes each occupation is lent: of another SOC code, every code lending to one; {} where there is one code."""
+    """Donor of attributes for each occupation, from another SOC code, each code donating once; {} with one code."""
     by_code = {one.soc_code: one for one in reversed(occupations)}
     if len(by_code) < 2:
         return {}

@@ -38,18 +38,18 @@ DEFAULTS: Mapping[str, str] = {
     "model": "recorded", **dict.fromkeys((*FACTORS, "cluster"), ""), "challenge": "recorded", "wording": "1",
 }  # fmt: skip
 SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
-"""Columns with how probable each answer is, where a table has them."""
+"""Optional columns with the probability of each answer."""
 KEY = ("model", *QUESTION_KEY, "wording")
-"""What tells the questions of a table apart."""
+"""Columns that identify a question of a table."""
 
 
 def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `question_type, woman, man, answer`, and any of the factors of a run's observations.
 
-    `cluster` says which pairs of names are not independent of each other; each stands alone without it. Stages about jobs need
-    `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
-    or No, one of the names, both or neither; columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`,
-    `both_percent`, `neither_percent` say how probable each is, where that is known.
+    `cluster` groups pairs of names that are not independent; without it each pair is a cluster. Questions about occupations need
+    `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes, No, one of the names,
+    both or neither. The optional columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`, `both_percent`,
+    `neither_percent` are probabilities of the answers.
     """
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
@@ -61,12 +61,12 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     table.raise_first(
         frame.duplicated(list(KEY)),
         lambda _: (
-            "answers the same question as a row before; tell them apart by a column such as order, context, subject, wording or model"
+            "answers the same question as an earlier row; distinguish them by a column such as order, context, subject, wording or model"
         ),
     )
     table.check_one_value(frame, "soc_code", "occupation")
     frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
-    # Pairs stand alone where the table says nothing.
+    # Without the column, each pair is a cluster.
     frame["cluster"] = frame["cluster"].where(frame["cluster"] != "", frame["pair"])
     table.check_one_value(frame, "cluster", "pair")
     n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
@@ -74,7 +74,7 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     known = {one.name: one.female_percent for one in load_occupations().occupations}
     design = {
         "margin": 0.0, "greedy": False, "query_type": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
-        "notes": [], "questions": "as they were asked elsewhere", "protocol": EXACT,
+        "notes": [], "questions": "recorded", "protocol": EXACT,
         "female_percent": {name: known[name] for name in known if name in set(frame["occupation"]) and math.isfinite(known[name])},
         "w_notes": [*unread_note(unread), *([clustered] if n_clusters < n_pairs else [])],
     }  # fmt: skip
@@ -102,9 +102,9 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     if not woman or not man or len(people) < 2:
         problem = f"woman {woman!r} and man {man!r} must be two names"
     elif "/" in woman + man:
-        problem = "names have no slash, which stands between those of a pair"
+        problem = "names must not contain a slash, which separates the names of a pair"
     elif is_reserved_name(cells["occupation"]):
-        problem = f"results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
+        problem = f"the name {cells['occupation']!r} is reserved for results; rename the occupation"
     elif not cells[about]:
         problem = f"question_type {question_type} is about an {about}, and column {about} is empty or missing"
     elif not wording.isdecimal() or not 1 <= int(wording) < 1000:
@@ -154,7 +154,7 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
         if not total > 0:
             raise UndertowError(f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them empty")
         shares = {code: 100 * share / total for code, share in shares.items()}
-        # What is said where nobody wrote it down; none of them where several are the most probable.
+        # Without an answer, the most probable one; none if several are equally probable.
         best = [code for code in codes if max(shares.values()) - shares[code] <= NO_MARGIN]
         row |= shares | {"answer": said if said in codes else best[0] if len(best) == 1 else TIED}
     elif said in codes:

@@ -1,1 +1,1 @@
-"""Building blocks that several audits use."""
+"""Code that several audits share."""

@@ -1,7 +1,7 @@
-"""Control sentences: a few that decide their answer, in the same run, as a reference for the probability of other words.
+"""Control sentences, which determine their answer: a reference for the mass on other words in the same run.
 
-*The female accountant said that ___ had sent out the same invoice again by mistake.* Where even there most of the probability goes to
-other words, a large mass of other words says little. No measure uses their answers.
+*The female accountant said that ___ had sent out the same invoice again by mistake.* If most probability goes to other words here too,
+a large mass on other words says little about the audit's sentences. No measure uses their answers.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from undertow import data
 from undertow.types import ClozeQuery, Item, Option
 
 CONTROL = "control"
-"""Part of the run that these items are."""
+"""Name of the part of the run with these items."""
 OWN_CONTROL = "own control"
-"""The part that control sentences of a challenge file are: their answers show whether a model reads its sentences."""
+"""Name of the part with control sentences of a challenge file, which check whether a model reads its sentences."""
 N_SENTENCES = 8
 CASE = "nominative"
 SHE, HE = "she", "he"
 
 
 def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
-    """Eight of the package's simplified sentences, half of them of women, with these words to fill the blank.
+    """Eight of the package's simplified sentences, half of them about women, with these words for the blank.
 
     Args:
         words: forms of each word group of the audit.
 
     Returns:
-        The items; none where the words are not the English pronouns, of which these sentences decide one.
+        The items; [] unless the words are English pronouns.
     """
     if not _are_english_pronouns(words):
         return []
@@ -38,7 +38,7 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
         if one_blank and sentence.gold is not None:
             subjects.setdefault(sentence.cluster, {})[sentence.gold] = sentence.query
     names = list(subjects)
-    # Of pronouns in several cases the nominative fits the sentences; of other lists all words do.
+    # The sentences need the nominative; other lists have one case only.
     options = tuple(
         Option(group, (form,))
         for group, forms in words.items()
@@ -60,7 +60,7 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
 
 
 def _are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
-    """Whether she is of one group and he of another, and all other words are among the published lists too."""
+    """Whether `she` and `he` are in different groups and all words are in the published lists."""
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
     return data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()
 

@@ -1,4 +1,4 @@
-"""Rows of observations from answers: the mass of each word group in percent, with its parts.
+"""Observations from answers: the mass of each word group in percent, and its bounds.
 
 docs/run-folder.md describes the columns.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 NO_NUMBERS = "the model's log-probabilities are no numbers"
 NO_SHARES = "the model gives none of the words any probability, so they have no shares"
 LOW, HIGH = ".low", ".high"
-"""Endings of the columns that bound a group's mass, where a model shows the most probable tokens only."""
+"""Suffixes of the columns with bounds of a group's mass, for models that show the most probable tokens only."""
 
 
 def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str], model: str) -> pd.DataFrame:
     """One row for each item.
 
-    Where a model does not show the whole distribution, a group's mass is the middle of what it may be, and two further
-    columns hold the bounds. An answer whose numbers say nothing (NaN, or no probability to share) is missing, with a reason.
+    If a model does not show the whole distribution, a group's mass is the midpoint of its bounds, which are two further columns. An
+    answer with NaN or without any probability is missing with a reason.
     """
     import pandas as pd
 
@@ -88,16 +88,15 @@ def _of_groups(query: Query) -> ClozeQuery | GenerateQuery:
 def group_masses(
     queries: Sequence[ClozeQuery | GenerateQuery], answers: Sequence[Answer], groups: Sequence[str], *, shared: bool
 ) -> tuple[list[str], dict[str, Floats]]:
-    """Why an answer has no masses, "" where it has [answer], and the mass of each group in percent [answer].
+    """Missing reasons ("" for an answer) [answer], and the mass of each group in percent [answer].
 
-    A mass is NaN where it is missing, and for a group without a visible word.
+    A mass is NaN for a missing answer and for a group without a visible word.
 
     Args:
         queries: with options of the groups [answer].
-        answers: to the queries; NaN where they have no number.
+        answers: to the queries; NaN for missing log-probabilities.
         groups: word groups.
-        shared: whether masses are shares of what all options have together (sentence likelihoods say no more), or
-            probabilities of their own.
+        shared: whether masses are shares, normalised over the options (as for sentence likelihoods), or probabilities.
     """
     reasons = [answer.missing_reason for answer in answers]
     masses = {group: np.full(len(answers), math.nan) for group in groups}
@@ -108,7 +107,7 @@ def group_masses(
     for options, places in alike.items():
         nats = np.array([answers[at].logprobs_nats for at in places], dtype=np.float64)
         no_number = np.isnan(nats).all(axis=1) | np.isposinf(nats).any(axis=1)
-        # Of shares nothing is left; of probabilities of their own, none is a measurement.
+        # Without any probability, shares are undefined, but probabilities of 0 are a measurement.
         highest = np.asarray(np.fmax.reduce(nats, axis=1, initial=-math.inf))
         no_share = np.asarray(~no_number & np.isneginf(highest) & shared)
         for row in np.flatnonzero(no_number | no_share).tolist():
@@ -129,7 +128,7 @@ def group_masses(
 def _bound_masses(
     query: ClozeQuery | GenerateQuery, answer: Answer, masses: Mapping[str, float], *, is_missing: bool
 ) -> dict[str, float]:
-    """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
+    """Lower and upper bound of each group's mass, and their midpoint in the group's column."""
     names = (*masses, "other_words")
     if is_missing:
         return dict.fromkeys((name + end for name in names for end in ("", LOW, HIGH)), math.nan)
@@ -139,18 +138,18 @@ def _bound_masses(
     for group, low in masses.items():
         high = upper_bound_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
         bounds |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
-    # What the groups have beyond what was seen, the other words lack.
+    # Hidden probability that belongs to the groups is missing from other words.
     high = 100 * answer.other_prob
     low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
     return bounds | {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
 
 
 def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
-    """Mass of each option in percent [..., option]; 0 for one that is spelled like an earlier one (NaN), which counts with it.
+    """Mass of each option in percent [..., option]; 0 for a repeated spelling (NaN), which counts with the first one.
 
     Args:
         logprobs_nats: of answers to the same query [..., option]; at least one option of each has a probability.
-        shared: as in `masses_percent`.
+        shared: as in `group_masses`.
     """
     highest = np.nanmax(logprobs_nats, axis=-1, keepdims=True) if shared else 0.0
     percent: Floats = 100 * np.nan_to_num(np.exp(logprobs_nats - highest))
@@ -158,5 +157,5 @@ def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
 
 
 def upper_bound_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
-    """What a mass may have been at most, in percent, of which a server showed so much."""
+    """Upper bound of a mass in percent, given its visible part."""
     return min(least + 100 * min(ceiling_prob, unseen_prob), 100.0)

@@ -16,29 +16,28 @@ from undertow.errors import counted
 from undertow.types import ALPHA
 
 MIN_SENTENCES, MIN_VALUES = 6, 8
-"""Below either nothing can be claimed: `undertow.stats.MIN_CLUSTERS`, and `undertow.stats.regression.trend.MIN_VALUES`."""
+"""Minima for a claim: `undertow.stats.MIN_CLUSTERS` and `undertow.stats.regression.trend.MIN_VALUES`."""
 GOOD_SENTENCES, GOOD_VALUES = 8, 12
-"""What a limit should have before it has more of one; beyond, both grow in this proportion."""
+"""Sizes that a limit reaches for both before either grows further; beyond, both grow in this proportion."""
 NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 MIN_PER_LINE = 3
 MAX_EXACT, N_FLIPS = 13, 10_000
-"""Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
+"""Largest number of clusters with exact sign flips, and number of sampled flips beyond (see `stats.significance.sign_flip`)."""
 
 
 def cross_sizes(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     """Numbers of sentences and of values to cross within a limit.
 
-    The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
-    that asks most. So a limit of 48 or more asks at least 6 sentences with 8 values, one of 96 or more at least 8 with 12, and what
-    one side lacks goes to the other.
+    Maximises the smaller of sentences / 8 and values / 12; among nearly equal pairs, the one with most items. A limit of 48 or more
+    gives at least 6 sentences with 8 values, one of 96 or more at least 8 with 12. If one side is exhausted, the other grows.
 
     Args:
-        limit: the most items.
-        n_sentences: how many sentences there are, at least one.
-        n_values: how many values there are, at least one.
+        limit: maximum number of items.
+        n_sentences: available sentences, at least one.
+        n_values: available values, at least one.
 
     Returns:
-        Sentences and values. At least one sentence and three values (or all, where there are fewer), whatever the limit.
+        Sentences and values: at least one sentence and three values (or all, if there are fewer), whatever the limit.
     """
     least = min(MIN_PER_LINE, n_values)
     most = max(1, min(n_sentences, limit // least))
@@ -61,11 +60,11 @@ def cross_sizes(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
 
 
 def divide_limit(limit: int, sizes: Sequence[int]) -> list[int]:
-    """A limit divided among parts of a design [part]: alike, and what a small part does not need goes to the others.
+    """Divide a limit evenly among parts of a design [part]; the unused share of small parts goes to the others.
 
     Args:
-        limit: the most items of all parts together.
-        sizes: how many items each part has [part].
+        limit: maximum number of items of all parts together.
+        sizes: number of items of each part [part].
     """
     left, given = limit, dict.fromkeys(range(len(sizes)), 0)
     for n_done, part in enumerate(sorted(given, key=lambda part: sizes[part])):
@@ -75,19 +74,19 @@ def divide_limit(limit: int, sizes: Sequence[int]) -> list[int]:
 
 
 def even_places(count: int, n: int) -> list[int]:
-    """`count` places out of 0 to n - 1, evenly spread, the first and the last among them [count]."""
+    """`count` evenly spaced integers from 0 to n - 1, both ends included [count]."""
     return [int(place) for place in np.linspace(0, n - 1, min(count, n)).round()]
 
 
 def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
-    """`count` units drawn at random, as evenly over the strata as they allow; places in `strata`, rising [count].
+    """Sample `count` units as evenly over the strata as possible; sorted positions in `strata` [count].
 
-    No stratum gives a second unit before each has given one. A larger count with the same seed adds units and keeps all others.
+    Every stratum gives one unit before any gives a second. A larger count with the same seed adds units to the smaller sample.
 
     Args:
-        strata: the stratum of each unit [unit], for example its cluster or its dimension.
-        count: how many units.
-        seed: of the draw.
+        strata: the stratum of each unit [unit], for example its cluster or dimension.
+        count: sample size.
+        seed: of the sample.
     """
     rng = np.random.default_rng(seed)
     order = [int(unit) for unit in rng.permutation(len(strata))]
@@ -99,12 +98,12 @@ def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list
 
 
 def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
-    """The smallest limit with which something can be claimed: 6 sentences with 8 values of each list, by each prompt."""
+    """The smallest limit that allows a claim: 6 sentences with 8 values of each list, by each prompt."""
     return MIN_SENTENCES * MIN_VALUES * n_lists * n_prompts
 
 
 def fewest_values(scale: str) -> int:
-    """The fewest values of a W list that a claim needs: 8 for a trend, 3 for a difference between values without order."""
+    """Minimum number of values of a W list for a claim: 8 for a trend, 3 for a difference between unordered values."""
     return MIN_PER_LINE if scale == NONE else MIN_VALUES
 
 
@@ -120,17 +119,17 @@ class ListSizes:
 
     @property
     def noun(self) -> str:
-        """What is counted: sentences, or clusters of them."""
+        """The unit of the sample: sentences, or clusters of them."""
         return "sentence" if self.n_clusters == self.n_sentences else "cluster"
 
     @property
     def missing_clusters(self) -> int:
-        """How many more sentences (clusters) any claim needs."""
+        """Number of further sentences (clusters) that a claim needs."""
         return max(MIN_SENTENCES - self.n_clusters, 0)
 
     @property
     def missing_values(self) -> int:
-        """How many more values a claim needs: a drift, or a difference between values without order."""
+        """Number of further values that a claim needs, for a drift or a difference between unordered values."""
         return max(fewest_values(self.scale) - self.n_values, 0)
 
     def limitation(self) -> str:
@@ -143,7 +142,7 @@ class ListSizes:
         if not lacking:
             return ""
         what = "a difference between values" if self.scale == NONE else "a drift"
-        # Few values have no order to test, but may still differ.
+        # Too few values for a trend may still differ.
         only_order = not self.missing_clusters and self.n_values >= fewest_values(NONE)
         cannot = "no drift" if only_order else "nothing"
         has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
@@ -158,34 +157,34 @@ class ListSizes:
 
 
 def smallest_flip_p(n_clusters: int) -> float:
-    """The smallest p that flips of the signs of so many clusters can give: 2^(1 - clusters), as long as all are tried."""
+    """The smallest p of sign flips of `n_clusters`: 2^(1 - clusters) if all are enumerated."""
     return float(2.0 ** (1 - n_clusters)) if n_clusters <= MAX_EXACT else 1 / (N_FLIPS + 1)
 
 
 def fewest_hits(n_clusters: int, n_tests: int) -> int:
-    """How many of the tests must have the smallest p at once for one q (Benjamini and Hochberg's) below .05."""
+    """Number of tests that must have the smallest p for a Benjamini-Hochberg q below .05."""
     return math.floor(smallest_flip_p(n_clusters) * n_tests / ALPHA * (1 + 1e-12)) + 1
 
 
 def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
-    """Phrase on how many tests must agree: the end of a sentence.
+    """Phrase on the number of tests that must agree, for the end of a sentence.
 
     Args:
-        n_clusters: sentences.
-        n_tests: tests that are corrected together.
-        of: whose tests these are.
+        n_clusters: number of sentences.
+        n_tests: number of tests that are corrected together.
+        of: owner of the tests, for example "the run's".
     """
     smallest, n_hits = f"{smallest_flip_p(n_clusters):.2g}".lstrip("0"), fewest_hits(n_clusters, n_tests)
     return f"with {n_clusters} sentences p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
 
 
 def too_few(remainder: str, smallest: int, claims: str = "") -> str:
-    """The sentence on a limit with which nothing can be claimed.
+    """Sentence on a limit that is too small for a claim.
 
     Args:
-        remainder: what the limit leaves, for example "5 x 6 sentences and values of date".
-        smallest: the smallest limit that would do.
-        claims: of what nothing can be claimed, where it is not of the whole run, for example "of place".
+        remainder: the sample within the limit, for example "5 x 6 sentences and values of date".
+        smallest: the smallest sufficient limit.
+        claims: the part without a possible claim, if not the whole run, for example "about place".
     """
-    nothing = f"nothing can be claimed {claims}" if claims else "this run can claim nothing"
+    nothing = f"no claim {claims} is possible" if claims else "no claim is possible"
     return f"--limit leaves {remainder}, so {nothing}; the smallest useful limit is {smallest:,}."

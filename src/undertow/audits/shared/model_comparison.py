@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 ALL_PROMPTS = "slope_gap_over_prompts"
 """The slope gap of the masses averaged over prompts."""
 TIE = 1e-9
-"""Slopes that are nearer than this share of their size are equal."""
+"""Relative difference below which slopes are equal."""
 
 
 def gaps_by_pair(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:
-    """Slope gaps of each model by challenge, W and pair of groups; that of masses averaged over prompts comes first."""
+    """Slope gaps of each model by challenge, W and pair of groups, the average over prompts first."""
     by_pair: dict[tuple[str, str, str], dict[str, list[Result]]] = {}
     for result in results:
         if result.measure in ("slope_gap", ALL_PROMPTS):
@@ -37,7 +37,7 @@ def gaps_by_pair(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[s
 
 
 def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, str, str], list[ModelPoint]]:
-    """A point for each model, by challenge, W and pair of groups; gaps of several prompts are those of their averaged masses."""
+    """A point for each model by challenge, W and pair of groups; with several prompts, from the averaged masses."""
     from undertow.report.figures.model_sizes import ModelPoint
 
     def point(model: str, gaps: Sequence[Result]) -> ModelPoint:
@@ -70,7 +70,7 @@ def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Se
 
 
 def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-    """Figure 3b for every challenge, W and pair of groups, where there are several models."""
+    """Draw figure 3b for every challenge, W and pair of groups with several models."""
     from undertow.report.figures.model_sizes import describe_slope_against_size, slope_against_size
     from undertow.report.style import Drawing
 
@@ -93,21 +93,21 @@ def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterato
 
 
 def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
-    """A caveat where some masses are shares of 100 percent and others are probabilities as they are."""
+    """A caveat if some masses are shares and others probabilities."""
     scoring_methods = design.get("scoring_methods", {})
     shared = [point.name for point in of_models if scoring_methods.get(point.name) == LIKELIHOOD]
     if not shared or len(shared) == len(of_models):
         return ""
     return (
-        f" Masses of {', '.join(shared)} are shares of what the listed words have, which add up to 100%; the others are "
-        "probabilities of the words, which may be small: the two are not on one scale."
+        f" Masses of {', '.join(shared)} are shares of the listed words and add up to 100%; the others are "
+        "probabilities, which may be small. The two are not on one scale."
     )
 
 
 def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
-    """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
+    """One finding for each challenge, W and pair of groups with several models: the largest and the smallest drift.
 
-    A model with several prompts counts with their average, as in the figure.
+    With several prompts, a model's value is their average, as in the figure.
     """
     if frame["model"].nunique() < 2:
         return []
@@ -131,7 +131,7 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
 
 
 def _alike(one: Result, other: Result) -> bool:
-    """Whether two slopes are of one size."""
+    """Whether two slopes have the same size."""
     return abs(abs(one.value) - abs(other.value)) <= TIE * abs(other.value)
 
 
@@ -146,13 +146,13 @@ def step_of(covariate: Mapping[str, Any]) -> str:
 
 
 def axis_label(w_name: str, covariate: Mapping[str, Any]) -> str:
-    """What the x axis shows: the list, and what orders it."""
+    """Label of the x axis: the list and its order."""
     order = str(covariate.get("order", ""))
     return f"{w_name} ({order})" if order and order != "as listed" else w_name
 
 
 def mass_label(design: Mapping[str, Any], models: Iterable[str]) -> str:
-    """What the masses of these models are: shares of the listed words, or probabilities."""
+    """Label of the masses of these models: shares of the listed words, or probabilities."""
     are_shares = {is_shared(design, model) for model in models}
     if len(are_shares) > 1:
         return "Share of the listed words, or probability, in percent"
@@ -160,14 +160,14 @@ def mass_label(design: Mapping[str, Any], models: Iterable[str]) -> str:
 
 
 def mean_of(design: Mapping[str, Any], models: Iterable[str]) -> str:
-    """What a mean over the masses of these models is called."""
+    """Name of a mean over the masses of these models."""
     names = {True: "share", False: "probability"}
     are_shares = sorted({is_shared(design, model) for model in models}, reverse=True)
     return f"Mean {' or '.join(names[one] for one in are_shares)}"
 
 
 def is_shared(design: Mapping[str, Any], model: str) -> bool:
-    """Whether a model's masses are shares of what the listed words have together, and not probabilities of their own."""
+    """Whether a model's masses are shares of the listed words instead of probabilities."""
     if model in design.get("scoring_methods", {}):
         return bool(design["scoring_methods"][model] == LIKELIHOOD)
     return bool(design.get("scoring_method", LIKELIHOOD) == LIKELIHOOD and design.get("normalised", True))
@@ -181,7 +181,7 @@ def _lead(pair: str, design: Mapping[str, Any]) -> str:
 
 
 def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
-    """Every model by every prompt, for every challenge and W, where there are several of either."""
+    """Draw every model by every prompt, for every challenge and W with several of either."""
     from undertow.metrics.covariate_association import line_of
     from undertow.report.figures.covariate_curve import FittedLine
     from undertow.report.figures.model_grid import describe_model_grid, model_grid
@@ -193,7 +193,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
             continue
         rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
         models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
-        prompts.sort(key=bool)  # sentences without any first
+        prompts.sort(key=bool)  # sentences without a prompt first
         panels = {
             (model, f"prompt {prompt}" if prompt else ""): rows_of[model, prompt]
             for model in models
@@ -226,7 +226,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
 
 
 def line_points(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, Any, Any]:
-    """A fitted line over the W values of its rows: positions, the line and its band."""
+    """Positions, values and band of a fitted line over the W values of its rows."""
     import numpy as np
 
     at = rows["w_value" if "w_value" in rows else "w_index"]
@@ -238,13 +238,13 @@ def line_points(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any,
 def draw_trajectories(
     observations: Observations, results: Sequence[Result], titles: Mapping[str, str], line_key: str
 ) -> Iterator[Drawing]:
-    """Each measure against training step, for every set of checkpoints and whatever else a result is about.
+    """Draw each measure against the training step, for every set of checkpoints and other group keys.
 
     Args:
-        observations: whose models have a `step` and a `trajectory`.
-        results: of the run.
-        titles: of the measures that are drawn, by name.
-        line_key: the group key whose levels are lines in one panel.
+    observations: their models have a `step` and a `trajectory`.
+    results: of the run.
+    titles: of the measures to draw, by name.
+    line_key: the group key whose levels are lines of a panel.
     """
     import pandas as pd
 
@@ -276,7 +276,7 @@ def draw_trajectories(
         yield Drawing(
             name=f"training_{of}_{about}",
             figure=trajectory(part, title=" · ".join(filter(None, [str(of), str(about)]))),
-            caption="Each measure at every checkpoint, with its 95% interval; the dotted line is what no bias would give.",
+            caption="Each measure at every checkpoint, with its 95% interval; the dotted line is the null value.",
             alt=describe_trajectory(part),
         )
 

@@ -1,4 +1,4 @@
-"""Options of the audits that put W into sentences, and the instruction prompts around these."""
+"""Options of the audits that put W into sentences, and their instruction prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANSWER_TOKENS, REPLY_TOKENS = 20, 128
-"""Default limit of an answer whose steps are read, and of a free reply, which may have words around the answer."""
+"""Default token limits of an answer with step probabilities, and of a free reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SentenceSettings:
         return names
 
     def adapt(self, capabilities: Mapping[str, Sequence[str]], prompts: str) -> Self:
-        """Settings for a model that answers these kinds of query: one without blanks gets `prompts`, and one without prompts none.
+        """Settings for a model with these capabilities: `prompts` if it supports no blanks, none if it supports no prompts.
 
         Raises:
             UndertowError: an option for prompts is set, but the audit uses no prompts.
@@ -73,12 +73,12 @@ class SentenceSettings:
 
 
 def token_limit(max_new_tokens: int, protocol: str = "") -> int:
-    """The limit that `--max-new-tokens` stands for under a protocol."""
+    """The token limit of `--max-new-tokens` under a protocol."""
     return max_new_tokens or (REPLY_TOKENS if protocol == TEXT else ANSWER_TOKENS)
 
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
-    """The items by every prompt; as they are where there is none."""
+    """The items in every prompt; unchanged without prompts."""
     if settings.prompts:
         answer_words = data.answer_words(words)
         prompted = answer_mode(settings).items(items, answer_words)
@@ -93,7 +93,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
 
 
 def answer_mode(settings: SentenceSettings) -> data.AnswerMode:
-    """How prompts are put and answered."""
+    """How prompts are presented and answered."""
     if settings.max_new_tokens < 0:
         raise UndertowError(f"--max-new-tokens must be at least 0, got {settings.max_new_tokens}")
     prompts = data.load_prompts(settings.prompts, settings.prompt_mask)
@@ -125,14 +125,14 @@ def words_text(design: Mapping[str, Any]) -> str:
 
 
 def example_texts(frame: pd.DataFrame, n: int) -> list[str]:
-    """A few of the texts, spread over the run."""
+    """`n` of the texts, evenly spaced over the run."""
     if "text" not in frame:
         return []
     return list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // n, 1)].astype(str)))[:n]
 
 
 def prompts_text(design: Mapping[str, Any]) -> list[str]:
-    """Sentences of the report about the prompts; none where there were none."""
+    """Sentences of the report about the prompts; [] without prompts."""
     chat = " inside the model's own chat template" if design.get("chat") else ""
     sentences = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
     masks = dict(design.get("prompt_masks", {}))
@@ -144,11 +144,11 @@ def prompts_text(design: Mapping[str, Any]) -> list[str]:
 
 
 def odd_prompts(design: Mapping[str, Any]) -> list[str]:
-    """What a reader must know where the paper's prompts were put around words that are no pronouns."""
+    """A caveat if the paper's prompts were used with words that are not pronouns."""
     used = [name for name in design.get("prompts", {}) if name in ("A", "B", "C")]
     if not used or data.are_pronouns(design["words"]):
         return []
     return [
-        f"Prompt{'s' if used[1:] else ''} {', '.join(used)} ask{'' if used[1:] else 's'} for a gendered pronoun, which not all of these "
-        "words are; a prompt of your own would ask for what is meant."
+        f"Prompt{'s' if used[1:] else ''} {', '.join(used)} ask{'' if used[1:] else 's'} for a gendered pronoun, but some of the listed "
+        "words are not; use a prompt of your own."
     ]

@@ -1,4 +1,4 @@
-"""How far the masses of each sentence move along W: the sentences that drive a finding."""
+"""Slopes of single sentences along W."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
 
 def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence[str] = ("cluster",)) -> pd.DataFrame:
-    """Slope and masses of each sentence, a row per model, prompt and W list, the largest movement first.
+    """Slope and masses of each sentence, a row per model, prompt and W list, the largest effect first.
 
-    The mass is that of the first word group less the second of the first gap, else of the first group. `effect` is how far the line
-    through it moves over the whole list, in percentage points. `text` is the cluster's name where a recorded table has no texts.
-    `first` and `last` are the values of W at its ends; columns such as `she first` have the answers of the model there, in percent,
-    and `reply first` what it said, where it answered in text.
+    The mass is the difference of the groups of the first gap, or that of the first group without gaps. `effect` is the change of its
+    fitted line over the whole list, in percentage points. `text` is the cluster's name if a recorded table has no texts. `first` and
+    `last` are the end values of W; columns such as `she first` have the answers there in percent, and `reply first` the free reply.
 
     Args:
         frame: a row per item, with `w`, `w_index` and a column of mass for each group.
-        design: `groups` and, where there are any, `gaps`.
-        by: columns that make up a sentence.
+        design: `groups` and optionally `gaps`.
+        by: columns that identify a sentence.
     """
     import pandas as pd
 

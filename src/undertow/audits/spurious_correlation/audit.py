@@ -1,6 +1,6 @@
-"""Spurious correlation: an answer that nothing in the sentence decides, against a W that should not matter.
+"""Spurious correlation: the answer to an underspecified sentence against a covariate W that should not matter.
 
-Gender-neutral sentences, a gender-neutral W injected, the mass of each word group read, averaged per W value and
+Gender-neutral sentences get a gender-neutral W; the mass of each word group is averaged per W value and
 regressed on the index of W. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 4;
 the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMilin 2022 (ICML workshop), section 4.
 """
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class SpuriousCorrelation(Audit):
-    """Drift of the mass of word groups with W, in sentences that do not decide between them."""
+    """Drift of the mass of word groups with W in underspecified sentences."""
 
     name = "spurious-correlation"
-    summary = "does an answer that the sentence leaves open drift with a date, a place or another list?"
+    summary = "does the answer to an underspecified sentence drift with a date, a place or another list?"
     Settings = correlation_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
@@ -56,7 +56,7 @@ class SpuriousCorrelation(Audit):
         yield in_prompts(chosen, correlation_items.word_groups(settings).words, settings)
 
     def controls(self, settings: correlation_items.Settings) -> list[Item]:
-        """Sentences that decide their answer, by every prompt: those of the challenge file, or a few for the English pronouns."""
+        """Control sentences by every prompt: those of the challenge file, or the built-in ones for English pronouns."""
         words = correlation_items.word_groups(settings).words
         items = correlation_items.own_controls(settings) or control_items.controls(words)
         return in_prompts(items, words, settings)
@@ -145,7 +145,7 @@ class SpuriousCorrelation(Audit):
         return figures.draw(with_margins(observations), results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
-        """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
+        """`words`: results of each word, for groups of several words."""
         words = word_findings.words_table(observations)
         return {} if words is None else {"words": words}
 
@@ -157,7 +157,7 @@ class SpuriousCorrelation(Audit):
 
 
 def with_margins(observations: Observations) -> Observations:
-    """The observations with the rows of crossed W lists once more for either W; as they are without crossed lists."""
+    """The observations; rows of crossed W lists are repeated for either list."""
     if not any("parts" in one for one in observations.design.get("covariates", {}).values()):
         return observations
     from undertow.metrics.crossed_covariates import with_margins as frame_with_margins
@@ -167,7 +167,7 @@ def with_margins(observations: Observations) -> Observations:
 
 
 def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sentences on W lists of a recording that are too small for a claim, with the models if these are not all."""
+    """Sentences on recorded W lists that are too small for a claim, with the models if only some are affected."""
     scored = frame[frame["missing_reason"] == ""]
     models_of_note: dict[str, list[str]] = {}
     for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):

@@ -1,4 +1,4 @@
-"""Findings on the effect of W: the answer depends on these values, follows their order, or would follow other values too.
+"""Findings on the effect of W: dependence on these values, drift with their order, generalisation to other values.
 
 docs/concepts.md gives the test behind each statement.
 """
@@ -32,7 +32,7 @@ INTERACTION = "w_interaction"
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
-    """State every drift, the largest effects first, each with one test that is corrected over the run.
+    """State every drift, the largest effects first; each has one test that is corrected over the run.
 
     A model without any answer gets one sentence with the reason.
     """
@@ -55,7 +55,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
 
 
 def decisive_results(results: Sequence[Result]) -> list[Result]:
-    """The results that decide what is claimed: of several prompts their average, of an unordered W list the effect of its values."""
+    """Results that decide claims: averages over prompts if there are several, and effects of values for unordered W lists."""
     averaged = {_facet(result) for result in results if result.measure.endswith(OVER_PROMPTS)}
     chosen = [result for result in results if result.measure.endswith(OVER_PROMPTS) or _facet(result) not in averaged]
     drifts = [result for result in chosen if result.measure.removesuffix(OVER_PROMPTS) in DRIFTS]
@@ -73,7 +73,7 @@ def _is_effect(result: Result) -> bool:
 
 
 def ends(facet: pd.DataFrame) -> tuple[str, str]:
-    """The first and the last W value, as they stand on its scale."""
+    """The first and the last W value on its scale."""
     scored = facet[facet["missing_reason"] == ""] if (facet["missing_reason"] == "").any() else facet
     at = scored["w_value" if "w_value" in scored else "w_index"].to_numpy()
     return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
@@ -84,7 +84,7 @@ def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mappin
     by_key = {(result.measure, tuple(result.group.items())): result for result in results}
     decisions = decisive_results(results)
     n_drifts = sum(math.isfinite(one.p) for one in decisions if not _is_effect(one))
-    # Effects are tested along ordered lists, too, where they decide nothing but are corrected with the others.
+    # Effects are also tested along ordered lists: they decide no claim there but enter the correction.
     n_effects = sum(math.isfinite(one.q) for one in results if _is_effect(one))
 
     def beside(result: Result, measure: str, **group: str) -> Result | None:
@@ -105,7 +105,7 @@ def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mappin
 
 
 def _interaction_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
-    """A finding on the interaction of two crossed W lists for each model and list, of several prompts on their average."""
+    """A finding on the interaction of two crossed W lists for each model and list, averaged over prompts."""
     interactions = [one for one in results if one.measure.removesuffix(OVER_PROMPTS) == INTERACTION]
     averaged = {_facet(one) for one in interactions if one.measure.endswith(OVER_PROMPTS)}
     decisive = [one for one in interactions if one.measure.endswith(OVER_PROMPTS) or _facet(one) not in averaged]
@@ -144,7 +144,7 @@ class Drift:
     """A slope, a slope gap, or the effect of an unordered list.
 
     Attributes:
-        beside: what else is known of the same words: log-odds slope, correlation, effect of W.
+        beside: further results of the same words: log-odds slope, correlation, effect of W.
     """
 
     result: Result
@@ -153,7 +153,7 @@ class Drift:
 
     @property
     def state(self) -> str:
-        """What came of it: `moved`, `flat`, `constant`, `open` (a server hides too much), or `untested`."""
+        """`moved`, `flat`, `constant`, `open` (a server hides too much probability), or `untested`."""
         result = self.result
         if math.isnan(result.value) or math.isnan(result.p):
             is_constant = (
@@ -171,36 +171,36 @@ class Drift:
 
     @property
     def of(self) -> str:
-        """The word group, with its words where they are few."""
+        """The word group, with its words if they are few."""
         group = self.result.group["pronoun"]
         words = self.design["words"].get(group, [])
         return on_one_line(f"{group} words" + (f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""))
 
     @property
     def mass(self) -> str:
-        """What is measured of the words."""
+        """Name of the measured quantity: share or probability."""
         return "share" if is_shared(self.design, self.result.group["model"]) else "probability"
 
     @property
     def strength(self) -> float:
-        """Along the fitted line, from its first to its last value; of an effect its size."""
+        """Change along the fitted line from the first to the last value, or the size of an effect."""
         return change_over_list(self.result)
 
     @property
     def detectable(self) -> float:
-        """Smallest change over the whole list that such a run finds in 8 of 10 cases; NaN where it is not known."""
+        """Smallest change over the whole list that such a run detects in 8 of 10 cases; NaN if unknown."""
         slope = self.result.extras.get("detectable_slope", math.nan)
         return slope * self.strength / abs(self.result.value) if self.result.value else math.nan
 
     @property
     def depends(self) -> bool:
-        """Whether the values of W move it at all, whatever their order."""
+        """Whether the answers depend on W, regardless of order."""
         return any(_is_effect(one) and one.q < ALPHA for one in self.beside)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftFinding:
-    """What one model does along one W list: all its word groups in one finding."""
+    """The finding on one model along one W list, with all word groups."""
 
     drifts: Sequence[Drift]
     design: Mapping[str, Any]
@@ -209,10 +209,10 @@ class DriftFinding:
     several_models: bool
 
     def finding(self, n_tests: int) -> Finding:
-        """The finding; its first result is the one that decides."""
+        """The finding; its first result decides."""
         words, moved = sentences("drift"), self.of_state("moved")
         known = moved or [one for one in self.drifts if one.state in ("flat", "open")] or list(self.drifts)
-        # A pair of groups says most, where it is among them.
+        # A gap is the most informative result.
         decisive = next((one for one in known if one.pair), known[0])
         ordered = [decisive, *(one for one in self.drifts if one is not decisive)]
         results = [one.result for one in ordered] + [one for drift in ordered for one in drift.beside]
@@ -228,7 +228,7 @@ class DriftFinding:
         )
 
     def of_state(self, state: str) -> list[Drift]:
-        """The groups of which this came, those that moved most first, pairs of groups last."""
+        """The groups in this state, the largest change first, gaps last."""
         own = [one for one in self.drifts if one.state == state]
         return sorted(own, key=lambda one: (bool(one.pair), -one.strength if state == "moved" else 0.0))
 
@@ -239,7 +239,7 @@ class DriftFinding:
 
     @property
     def reasons(self) -> dict[str, list[Drift]]:
-        """Why groups are not tested."""
+        """Untested groups by reason."""
         untested: dict[str, list[Drift]] = {}
         for one in self.of_state("untested"):
             untested.setdefault(one.result.note or "Too little was scored.", []).append(one)
@@ -252,7 +252,7 @@ class DriftFinding:
 
     @property
     def who(self) -> str:
-        """With whom it is about, where there are several."""
+        """Model, challenge and prompts, as far as the run has several."""
         first = self.drifts[0].result
         who = [str(first.group["model"])] if self.several_models else []
         if first.measure.endswith(OVER_PROMPTS):
@@ -266,7 +266,7 @@ class DriftFinding:
 
     @property
     def span(self) -> str:
-        """From where to where, and what the order is, where the values do not say it themselves."""
+        """First and last value, with the order if the values do not show it."""
         first, last = ends(self.facet)
         covariate = self.design.get("covariates", {}).get(self.drifts[0].result.group["w_name"], {})
         is_numeric = covariate.get("numeric", _is_number(first) and _is_number(last))
@@ -275,12 +275,12 @@ class DriftFinding:
 
     @property
     def other_words(self) -> str:
-        """How much of the probability went to other words."""
+        """Sentence on the mass on other words."""
         by_prompt = self.drifts[0].result.group.get("prompt")
         return other_words(self.other_mass, self.design, self.prompts if by_prompt is None else [by_prompt])
 
     def is_few(self, drift: Drift, n_tests: int) -> str:
-        """Why sentences are too few to find an effect of an unordered list; "" where they are enough."""
+        """Reason why sentences are too few to detect an effect of an unordered list; "" if they suffice."""
         n_clusters = int(drift.result.extras.get("n_clusters", 0))
         is_few = drift.state == "flat" and not self.is_ordered and fewest_hits(n_clusters, n_tests) > 1
         return few_flips(n_clusters, n_tests, "the") if is_few else ""

@@ -61,7 +61,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
             line = line_of(facet, group)
             lines.append(FittedLine(group, line.slope, line.r, *line_points(facet, line, 100)))
         covariate = observations.design.get("covariates", {}).get(w_name, {})
-        over = "the place of the value in its list" if step_of(covariate) == "step" else "the value"
+        over = "the index of the value in its list" if step_of(covariate) == "step" else "the value"
         yield Drawing(
             name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
             figure=spectrum(
@@ -89,7 +89,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
 def _surface(
     observations: Observations, facet: pd.DataFrame, groups: Sequence[str], about: tuple[str, str, str, str]
 ) -> Drawing:
-    """Every combination of two crossed W lists, for each word group."""
+    """Heat maps of two crossed W lists, one for each word group."""
     from undertow.report.figures.surface import describe_surface, surface
     from undertow.report.style import Drawing
 
@@ -107,7 +107,7 @@ def _surface(
         ),
         caption=(
             f"{mean} of each word group for every combination of {parts[0]['name']} and {parts[1]['name']}, in percent, "
-            f"{len(facet):,} texts. Each panel has a scale of its own. Without an interaction, all rows change alike from left to right."
+            f"{len(facet):,} texts. Each panel has its own scale. Without an interaction, all rows change equally from left to right."
         ),
         alt=describe_surface(facet, groups, parts, mean),
         of={"model": model, "challenge": challenge, "w_name": w_name},

@@ -1,4 +1,4 @@
-"""Items of spurious correlation: gender-neutral sentences crossed with the values of each W list, and what `--limit` leaves of them."""
+"""Items of spurious correlation: gender-neutral sentences crossed with the values of each W list, and their sample for `--limit`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Settings(SentenceSettings):
 
 @dataclass(frozen=True, slots=True)
 class WordGroups:
-    """Word groups of a challenge set, the gaps between them that are compared, where the set is from, and its limits."""
+    """Word groups of a challenge set, the compared gaps, its source and its limits."""
 
     words: dict[str, list[str]]
     gaps: list[list[str]]
@@ -48,7 +48,7 @@ class WordGroups:
 
 
 def word_groups(settings: Settings) -> WordGroups:
-    """The word groups of the challenge set that the settings name."""
+    """The word groups of the challenge set."""
     if settings.inject:
         given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
         words = {group: list(forms) for group, forms in given.words.items()}
@@ -61,7 +61,7 @@ def word_groups(settings: Settings) -> WordGroups:
 
 
 def own_controls(settings: Settings) -> list[Item]:
-    """The control sentences of a challenge file; [] where it has none."""
+    """The control sentences of a challenge file; [] if it has none."""
     if settings.inject:
         is_file = settings.challenge.endswith(".toml")
         items = challenge.load(settings.challenge).control_items() if is_file else []
@@ -71,7 +71,7 @@ def own_controls(settings: Settings) -> list[Item]:
 
 
 def gaps_of(groups: Sequence[str]) -> list[list[str]]:
-    """Female less male where there are both, else the first group less each other."""
+    """Default gaps: female minus male if both exist, else the first group minus each other group."""
     return [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
 
 
@@ -128,12 +128,12 @@ def _by_list(items: Sequence[Item]) -> dict[str, list[Item]]:
 
 
 def _sentence_key(item: Item) -> tuple[tuple[str, object], ...]:
-    """The sentence of an item: all of its factors but those of its W value."""
+    """Key of the sentence of an item: all factors except those of W."""
     return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
 
 
 def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
-    """The items that a limit leaves, by W list, value and sentence: sentences and values in balance."""
+    """A balanced sample of sentences and values of each W list, within the limit."""
     limit = max(sampling.limit // n_prompts(settings), 1)
     if not sampling.limit or limit >= len(items):
         return items
@@ -148,9 +148,9 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
 
 
 def _sample(items: list[Item], limit: int, seed: int, n_inner: int = 1) -> list[Item]:
-    """Whole sentences at evenly spread values, about `limit` items of a list; sentences of as many clusters as there can be.
+    """Whole sentences at evenly spaced values, about `limit` items of a list, from as many clusters as possible.
 
-    Of two crossed lists, whose second has `n_inner` values, the values are spread over both.
+    For two crossed lists, of which the second has `n_inner` values, the values are spaced over both.
     """
     if limit >= len(items):
         return items
@@ -172,8 +172,8 @@ def _sample(items: list[Item], limit: int, seed: int, n_inner: int = 1) -> list[
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on effects that the run is too small to detect.
 
-    They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
-    whose few sentences allow no significant p.
+    These concern lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists with
+    too few sentences for a significant p.
     """
     items, covariates, groups = all_items(settings), covariates_of(settings), word_groups(settings)
     whole = sizes_of(items, covariates)
@@ -197,7 +197,7 @@ def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.L
 
 
 def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
-    """How many sentences and values each W list has."""
+    """Number of sentences and values of each W list."""
     scales, sizes = {one.name: one.scale for one in covariates}, []
     for name, of_list in _by_list(items).items():
         clusters = {_sentence_key(item): item.cluster for item in of_list}

@@ -1,4 +1,4 @@
-"""What an audit of spurious correlation would find: the noise that another one shows, and the smallest change that is found."""
+"""Power of spurious correlation: noise estimated from a run, and the smallest detectable change."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from undertow.stats.regression.trend import MIN_VALUES, cluster_summary, trend
 from undertow.types import Floats
 
 SENTENCES, VALUES = (6, 8, 12, 20, 40, 60), (8, 12, 20, 30, 60)
-"""Designs of a curve, beside the one that was asked for."""
+"""Designs of a curve, in addition to the requested one."""
 ROUNDING_SHARE = 1e-9
 """Noise below this share of a mass is rounding."""
 OWN_SHARE = 5
-"""Series behind that one, for each of another."""
+"""Number of series for the requested design, relative to other designs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ObservedNoise:
 
     Attributes:
         noise: in percentage points.
-        group: what the series is of: model, challenge, w_name, pronoun.
+        group: group of the series: model, challenge, w_name, pronoun.
         n_sentences, n_values: clusters of sentences and W values behind it.
     """
 
@@ -49,16 +49,16 @@ def observed_noise(
     pronoun: str = "",
     unordered: Collection[str] = (),
 ) -> ObservedNoise:
-    """The noise of the first model and ordered W list of a table, as `cluster_summary` and `trend` estimate it.
+    """Noise of the first model and ordered W list of a table, as estimated by `cluster_summary` and `trend`.
 
-    `text_sd` is the root of the white variance of a mean, times the texts behind it; `slopes_sd` that of the variance of the
-    sentences' slopes beside what texts alone give them, over the range of W; `values_sd` and `autocorrelation` are those of the W
-    values' own noise (`values_sd` and `values_autocorrelation` of `trend`).
+    `text_sd` is the square root of the white variance of a mean times its number of texts. `slopes_sd` is the standard deviation of
+    the sentences' slopes beyond that noise, over the range of W. `values_sd` and `autocorrelation` belong to the noise of the W
+    values (`values_sd` and `values_autocorrelation` of `trend`).
 
     Args:
-        observations: as for `measure_association`, with `w_value` where that is another than `w_index`.
+        observations: as for `measure_association`, with `w_value` if it differs from `w_index`.
         groups: columns of the word groups.
-        gaps: pairs of groups that are compared.
+        gaps: compared pairs of groups.
         pronoun: a group, or a gap as "a-b"; the first group if not given.
         unordered: names of W lists without an order, which have no neighbouring values.
 
@@ -89,8 +89,8 @@ def observed_noise(
     about = {name: str(first[name]) for name in OVER_PROMPTS_KEYS} | {"pronoun": pronoun}
     if len(sums) < MIN_CLUSTERS or len(places) < MIN_VALUES:
         raise UndertowError(
-            f"the run has {len(sums)} sentences and {len(places)} values of {about['w_name']}, and its noise shows from "
-            f"{MIN_CLUSTERS} and {MIN_VALUES} on only"
+            f"the run has {len(sums)} sentences and {len(places)} values of {about['w_name']}; to estimate its noise takes at least "
+            f"{MIN_CLUSTERS} and {MIN_VALUES}"
         )
     parts = cluster_summary(places, sums[None], counts[None])
     fit = trend(places, parts)
@@ -115,14 +115,14 @@ def observed_noise(
 
 @dataclass(frozen=True, slots=True)
 class Detectable:
-    """The smallest change that a design finds in 8 of 10 runs.
+    """The smallest change that a design detects in 8 of 10 runs.
 
     Attributes:
-        n_sentences, n_values: of the design, each sentence at each value; sentences that go together count once.
-        autocorrelation: of the noise of its neighbouring values.
-        change: from the first value to the last along the line, in percentage points; NaN where nothing is claimed.
+        n_sentences, n_values: of the design, each sentence at each value; a cluster of sentences counts once.
+        autocorrelation: of the noise of neighbouring values.
+        change: from the first value to the last along the line, in percentage points; NaN if no claim is possible.
         slope: the same per unit of its W values.
-        is_own: whether it is the design that was asked for.
+        is_own: whether it is the requested design.
     """
 
     n_sentences: int
@@ -141,14 +141,14 @@ def curve(
     *,
     own_only: bool = False,
 ) -> list[Detectable]:
-    """The smallest change that is found with so many sentences and values, by both; that of the design itself among them.
+    """The smallest detectable change for each number of sentences and of values, including the design itself.
 
-    Other numbers of values are spread evenly over the places of the list. What is found is what `trend` finds (p < .05) in 8 of 10.
+    Other numbers of values are spaced evenly over the list. A change is detectable if `trend` has p < .05 in 8 of 10 simulations.
 
     Args:
-        axis: where each value of the list stands on the scale of W [value].
+        axis: position of each value of the list on the scale of W [value].
         n_sentences: sentences of the design, or clusters of them.
-        noise: of such audits.
+        noise: noise of the audit.
         progress: called with (designs done, designs in all).
         own_only: compute the design itself alone.
     """

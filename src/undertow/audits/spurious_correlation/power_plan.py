@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:
-    """What can be found along one W list."""
+    """Detectable changes along one W list."""
 
     covariate: Covariate
     sizes: ListSizes
@@ -29,7 +29,7 @@ class PowerCurve:
 
     @property
     def own(self) -> Detectable:
-        """Of the design as it stands."""
+        """The design itself."""
         return next(one for one in self.designs if one.is_own)
 
     @property
@@ -128,17 +128,17 @@ def plan_power(
 
     Args:
         settings: of the audit: its challenge set and W lists.
-        assumed: `text_sd`, `slopes_sd`, `values_sd` and `autocorrelation`, that of neighbours in the list itself.
-        observed: the noise of a run, which replaces them.
-        progress: is called with the number of simulated designs, and of all.
-        own_only: leave out all other numbers of sentences and values.
+        assumed: `text_sd`, `slopes_sd`, `values_sd` and `autocorrelation` of neighbouring values.
+        observed: the noise of a run, which replaces `assumed`.
+        progress: called with the number of simulated designs and of all designs.
+        own_only: compute the design itself alone.
     """
     lists = lists_of(settings)
     unordered = [covariate.name for covariate, _ in lists if covariate.scale == NONE]
     if len(unordered) == len(lists):
         raise UndertowError(
-            f"{settings.challenge}: nothing can rise or fall along a list without order ({', '.join(unordered)}); give it an order, "
-            "or --w-scale index"
+            f"{settings.challenge}: a list without order ({', '.join(unordered)}) has no slope; give it an order, "
+            "or use --w-scale index"
         )
     curves = []
     for at, (covariate, sizes) in enumerate(lists):
@@ -160,7 +160,7 @@ def plan_power(
 
 
 def noise_of(observations: Observations, group: str) -> ObservedNoise:
-    """Estimate the noise that observations show, of a word group or a gap."""
+    """Estimate the noise of a word group or a gap from observations."""
     gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
     covariates = observations.design.get("covariates", {})
     unordered = [name for name, one in covariates.items() if one["scale"] == NONE]

@@ -1,4 +1,4 @@
-"""Words of the report on spurious correlation: what was asked, how masses are read, what the numbers rest on."""
+"""Text of the report on spurious correlation: design, scoring of masses, limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report_text(observations: Observations) -> ReportText:
     """The words of the report."""
     frame, design = observations.frame, observations.design
     words, rows = sentences("drift"), frame["model"].value_counts()
-    texts = f"{rows.max():,} texts" + (f", asked of {len(rows)} models" if len(rows) > 1 else "")
+    texts = f"{rows.max():,} texts" + (f" for each of {len(rows)} models" if len(rows) > 1 else "")
     texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
     questions = [f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}."]
     for name, facet in frame.groupby("w_name", sort=False):
@@ -26,12 +26,12 @@ def report_text(observations: Observations) -> ReportText:
         questions.append(f"{name}: {facet['w'].nunique()} values, from {first} to {last}.")
     questions += prompts_text(design)
     if design["words"]:
-        questions.append(f"Nothing in a text decides which of these words fills the blank: {words_text(design)}.")
+        questions.append(f"The texts do not determine which of these words fills the blank: {words_text(design)}.")
     lacking = frame.loc[frame["missing_reason"] != "", ["model", "missing_reason"]]
     missing = Counter(lacking.itertuples(index=False, name=None))
     return ReportText(
         title="Spurious correlation",
-        lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
+        lead="Does the answer to an underspecified sentence drift with a word that should not matter?",
         questions=[*questions, *word_findings.controls_text(design)],
         examples=example_texts(frame, 4),
         notes=[

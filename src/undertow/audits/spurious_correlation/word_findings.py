@@ -1,4 +1,4 @@
-"""Effect of W on each word of a group, and warnings about groups whose words differ.
+"""Effect of W on each word of a group, and warnings about groups with different kinds of words.
 
 Each word is measured as a group of its own, by `metrics.covariate_association`.
 """
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from undertow.audits.base import Observations
 
 UNLIKE_TOKENS = 1.1
-"""Tokens per word of the group that takes most, by those of the group that takes fewest: the report warns from here on."""
+"""Ratio of the largest to the smallest mean number of tokens per word of a group, from which the report warns."""
 UNLIKE_MASSES = 0.01
-"""Mean mass of the smallest group, by that of the largest: the report warns below this."""
+"""Ratio of the smallest to the largest mean mass of a group, below which the report warns."""
 MAX_ROWS = 60
-"""Of the table on the page; `tables/words.csv` has all."""
+"""Maximum rows of the table on the page; `tables/words.csv` has all."""
 SHARE, PROBABILITY = "share", "probability"
 NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
-"""Columns of the table, and the measures that they are of."""
+"""Columns of the table with their measures."""
 WORD = "word {}"
-"""Column of a word in the table that is measured: words may be called as its other columns are."""
+"""Column of a word in the measured table; the prefix avoids clashes with its other columns."""
 
 
-# Which word an option is.
+# Words of options.
 
 
 def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
-    """The listed word that an option is, whatever its capitals and the words that agree with it; the option itself, if it is none.
+    """The listed word in an option, ignoring case and agreeing words; the option itself if it has none.
 
     she         She     of *She was a child.*
     she         she was     of *she {was|were} late*
@@ -62,7 +62,7 @@ def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
 
 
 def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """How many tokens each word takes in its place, as most texts have it; {} where no answer tells."""
+    """Number of tokens of each word at the blank, the most frequent over texts; {} if unknown."""
     counted: dict[str, Counter[int]] = {}
     known: dict[str, str] = {}
     for item, answer in zip(items, scores.answers, strict=True):
@@ -73,19 +73,19 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
 
 
-# What a reader must know of groups whose words are unlike.
+# Notes on groups with different kinds of words.
 
 
 def notes_on_words(
     masses: Mapping[str, float], tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str
 ) -> list[str]:
-    """Warnings where groups differ in tokens per word, or one has less than a hundredth of another's mass.
+    """Warnings if groups differ in tokens per word, or one has less than a hundredth of another's mass.
 
     Args:
-        masses: mean mass of each group in percent; NaN where nothing was scored.
-        tokens: of each word, in its place; {} where that is not known.
-        words: of each group.
-        model: whose they are.
+    masses: mean mass of each group in percent; NaN without scores.
+    tokens: of each word at the blank; {} if unknown.
+    words: of each group.
+    model: name of the model.
     """
     texts, notes = sentences("drift"), []
     counts = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
@@ -102,20 +102,20 @@ def notes_on_words(
 
 
 def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
-    """Mean mass of each group over the rows that are scored, in percent; NaN where none is."""
+    """Mean mass of each group over scored rows, in percent; NaN without any."""
     return {group: float(frame[group].mean()) for group in groups}
 
 
-# How much of the probability went to other words.
+# Mass on other words.
 
 
 def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
-    """A sentence on the probability that went to other words, beside that of sentences that decide their answer; "" where not known.
+    """A sentence on the mass on other words, compared with that in control sentences; "" if unknown.
 
     Args:
-        other_mass: mean probability of all other words.
-        design: of the run; its `controls` are the sentences that decide their answer.
-        prompts: that the mean is over.
+    other_mass: mean probability of all other words.
+    design: of the run, with its `controls`.
+    prompts: prompts of the mean.
     """
     if other_mass is None or not math.isfinite(other_mass.value):
         return ""
@@ -124,26 +124,25 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
 
 
 def controls_text(design: Mapping[str, Any]) -> list[str]:
-    """A sentence of the report on the control sentences; none where there were none."""
+    """A sentence of the report on the control sentences; [] without any."""
     texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
     return [sentences("drift").controls(texts)] if texts else []
 
 
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
-    """Mean probability that went to other words in a model's control sentences, in percent; NaN where most have no answer."""
+    """Mean mass on other words in a model's control sentences, in percent; NaN if most have no answer."""
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
     percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
 
 
-# Each word as a group of its own.
+# Single words.
 
 
 def words_table(observations: Observations) -> pd.DataFrame | None:
     """A row for each model, prompt, W and word: mean share or probability, effect of W, slope and log-odds slope with 95% intervals.
 
-    Averages over several prompts have "mean" in their column `prompt`. None where no group has several words, or single words were
-    not recorded.
+    Averages over several prompts have `prompt` "mean". None if no group has several words, or single words were not recorded.
     """
     words = observations.design.get("words", {})
     if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in observations.frame:
@@ -162,7 +161,7 @@ def words_table(observations: Observations) -> pd.DataFrame | None:
 
 
 _MEASURED: list[tuple[weakref.ref[pd.DataFrame], str, pd.DataFrame]] = []
-"""The latest table: a run writes it and shows it on its page and on the terminal."""
+"""The latest table, which a run uses three times: for its file, its page and the terminal."""
 
 
 def _words_table(observations: Observations) -> pd.DataFrame:
@@ -213,7 +212,7 @@ def _row(key: tuple[str, ...], design: Mapping[str, Any]) -> dict[str, Any]:
 def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
     """The observations with a column of mass in percent for each word instead of each group, and the words.
 
-    NaN where the query lacks a word, or for a word with the spelling of an earlier one, which counts for both.
+    NaN if the query lacks a word, or for a repeated spelling, which counts with the first one.
     """
     import pandas as pd
 
@@ -253,7 +252,7 @@ _KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluste
 
 
 def _upper_bound(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
-    """What a word may have had at most, of which a server showed so much; that where all was shown."""
+    """Upper bounds of the masses of words, given their visible parts."""
     ceilings = frame["upper_bound_prob"].iat[row]
     if not isinstance(ceilings, (list, tuple, np.ndarray)) or not len(ceilings):
         return least
@@ -266,7 +265,7 @@ def _upper_bound(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: f
 
 
 def report_tables(observations: Observations) -> list[ReportTable]:
-    """The table of single words for a reader: of several prompts their mean, the words that move most where there are many."""
+    """The table of single words for the report: means over prompts, and the largest slopes if there are many words."""
     table = words_table(observations)
     if table is None or table.empty:
         return []
@@ -284,7 +283,7 @@ def report_tables(observations: Observations) -> list[ReportTable]:
     measures = {f"mean {' or '.join(is_of)} (%)": ("mean", False)}
     if rows["slope"].notna().any():
         step = " or ".join(sorted({unit.rpartition(" per ")[2] for unit in rows["slope_unit"] if unit}))
-        measures |= {f"points a {step}": ("slope", True), f"log-odds a {step}": ("log_odds_slope", True)}
+        measures |= {f"points per {step}": ("slope", True), f"log-odds per {step}": ("log_odds_slope", True)}
     if rows["slope"].isna().any():
         measures |= {"effect of W (points)": ("w_effect", False)}
     heads = {"w_name": "W"}
@@ -312,13 +311,13 @@ def _cell(value: Any) -> str:
 
 
 def _interval(row: Mapping[Any, Any], name: str, *, signs: bool) -> str:
-    """The number with its interval, in as many digits as half the interval has, and two of the number where that is smaller."""
+    """The value with its interval, rounded to the half-width of the interval, with at least two significant digits."""
     value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
     if not math.isfinite(value):
         return "none"
     half = (high - low) / 2
     sizes = [one for one in (half, abs(value)) if math.isfinite(one) and one > 0]
-    # A wide interval must not make a mean of 0.4% look like 0.
+    # With a wide interval, a mean of 0.4% must not be rounded to 0.
     decimals = significant_decimals((sizes[0] if signs else min(sizes)) if sizes else 0.0)
     write = signed if signs else number
     ends = f" [{write(low, decimals)}, {write(high, decimals)}]" if math.isfinite(half) else ""

@@ -1,1 +1,1 @@
-"""Audit whether a sentence is specified, judged by how far its answers move with a covariate."""
+"""Audit whether a sentence determines its blank, by the movement of the answers with a covariate."""

@@ -1,7 +1,7 @@
-"""Task specification: whether a sentence decides its blank, judged by whether the answer moves with W.
+"""Task specification: whether a sentence determines its blank, by the movement of the answer with W.
 
-A W that should not matter goes in front of it; if the answer moves, the sentence did not decide. Every score comes with its
-ability to separate sentences that decide their blank from those that do not, beside plain entropy, which needs no W.
+An irrelevant W is put in front of the sentence; if the answer moves, the sentence is probably underspecified. Each score is evaluated
+by its ability to separate underspecified from specified sentences, and compared with plain entropy, which needs no W.
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5 and appendices A.2 and A.3 ("Method
 2"); the ICLR submission "Selection Induced Collider Bias in LLMs", section 5 and appendix D.
 """
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 RECORDED = "recorded"
-"""Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
+"""Protocol of recorded masses that excludes sentences without any mass at one date; `paper` counts these as zero."""
 
 
 class TaskSpecification(Audit):
-    """Whether sentences decide their blank, judged by how far answers move with a W that should not matter."""
+    """Whether sentences determine their blank, by the movement of answers with an irrelevant W."""
 
     name = "task-specification"
-    summary = "does the sentence decide its answer, or does an irrelevant date change it?"
+    summary = "does the sentence determine its answer, or does an irrelevant date change it?"
     Settings = specification_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
@@ -85,8 +85,8 @@ class TaskSpecification(Audit):
         """Recorded masses at the first and the last date, several models and sets in one file."""
         if protocol not in ("", PAPER, RECORDED):
             raise UndertowError(
-                f"{path}: protocol {protocol!r} cannot be had from recorded masses; leave it out, which leaves sentences without "
-                f"any recorded mass out, or use --protocol {PAPER}, which takes them as zero"
+                f"{path}: recorded masses do not support protocol {protocol!r}; omit --protocol to exclude sentences without any recorded "
+                f"mass, or use --protocol {PAPER} to count them as zero"
             )
         from undertow.audits.task_specification.recorded_endpoints import read_ends
 
@@ -121,7 +121,7 @@ class TaskSpecification(Audit):
         return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
-        """Every sentence's scores, and a row for each occupation."""
+        """Scores of each sentence, and their means by occupation."""
         from undertow.metrics.specification_detection import by_cluster
 
         sentences = score_sentences(observations)

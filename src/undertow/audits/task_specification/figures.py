@@ -24,11 +24,11 @@ TRAJECTORIES = {"auroc": "Area under the ROC curve", "balanced_accuracy": "Balan
 MAX_COLUMNS = 3
 """Models side by side in one figure."""
 MAX_ROWS = 90
-"""A figure of more occupations than this could not be read."""
+"""Maximum number of occupations in a figure."""
 
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-    """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
+    """Draw figure 5 and ROC curves of every model and set, and figure 4 for a traced occupation."""
     from undertow.report.figures.specification import occupation_panels, occupations, over_w, roc
     from undertow.report.style import Drawing
 
@@ -58,8 +58,8 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                         unit=f"movement of {lead} mass, percentage points",
                     ),
                     caption=(
-                        f"How far the {lead} mass moves, (a) where the pronoun is the professional's, so that no sentence decides it, and "
-                        "(b) where it is the participant's."
+                        f"Movement of the {lead} mass, (a) if the pronoun refers to the professional (underspecified) and "
+                        "(b) if it refers to the participant."
                     ),
                     alt=" ".join(f"{part}: {_describe(rows, score, threshold, lead)}" for part, rows in split.items()),
                 )
@@ -74,9 +74,9 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                     known, score, threshold, title=" · ".join(name), unit=f"movement of {lead} mass, percentage points"
                 ),
                 caption=(
-                    f"How far the {lead} mass moves in each of {len(known):,} sentences, {row}. If detection were perfect, all blue marks "
-                    "(sentences that decide) would lie left of the dashed line, and all orange ones right of it. Up to the line the "
-                    "scale is even, beyond it by factors."
+                    f"Movement of the {lead} mass in each of {len(known):,} sentences, {row}. With perfect detection, all blue marks "
+                    "(specified sentences) lie left of the dashed line, and all orange ones (underspecified) right of it. The scale is "
+                    "linear up to the line and logarithmic beyond."
                 ),
                 alt=_describe(known, score, threshold, lead),
             )
@@ -88,8 +88,8 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                 name="_".join(["roc", *name]),
                 figure=roc(curves, title=" · ".join(name)),
                 caption=(
-                    "Every threshold of every score: how many undecided sentences it flags, and how many deciding ones. The entropy "
-                    "needs no W to move, and is what a movement has to beat."
+                    "True and false positive rate at every threshold of every score. Entropy, which needs no W, is the baseline of "
+                    "the movements."
                 ),
                 alt=f"ROC curves of {len(curves)} scores; the largest area is {best.area:.2f}, of {best.name.replace('_', ' ')}.",
             )
@@ -108,7 +108,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                     title=f"{challenge} · {w_name}",
                     unit=f"movement of {lead} mass, percentage points",
                 ),
-                caption=f"How far the {lead} mass moves in each sentence, models side by side with the same rows and axis.",
+                caption=f"Movement of the {lead} mass in each sentence, models side by side with the same rows and axis.",
                 alt=" ".join(
                     f"{one}: {_describe(rows, f'delta_{lead}', threshold, lead)}" for one, rows in some.items()
                 ),
@@ -117,7 +117,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
 
 
 def _by_coreferent(known: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The sentences by whose the pronoun is; {} where they are all of one kind or none is known."""
+    """The sentences by the referent of the pronoun; {} if they are all of one kind or unlabelled."""
     if "coreferent" not in known:
         return {}
     whose = known["coreferent"].fillna(-1).astype(int)
@@ -143,8 +143,8 @@ def _describe(known: pd.DataFrame, score: str, threshold: float, lead: str) -> s
     decided = known["well_specified"].astype(bool)
     above = known[score] > threshold
     return (
-        f"Movement of {lead} mass by occupation. Of {int((~decided).sum())} sentences that do not decide, {int((above & ~decided).sum())} "
-        f"lie above {threshold:g} points; of {int(decided.sum())} that decide, {int((above & decided).sum())} do."
+        f"Movement of {lead} mass by occupation. Of {int((~decided).sum())} underspecified sentences, {int((above & ~decided).sum())} "
+        f"lie above {threshold:g} points; of {int(decided.sum())} specified ones, {int((above & decided).sum())}."
     )
 
 
@@ -153,7 +153,7 @@ def _followed_drawings(observations: Observations, over_w: Any, drawing: Any) ->
     injected = frame[frame["w_name"] != data.NO_W]
     followed = injected[injected["part"] == TRACE]
     if followed.empty and "occupation" in injected and injected["w_index"].nunique() > 2:
-        # With a whole range of dates one occupation can be shown without having been asked for.
+        # With a range of dates, an occupation can be drawn without --trace-occupation.
         first = injected["occupation"].astype(str)
         followed = injected[first == ("doctor" if (first == "doctor").any() else first.iloc[0])]
     followed = followed[followed["missing_reason"] == ""]
@@ -165,9 +165,9 @@ def _followed_drawings(observations: Observations, over_w: Any, drawing: Any) ->
             name="_".join(["over-w", *name]),
             figure=over_w(rows, lead, title=" · ".join(name)),
             caption=(
-                f"The share of {lead} words in every sentence of one occupation. What lies between two lines at one {name[2]} is the "
-                f"model's view of the sentence; how far one line rises or falls is due to the {name[2]} alone, and where the sentence "
-                "decides its blank it should not."
+                f"The share of {lead} words in every sentence of one occupation. Distances between lines at one {name[2]} are effects "
+                f"of the sentence; the slope of a line is an effect of the {name[2]} alone, and should be 0 if the sentence determines "
+                "its blank."
             ),
             alt=f"Share of {lead} words by {name[2]} in {rows['sentence'].nunique()} sentences about one occupation ({name[3]}).",
         )

@@ -1,4 +1,4 @@
-"""Findings of task specification: how well each score tells sentences that decide their blank from those that do not."""
+"""Findings of task specification: how well each score separates underspecified from specified sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DETECTOR_KEYS = ("model", "set", "prompt", "w_name")
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
-    """The detection of each model and set in sentences, beside plain entropy, and what it rests on."""
+    """State the detection of each model and set, compared with plain entropy."""
     by_detector: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in results:
         key = tuple((name, result.group[name]) for name in _DETECTOR_KEYS if name in result.group)
@@ -34,7 +34,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """What is judged apart: a model on a set, by prompt and W where there are several."""
+    """A model on a set, with prompt and W if there are several."""
 
     observations: Observations
     group: Mapping[str, str]
@@ -43,7 +43,7 @@ class Detector:
 
     @property
     def who(self) -> str:
-        """How sentences about it begin, where there are several."""
+        """Beginning of sentences about it; "" for a single detector."""
         frame = self.observations.frame
         several = [key for key, column in (("model", "model"), ("set", "challenge")) if frame[column].nunique() > 1]
         keys = [*several, *(key for key in ("prompt", "w_name") if key in self.group)]
@@ -51,12 +51,12 @@ class Detector:
 
     @property
     def lead(self) -> str:
-        """The first word group, whose movement is told."""
+        """The first word group, whose movement is reported."""
         return str(self.observations.design["groups"][0])
 
     @property
     def lead_name(self) -> str:
-        """The same, as a sentence prints it."""
+        """The name of `lead` for sentences."""
         return on_one_line(self.lead)
 
     @property
@@ -71,13 +71,13 @@ class Detector:
 
     @property
     def clusters(self) -> str:
-        """What the sentences come in."""
+        """Name of the clusters of sentences."""
         from undertow.metrics.specification_detection import cluster_noun
 
         return cluster_noun(self.observations.frame)
 
     def get_result(self, measure: str, level: str = "") -> Result | None:
-        """A result by its measure and the rest of its group; None where it has no number."""
+        """A result by measure and level; None without a value."""
         for result in self.results:
             if result.measure == measure and self._level(result) == level and math.isfinite(result.value):
                 return result
@@ -87,11 +87,11 @@ class Detector:
         return "/".join(level for key, level in result.group.items() if key not in self.group)
 
     def findings(self) -> Iterator[Finding]:
-        """In the order that a reader needs them."""
+        """The findings, the most important first."""
         known = [result for result in self.results if math.isfinite(result.value)]
         if not known:
             first = self.results[0]
-            why = next((result.note for result in self.results if result.note), "None of its sentences has a number.")
+            why = next((result.note for result in self.results if result.note), "No sentence was scored.")
             yield self._say("nothing", 0, first, claim=False, why=why)
             return
         if not any(math.isfinite(result.p) for result in known):
@@ -112,7 +112,7 @@ class Detector:
             yield self._say("movement", 1, moved, differs)
         agreed = self.get_result("coreference_agreement")
         if agreed:
-            # What a sentence says decides this, whatever W it stands beside.
+            # Agreement does not depend on W, so one W is enough.
             yield replace(self._say("agreement", 3, agreed, claim=agreed.value > 0.5), causal_claim=False)
         yield from self._weakest()
         flagged = self.get_result("flagged", score)
@@ -120,7 +120,7 @@ class Detector:
             yield self._say("flagged", 6, flagged)
 
     def _detection(self) -> Iterator[Finding]:
-        """How well the movement ranks sentences, beside entropy and with it."""
+        """Ranking of sentences by movement, by entropy, and by both."""
         moved = self.get_result("auroc", "total_variation")
         if not moved:
             return
@@ -142,7 +142,7 @@ class Detector:
         )
 
     def _weakest(self) -> Iterator[Finding]:
-        """Where the movement detects least, and where most."""
+        """Occupations with the weakest and the strongest detection."""
         ranges = [one for one in self.results if one.measure == "auroc_range" and self._level(one) == "total_variation"]
         apart = next(iter(ranges), None)
         parts = {
@@ -169,7 +169,7 @@ class Detector:
         decided_by: Result | None = None,
         **values: Any,
     ) -> Finding:
-        """The sentence `name` of these results, decided by the q of the first, or of another one, where that is the claim."""
+        """The finding with the template `name`, decided by q of the first result or of `claim`."""
         words, result = sentences("task_specification"), decided_by or first
         tested = math.isfinite(result.q)
         significant = tested and result.q < ALPHA

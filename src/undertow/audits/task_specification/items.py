@@ -14,7 +14,7 @@ from undertow.errors import UndertowError
 from undertow.types import Item
 
 DETECT, PLAIN, TRACE = "detect", "plain", "trace"
-"""Parts of a run: the dates that scores are made of, sentences without a date, one occupation over all dates."""
+"""Parts of a run: sentences with the W values of the scores, sentences without W, one occupation over all dates."""
 TRACE_DATES = 30
 
 
@@ -38,7 +38,7 @@ class Settings(SentenceSettings):
     date_start: int = option(1901, "First year of the date list.")
     date_count: int = option(2, "Number of years; 3 or more also give slopes.")
     endpoint_window: int = option(1, "Number of W values to average at each end of the list.")
-    threshold: float = option(0.5, "Score in percent above which a sentence is classified as undecided.")
+    threshold: float = option(0.5, "Score in percent above which a sentence is classified as underspecified.")
     entropy_baseline: bool = option(False, "Also query each sentence without W, for the score entropy_plain.")
     trace_occupation: str = option("", "Occupations to query at 30 dates, comma-separated (figure 4 of the papers).")
 
@@ -57,7 +57,7 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
             if name not in known:
                 raise UndertowError(f"--trace-occupation {name!r}: {given.name} has {', '.join(known)[:500]}")
         traced = tuple(one for one in given.sentences if one.cluster in wanted)
-        # All the years of a range that has fewer than the trace has.
+        # A range with fewer years than the trace: all of them.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
@@ -66,12 +66,12 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
-    """Sentences with every W value in them, as the scores need them."""
+    """Sentences crossed with the W values."""
     return _part(sentences.inject(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
-    """The set of sentences that these settings name."""
+    """The set of sentences of the settings."""
     given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
     return given.with_words(challenge.word_list(settings.words)) if settings.words else given
 
@@ -97,11 +97,11 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
 
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
-    """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
+    """A sentence if the set, or its sample for `--limit`, is too small for a claim about detection; else []."""
     given = sentences_of(settings)
     n_values = _n_values(settings)
     if lacking := _too_small(given.sentences):
-        return [f"{given.name}: nothing can be claimed about detection with {lacking}."]
+        return [f"{given.name}: no claim about detection is possible with {lacking}."]
     limited_set = _sample(given, sampling, n_values)
     if not (left := _too_small(limited_set.sentences)):
         return []
@@ -114,7 +114,7 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
 
 
 def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
-    """What is too little for a test of detection, which needs six clusters of each kind, and six or none that hold both; "" of enough."""
+    """What is missing for a test, which needs six clusters of each kind, and six or none with both kinds; "" if nothing."""
     clusters = [{one.cluster for one in of_kind} for of_kind in _kinds(sentences).values()]
     fewest = min(map(len, clusters), default=0)
     if fewest < item_limit.MIN_SENTENCES:
@@ -122,9 +122,7 @@ def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
         return f"{kinds} from {fewest} {'cluster' if fewest == 1 else 'clusters'} where {item_limit.MIN_SENTENCES} are needed"
     mixed = len(set.intersection(*clusters)) if len(clusters) > 1 else 0
     if 0 < mixed < item_limit.MIN_SENTENCES:
-        return (
-            f"{mixed} clusters that hold sentences of both kinds where {item_limit.MIN_SENTENCES}, or none, are needed"
-        )
+        return f"{mixed} clusters with sentences of both kinds where {item_limit.MIN_SENTENCES}, or none, are needed"
     return ""
 
 
@@ -140,10 +138,10 @@ def _n_values(settings: Settings) -> int:
 
 
 def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
-    """Whole sentences, at every W value: of either kind in proportion, and from six clusters at least where the limit allows.
+    """Sample whole sentences at every W value, both kinds in proportion, from at least six clusters if the limit allows.
 
-    The kind with the fewest sentences is spread over as many clusters as can be. The others come from the same clusters as far as
-    these have them: what tests detection is how sentences of both kinds differ within a cluster.
+    The rarer kind comes from as many clusters as possible, the other kind from the same clusters if they have it, because tests of
+    detection use the differences between kinds within a cluster.
     """
     n_kept = max(sampling.limit // n_values, 1)
     if not sampling.limit or n_kept >= len(given.sentences):

@@ -1,10 +1,9 @@
 """Recorded tables of one row per sentence, with the masses at the first and at the last W value.
 
-Needed: model, and `w_first_<group>` and `w_last_<group>` for every word group, in percent or as probabilities (`unit`). What the
-sentence is: occupation, participant, participant_class and coreferent, or `sentence`; whether it decides its blank follows from
-these, or is said in `well_specified`. Optional: set, prompt, `w_name` (date, if it is left out), and `cluster`, which says which
-sentences are not independent of each other; without it those of one occupation go together, and without occupations each sentence
-stands for itself. The table published with McMilin 2024 is such a one.
+Required: model, and `w_first_<group>` and `w_last_<group>` for every word group, in percent or as probabilities (`unit`). The
+sentence is given by occupation, participant, participant_class and coreferent, or by `sentence`; its specification follows from
+these or from `well_specified`. Optional: set, prompt, `w_name` (default date), and `cluster` (default: the occupation, else the
+sentence). The table published with McMilin 2024 has this format.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ from undertow.errors import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"
 PEOPLE = ("occupation", "participant", "participant_class", "coreferent")
-ALL_ZERO = "none of the listed words was among what was recorded at one of the W values"
+ALL_ZERO = "the recording has none of the listed words at one of the W values"
 NOTHING_RECORDED = "the recorded table has no value"
 W_NAME = "date"
 OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "well_specified", *PEOPLE)
 
 
 def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """Two rows of observations for each row of the table, the names of the word groups, and notes on how it was read.
+    """Read a table: two rows of observations for each of its rows, the names of the word groups, and notes.
 
     Args:
         path: CSV, TSV or Parquet.
-        zeros_count: whether a sentence whose masses are all zero at one W value is taken as recorded, as the paper does; else
-            it is missing.
+        zeros_count: whether a sentence with zero masses at one W value counts as recorded, as in the paper; otherwise it is missing.
     """
     table = read_cells(path)
     cells = table.cells
@@ -76,7 +74,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     frames = []
     for index, (name, masses) in enumerate(zip(("first", "last"), ends, strict=True)):
         frame = factors.assign(part="detect", w_name=names, w_index=index, w=name, **masses)
-        frame["other_words"] = np.nan  # what the groups left was not recorded: the masses are shares between them
+        frame["other_words"] = np.nan  # not recorded: the masses are shares among the groups
         frame["missing_reason"] = missing_reason
         frame.loc[frame["missing_reason"] != "", groups] = np.nan
         frame.insert(0, "item", joined(frame[["challenge", "model", "prompt", "w", "sentence"]]))
@@ -113,7 +111,9 @@ def _factors(table: Table) -> pd.DataFrame:
     if any(one is not None for one in decided):
         table.raise_first(
             pd.Series([one is None for one in decided]),
-            lambda _: "does not say whether the sentence decides its blank; add a column well_specified with yes or no",
+            lambda _: (
+                "does not say whether the sentence determines its blank; add a column well_specified with yes or no"
+            ),
         )
         frame["well_specified"] = [bool(one) for one in decided]
         frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
@@ -132,7 +132,7 @@ def _factors(table: Table) -> pd.DataFrame:
 
 
 def _clusters(table: Table, sentence: pd.Series[str]) -> pd.Series[str]:
-    """Which rows are not independent of each other: by `cluster`, else by occupation, else each sentence alone [row]."""
+    """Cluster of each row: `cluster`, else the occupation, else the sentence [row]."""
     cells = table.cells
     if "cluster" not in cells.columns:
         return cells["occupation"] if "occupation" in cells.columns else sentence

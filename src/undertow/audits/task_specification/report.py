@@ -1,4 +1,4 @@
-"""Words of the report on task specification."""
+"""Text of the report on task specification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from undertow.report.sentence_templates import lines, sentences
 
 
 def report_text(observations: Observations) -> ReportText:
-    """The words of the report."""
+    """The text of the report."""
     frame, design = observations.frame, observations.design
     injected = frame[frame["w_name"] != data.NO_W]
     n_sentences = frame.groupby(["model", "challenge"], sort=False)["sentence"].nunique().groupby("challenge").max()
@@ -20,16 +20,16 @@ def report_text(observations: Observations) -> ReportText:
     for name, rows in injected.groupby("w_name", sort=False):
         values = rows.drop_duplicates("w_index").sort_values("w_index")["w"].astype(str)
         cells = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
-        how = f", put in as {design['inject']!r}" if design["inject"] else ""
+        how = f", inserted as {design['inject']!r}" if design["inject"] else ""
         questions.append(f"{name}: {', '.join(cells)}{how}.")
     questions += prompts_text(design)
     if design["words"]:
-        questions.append(f"What may fill the blank: {words_text(design)}.")
+        questions.append(f"Words for the blank: {words_text(design)}.")
     words, missing = sentences("task_specification"), frame[frame["missing_reason"] != ""]
     missing = missing[["missing_reason", "model", "challenge", "sentence"]].drop_duplicates()
     return ReportText(
         title="Task specification",
-        lead="Can it be told from a model's answers alone that a sentence did not decide them?",
+        lead="Do a model's answers alone show whether a sentence determines its blank?",
         questions=questions,
         examples=example_texts(frame, 6),
         notes=[

@@ -1,8 +1,8 @@
-"""The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and the tests that belong to them.
+"""The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and their tests.
 
-Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". Where the paper leaves a choice, each
-result over all items says in its detail what the other choices would give. What is over all occupations speaks of names and occupations
-like these; what is over one occupation speaks of names like these.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". If the paper leaves a choice open, the
+extras of each overall result have the values of the other choices. Overall results generalise to names and occupations like these,
+results of one occupation to names like these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
     WITH_LESS_SWAPPED: (decisions.WITH, decisions.SWAPPED),
 }
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
-"""What is compared between contexts; where both people's attributes are changed, the choice alone."""
+"""Measures that are compared between contexts; the last one alone if both people's attributes change."""
 CONDITIONAL: Mapping[str, str] = {
     "consistency": "no item in which exactly one of the two is called qualified",
     "preference_female": "no item in which neither is called qualified",
@@ -49,15 +49,15 @@ CONDITIONAL: Mapping[str, str] = {
     "transitive_consistency": "no item in which exactly one is called qualified and then chosen",
     "literal_consistency": "no item in which anybody is called qualified",
 }
-"""Measures over some of the items, and why they may have none."""
+"""Measures over a subset of items, with the reason if it is empty."""
 DECODED = "choice"
-"""The query type in which greedy decoding writes an answer of its own."""
+"""The query type with a separate greedily decoded answer."""
 
 
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
-    """All measures: over all items, of each occupation, of contexts against each other, and of the attributes themselves.
+    """All measures: overall, by occupation, differences between contexts, and attributes.
 
-    What is shuffled is a control, of which nothing is tested by itself.
+    The shuffled context is a control and has no tests of its own.
     """
     rule = decisions.Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
     answers = decisions.read_answers(frame)
@@ -76,12 +76,12 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
             measured += grants(first, model, rule)
     measured += list(attributes(frame, rule, seed))
     measured += list(missing(frame, rule, seed))
-    # Where single occupations do differ, their many small p would let null results over all occupations pass one correction.
+    # Separate corrections: many small p of single occupations would let null results over all occupations pass.
     return adjust_p_values(measured, is_overall)
 
 
 def is_overall(result: Result) -> bool:
-    """Whether a number is about all occupations, and not about one of them."""
+    """Whether a result is over all occupations."""
     return result.group.get("occupation", decisions.ALL) == decisions.ALL
 
 
@@ -97,7 +97,7 @@ class Case:
 
     @cached_property
     def counts(self) -> dict[str, decisions.Counted]:
-        """What counts for each measure [pair, occupation]."""
+        """Numerator and denominator of each measure [pair, occupation]."""
         return decisions.count_measures(self.answers, self.context, self.rule)
 
     @cached_property
@@ -107,7 +107,7 @@ class Case:
 
     @property
     def is_tested(self) -> bool:
-        """Attributes that are another's are a control, and no claim about this occupation."""
+        """Whether the context is tested; contexts with other attributes are controls."""
         return self.context not in decisions.CONTROLS
 
     def group(self, occupation: str = decisions.ALL) -> dict[str, str]:
@@ -115,7 +115,7 @@ class Case:
         return group_keys(self.model, self.context, occupation)
 
     def has(self, name: str) -> bool:
-        """Whether the questions of a measure were asked."""
+        """Whether the context has the questions of a measure."""
         return all(part in self.counts for part in decisions.GAPS.get(name, (name,)))
 
     def result(self, name: str, occupation: str = decisions.ALL, detail: Mapping[str, float] | None = None) -> Result:
@@ -132,7 +132,7 @@ class Case:
         else:
             y1, d1 = self.counts[name]
             counting, n_scored = y1.ravel()[keep], d1.ravel()[keep]
-            # Where all agree, nothing shows how cases of one item (orders, questions) hang together: they count as one.
+            # If all agree, the correlation of cases of one item (orders, questions) is unknown, so they count as one.
             agree = counting.sum() in (0.0, n_scored.sum())
             scale = max(float(n_scored.max(initial=0.0)), 1.0) if agree else 1.0
             null = 0.5 if name == "position_bias" else math.nan
@@ -152,11 +152,11 @@ class Case:
 
 
 def model_results(case: Case, others: Sequence[tuple[int, decisions.Answers]] = ()) -> Iterator[Result]:
-    """Results of one model in one context, over all occupations and of each; q is left to the run.
+    """Results of one model in one context, overall and by occupation, without q.
 
     Args:
-        case: the answers, and how they are decided.
-        others: answers in further wordings, by their number.
+        case: the answers and their decision rule.
+        others: answers in further wordings, with the number of the wording.
     """
     yield from _overall(case, others)
     yield from _by_occupation(case)
@@ -198,7 +198,7 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
 
 
 def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
-    """A measure in percent; NaN where it was asked of nothing."""
+    """A measure in percent; NaN without items."""
     if name in decisions.GAPS:
         first, second = decisions.GAPS[name]
         return _value(first, counts) - _value(second, counts)
@@ -218,9 +218,9 @@ def _by_occupation(case: Case) -> Iterator[Result]:
 
 
 def _deviation(case: Case, gaps: Floats, at: int) -> Result:
-    """The choice in one occupation less the mean choice in those of other codes, within pairs; tested over pairs.
+    """The choice gap in one occupation minus the mean of occupations with other codes, within pairs; tested over pairs.
 
-    Names pull on answers whatever the job is; here that falls away, since every pair is compared with itself.
+    The comparison within pairs removes effects of names that do not depend on the occupation.
     """
     main = case.answers
     others = np.array([code != main.codes[at] for code in main.codes])
@@ -243,10 +243,10 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
 
 
 def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
-    """Over occupations: consistency with bias, which is the paper's headline, and the choice with who works there.
+    """Correlations over occupations: consistency with bias (the paper's headline), and the choice with the share of women.
 
-    Consistency and bias of an occupation rest on the same single choices, and go together for that alone; so the first is not tested,
-    and its detail has the correlation of the consistency of half of the pairs with the bias of the others.
+    Consistency and bias of an occupation use the same single choices, which makes them correlate, so the first is not tested; its
+    extras have the correlation of the consistency of half of the pairs with the bias of the other half.
     """
     main = case.answers
     codes = decisions.encode(main.codes)
@@ -259,7 +259,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
         ).r
         for one, other in (halves, halves[::-1])
     ]
-    note = "too few occupations have both, or one of them does not vary"
+    note = "too few occupations have both values, or one of them is constant"
     yield Result(
         "consistency_bias_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
         extras={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(estimate.r) else note,
@@ -274,7 +274,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
 
 
 def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = slice(None)) -> Floats:
-    """A measure of each occupation, over some of the pairs [occupation]."""
+    """A measure by occupation, over a subset of pairs [occupation]."""
     if name in decisions.GAPS:
         first, second = decisions.GAPS[name]
         return _each(counts, first, pairs) - _each(counts, second, pairs)
@@ -283,7 +283,7 @@ def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = sli
     return percent
 
 
-# Contexts against each other.
+# Differences between contexts.
 
 
 def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
@@ -304,7 +304,7 @@ def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed
 
 
 def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Result:
-    """The difference of one measure; the test exchanges the two contexts of whole pairs, and of whole SOC codes."""
+    """The difference of one measure between contexts; the test exchanges the contexts of whole pairs and of whole SOC codes."""
     main, places = sides[0].answers, sides[0].places
     (y1, d1), (y2, d2) = (_as_sums(name, side.counts) for side in sides)
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
@@ -323,9 +323,9 @@ def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Resu
 
 
 def _of_person(own: Case, swapped: Case) -> Result:
-    """What of the choice gap stays with the person: the mean of the gaps with their own and with each other's attributes.
+    """The part of the choice gap that stays with the person: the mean of the gaps with own and with swapped attributes.
 
-    What follows the attributes turns its sign when they are swapped, and falls out; it is half of the difference of the two.
+    The part that follows the attributes changes sign when they are swapped and cancels; it is half of the difference.
     """
     gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
     in_both = np.isfinite(gaps).all(axis=0)
@@ -343,7 +343,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
 
 
 def _as_sums(name: str, counts: Mapping[str, decisions.Counted]) -> decisions.Counted:
-    """A measure as sums over counts; the gap of probabilities is a mean too."""
+    """A measure as sums over counts, or the mean of probability gaps."""
     if name == "choice_gap":
         (woman, n), (man, _) = counts["chosen_female"], counts["chosen_male"]
         return woman - man, n

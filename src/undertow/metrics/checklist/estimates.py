@@ -1,4 +1,4 @@
-"""How the checklist's estimates become results: in percent, without an interval or a claim where too few clusters count."""
+"""Results from estimates: in percent, without interval and test if there are too few clusters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from undertow.stats.significance.sign_flip import crossed_exchange_p
 from undertow.types import Result
 
 Sides = tuple[tuple[ArrayLike, ArrayLike], tuple[ArrayLike, ArrayLike]]
-"""Numerators and denominators of two sides that are exchanged [item]."""
+"""Numerators and denominators of the two sides of an exchange test [item]."""
 OCCUPATIONS, ATTRIBUTES = "occupations (SOC codes)", "attributes"
-"""What columns are, in words."""
+"""Names of the column clusters."""
 
 
 def group_keys(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
@@ -29,7 +29,7 @@ def group_keys(model: str, context: str, occupation: str = ALL) -> dict[str, str
 
 
 def item_clusters(answers: Answers) -> tuple[Codes, Codes]:
-    """Cluster of the pair and SOC code of each item, pair by pair [item]."""
+    """Pair cluster and SOC code of each item, pair by pair [item]."""
     rows, columns = answers.rows, encode(answers.codes)
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
@@ -42,10 +42,10 @@ def mask_if_few(estimate: Estimate) -> Estimate:
 
 
 def difference_p(estimate: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
-    """P of a difference: the larger one of the interval's own test and of the exchanges of whole pairs and of whole columns.
+    """P-value of a difference: the largest of the interval's test and of exchange tests of whole pairs and of whole columns.
 
-    The first is about names and occupations like these, and is valid where both differ. The exchanges assume nothing about how
-    answers are distributed, and hold it back where few clusters agree.
+    The first generalises to names and occupations like these and allows both to vary. The exchange tests assume no distribution and
+    guard against few clusters.
     """
     if math.isnan(estimate.p):
         return math.nan
@@ -70,12 +70,12 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         measure: name of a metric, which has unit and null value.
         group: its keys.
         estimate: in shares of 1; its own p is not the result's.
-        n: items, if not those of the estimate.
-        n_missing: those that lack an answer.
+        n: number of items, if not that of the estimate.
+        n_missing: items without an answer.
         p: of the test.
-        detail: further numbers.
-        note: why there is no number, if there is none.
-        columns: what columns are.
+        detail: extras.
+        note: reason of a missing value.
+        columns: name of the column clusters.
     """
     known, metric = math.isfinite(estimate.value), METRICS[measure]
     return Result(
@@ -95,7 +95,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
 
 
 def _too_few(estimate: Estimate, columns: str) -> str:
-    """Why an estimate has no interval; "" where it has one."""
+    """Reason why an estimate has no interval; "" if it has one."""
     if only_points() or math.isfinite(estimate.low):
         return ""
     few = (
@@ -104,5 +104,5 @@ def _too_few(estimate: Estimate, columns: str) -> str:
         else f"{estimate.n_columns} {columns}"
     )
     if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
-        return "no interval: it hangs on one cluster, or no item differs from it"
+        return "no interval: it depends on one cluster, or all items are equal"
     return f"no interval: {few} count here, and {MIN_CLUSTERS} are needed"

@@ -1,4 +1,4 @@
-"""Answers of the checklist that are none: refusals, empty cells and what could not be scored, by reason and by who was asked about."""
+"""Missing answers of the checklist (refusals, empty and unscored answers), by reason and by person."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 OTHER_ANSWER, EMPTY, NOT_SCORED = "other_answer", "no_answer", "not_scored"
 REASONS = (OTHER_ANSWER, EMPTY, NOT_SCORED)
-"""An answer that is none of the possible ones (a refusal, a sentence), none at all, and whatever else the reason says."""
+"""Kinds of reason: an answer that is not among the possible ones (a refusal, a sentence), an empty answer, any other reason."""
 
 
 def classify_reason(missing: str) -> str:
-    """Which of `REASONS` the reason of a missing answer is."""
+    """The kind (`REASONS`) of the reason of a missing answer."""
     if missing.endswith(NONE_OF_THEM):
         return OTHER_ANSWER
     return EMPTY if missing in ("", NO_ANSWER) else NOT_SCORED
 
 
 def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
-    """Share of missing answers to the questions about occupations, by context; nothing where none is missing, or all are.
+    """Share of missing answers to the questions about occupations, by context; no results if none or all are missing.
 
-    Items are pairs and occupations, and each question about one, in each order of the names, is an answer. The gap is between the
-    questions whether she and whether he is qualified.
+    Items are pairs and occupations; each question in each order of the names is an answer. The gap compares the questions whether
+    she and whether he is qualified.
     """
     rows = frame[frame["occupation"] != ""]
     for model, of_model in rows.groupby("model", sort=False):
@@ -66,7 +66,7 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     group, n_items = group_keys(model, context), len(first)
 
     def counts_of(rows: Bools) -> tuple[Floats, Floats]:
-        """Missing and all answers of some rows [item]."""
+        """Numbers of missing and of all answers of some rows [item]."""
         some = items[rows & lacking], items[rows]
         hits, n = (np.bincount(one, minlength=n_items).astype(np.float64) for one in some)
         return hits, n

@@ -1,8 +1,7 @@
-"""Baselines of the tasks of bias in text: answers that need no model, and the difference between a model and the best of them.
+"""Baselines of bias in text, which need no model, and the difference between a model and the best baseline.
 
-Each baseline is scored on the texts whose answers are scored. The majority label is fitted out of sample (leave one cluster out):
-for each text it is the most frequent label of the texts in other clusters, and the first in the order of labels if several are. The
-other baselines have nothing to fit.
+Each baseline is scored on the same texts as the model. The majority label is fitted out of sample: for each text it is the most
+frequent label of the texts in other clusters, the first in the order of labels for ties. The other baselines are not fitted.
 """
 
 from __future__ import annotations
@@ -69,12 +68,12 @@ class BaselineComparison:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How far a score is above the best answer without a model.
+    """Difference of a score from the best baseline.
 
     Which baseline is best is itself uncertain. A model is better than the best one if it is better than each of them: the largest
     p-value decides (an intersection-union test, Berger 1982). It is worse if it is worse than one of them: the smallest p-value decides,
-    times their number (Bonferroni). The interval inverts this test. The majority label takes part where it scores at least as much as
-    a guess.
+    times their number (Bonferroni). The interval inverts this test. The majority label is a baseline if it scores at least as much as
+    a random guess.
 
     Attributes:
         baseline: score of the best baseline on the same answers, in percent.
@@ -91,13 +90,13 @@ class Gain:
 
     @property
     def p(self) -> float:
-        """Two-sided; NaN where there are too few texts."""
+        """Two-sided p; NaN with too few texts."""
         above = max(one.p_above for one in self.beside)
         below = len(self.beside) * min(one.p_below for one in self.beside)
         return min(1.0, 2 * min(above, below)) if math.isfinite(above + below) else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Limits of the difference from the best baseline; NaN where there are too few texts."""
+        """Limits of the difference from the best baseline; NaN with too few texts."""
         lows = [one.interval(level)[0] for one in self.beside]
         highs = [one.interval(1 - (1 - level) / len(self.beside))[1] for one in self.beside]
         return min(lows), min(highs)
@@ -105,13 +104,13 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """What the scores would be without any model.
+    """Scores of the baselines.
 
     Attributes:
-        n_labels: labels that are chosen among; 0 where answers are written.
+    n_labels: number of labels; 0 for generated answers.
         rows: rows of the arrays below, by document.
-        values: of each baseline of written answers and each measure, a score per document in percent [document, draw].
-        bleu: of each, the statistics of BLEU [document, draw, 10].
+        values: for each baseline of generated answers and each measure, a score per document in percent [document, draw].
+        bleu: for each baseline, the statistics of BLEU [document, draw, 10].
         seed: of bootstraps and signs.
     """
 
@@ -123,7 +122,7 @@ class Baselines:
 
     @classmethod
     def from_texts(cls, frame: pd.DataFrame, task: str, seed: int) -> Baselines:
-        """The whole passage as the answer, and for extraction spans at random; none where a passage is not known."""
+        """Baselines of generated answers: the whole passage, and for extraction random spans; none without known passages."""
         rows = frame.drop_duplicates("document")
         places = {str(name): at for at, name in enumerate(rows["document"])}
         passages, gold = rows["passage"].astype(str).tolist(), rows["gold"].astype(str).tolist()
@@ -152,7 +151,7 @@ class Baselines:
         return list(dict.fromkeys(name for name, _ in self.values))
 
     def score(self, name: str, answers: ScoredAnswers, measure: str) -> Estimate:
-        """What one baseline scores on the texts whose answers are scored, in percent."""
+        """Score of one baseline on the scored texts, in percent."""
         if measure in (F1, F1_MACRO):
             return self._f1(name, select_complete(answers), measure)
         scored = np.flatnonzero(answers.known.any(axis=1))
@@ -161,16 +160,16 @@ class Baselines:
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
         beside = self._per_document(name, answers, measure)[scored]
         estimate = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
-        # What a guess scores on average is known, whichever texts there are.
+        # The expected score of a random guess is known and has no sampling error.
         return replace(estimate, low=math.nan, high=math.nan) if name == CHANCE else estimate
 
     def best_score(self, answers: ScoredAnswers, measure: str) -> float:
-        """The best of them; NaN where there is none."""
+        """Score of the best baseline; NaN if there is none."""
         scores = [self.score(name, answers, measure).value for name in self.names(measure)]
         return max(filter(math.isfinite, scores), default=math.nan)
 
     def gain(self, answers: ScoredAnswers, measure: str) -> Gain | None:
-        """The difference from the best of them, paired by document; None for a measure that is no mean over documents."""
+        """Difference from the best baseline, paired by document; None for a measure that is not a mean over documents."""
         if measure in (F1, F1_MACRO, BLEU4) or not self.names(measure) or not answers.known.any():
             return None
         values = answers.of_measure(measure)
@@ -179,14 +178,14 @@ class Baselines:
             score = self._per_document(name, answers, measure).mean(axis=1, keepdims=True)
             estimates[name] = self._beside(name, values, score, answers)
         if self.n_labels and estimates[MAJORITY].value > estimates[CHANCE].value:
-            del estimates[MAJORITY]  # no better than a guess, as where labels are evenly frequent
+            del estimates[MAJORITY]  # worse than a guess, as for balanced labels
         mean = bounded_mean(values, PERCENT).value
         return Gain(mean - min(one.value for one in estimates.values()), list(estimates.values()))
 
     def _beside(self, name: str, values: Floats, score: Floats, answers: ScoredAnswers) -> BaselineComparison:
         clusters = _clusters(answers)
         if name == CHANCE:
-            # The same for every text: the test of the score itself, which knows its bounds, holds for a few rare right answers too.
+            # Constant over texts: test the score itself, whose bounds make the test valid for a few rare right answers too.
             mean, guess = bounded_mean(values, PERCENT, clusters), float(score[0, 0])
             return _compare(mean, guess)
         difference = bounded_mean(values - score, POINTS, clusters)
@@ -214,7 +213,7 @@ class Baselines:
         return scores
 
     def _labels(self, name: str, answers: ScoredAnswers) -> Codes:
-        """The label that a baseline gives to each document, -1 where it has none; those without a scored answer do not count."""
+        """The label of a baseline for each document, -1 without one; documents without a scored answer are ignored."""
         if name == ALWAYS_YES:
             return np.zeros(len(answers.documents), dtype=np.int64)
         scored = answers.known.any(axis=1)

@@ -1,8 +1,8 @@
-"""How much of a reference text an answer has: words in common, BLEU-4 and METEOR.
+"""Overlap of an answer with a reference text: token F1, BLEU-4 and METEOR.
 
 The measures of extraction and rephrasing in Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in
 Language"), section 4.3: token F1, BLEU-4 (Papineni et al. 2002, by sacrebleu) and METEOR (Lavie and Agarwal 2007, by nltk).
-Scores texts one by one, without averages over wordings. Nothing is ever downloaded.
+Scores single texts. Downloads nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEBIAN_WORDNET = "/usr/share/wordnet"
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _N_LEXICOGRAPHER_FILES = 45
 _REMEMBERED = 100_000
-"""Words, and pairs of texts, whose scores are remembered: whoever measures texts many times has them scored once."""
+"""Size of the caches of words and of pairs of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,8 @@ class Meteor:
     """METEOR as this machine can compute it.
 
     Attributes:
-        score: of (answer, reference), in 0 to 1. Even of two equal texts it is below 1: 1 - 0.5 / n^3 for n words. 0 where
-            they have nothing in common, or either has no word.
-        used: one clause for a report: whose METEOR it is, and what it takes for a match.
+        score: of (answer, reference), in 0 to 1; 1 - 0.5 / n^3 for two equal texts of n words, 0 without common words.
+        used: a clause for the report on the implementation and its matches.
     """
 
     score: Callable[[str, str], float]
@@ -58,16 +57,16 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    # Lower case first, since it can take a letter apart.
+    # Lower case first, because it can decompose a letter.
     plain = unicodedata.normalize("NFC", text.lower()).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _word().findall(plain)
 
 
 @lru_cache(_REMEMBERED)
 def token_f1(answer: str, reference: str) -> float:
-    """F1 of the two bags of words, in 0 to 1: a word that is in both counts as often as it is in the one with fewer.
+    """F1 of the two bags of words, in 0 to 1; a common word counts with its smaller frequency.
 
-    Two texts without any word agree (1); a text without any has nothing in common with another (0).
+    1 if both texts have no words, 0 if one has none.
     """
     own, wanted = Counter(words(answer)), Counter(words(reference))
     if not own and not wanted:
@@ -76,9 +75,9 @@ def token_f1(answer: str, reference: str) -> float:
 
 
 def same_text(answer: str, reference: str) -> bool:
-    """Whether two texts are equal but for case, and for punctuation and white space around them.
+    """Whether two texts are equal, ignoring case and surrounding punctuation and white space.
 
-    Annotators set the end of a span before or behind the full stop.
+    Annotators may include the full stop after a span or not.
     """
     return _bare(answer) == _bare(reference)
 
@@ -101,10 +100,10 @@ def _pair_stats(answer: str, reference: str) -> tuple[int, ...]:
 
 
 def meteor_scorer() -> Meteor:
-    """METEOR over `words`: exact matches, then Porter stems, then WordNet synonyms where this machine has WordNet.
+    """METEOR over `words`: exact matches, then Porter stems, then WordNet synonyms if WordNet is installed.
 
-    WordNet is looked for in nltk's data, then in the folder of Debian's wordnet-base; `nltk.data.path` is left as it was.
-    Reading it takes some seconds, once.
+    Searches WordNet in nltk's data, then in the folder of Debian's wordnet-base, without changing `nltk.data.path`. Loading it takes
+    some seconds, once.
     """
     import nltk  # type: ignore[import-untyped]
     from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]
@@ -128,9 +127,9 @@ def _bare(text: str) -> str:
 
 @cache
 def _word() -> re.Pattern[str]:
-    """A word of any script, with combining marks: `re` takes none for part of a word, and many scripts would fall apart."""
+    """Pattern of a word of any script, including combining marks, which `re` does not count as parts of words."""
     marks = (code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("M"))
-    # Neighbouring code points have one difference from their place in the list.
+    # Consecutive code points have the same difference to their index in the list.
     runs = [[code for _, code in run] for _, run in groupby(enumerate(marks), lambda pair: pair[1] - pair[0])]
     combining = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
     letters = rf"[^\W_](?:[^\W_]|[{combining}])*"
@@ -141,8 +140,7 @@ def _word() -> re.Pattern[str]:
 def _bleu() -> BLEU:
     from sacrebleu.metrics.bleu import BLEU
 
-    # The effective order changes the score of a sentence, which is not read, and not its counts; without it each call logs a
-    # warning.
+    # The effective order changes sentence scores, which are not used, but not the counts; without it each call logs a warning.
     return BLEU(tokenize="13a", lowercase=False, effective_order=True)
 
 
@@ -180,7 +178,7 @@ def _wordnets() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 @lru_cache(maxsize=1)
 def _read_debian(folder: str) -> Any:
-    """WordNet as Debian has it, without two files that nltk wants and METEOR does not need."""
+    """Debian's WordNet, without two files that nltk requires and METEOR does not need."""
     import nltk.data
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
@@ -189,7 +187,7 @@ def _read_debian(folder: str) -> Any:
             """Files of the folder; for `lexnames`, the names of WordNet's sources, placeholders."""
             if file == "lexnames":
                 return io.StringIO("".join(f"{number} unnamed 0\n" for number in range(_N_LEXICOGRAPHER_FILES)))
-            # Opened here, not by nltk, which opens nothing outside the `nltk.data.path` of that moment.
+            # Opened here, because nltk opens only files within `nltk.data.path`.
             return nltk.data.SeekableUnicodeStreamReader(Path(folder, file).open("rb"), self.encoding(file))
 
         def map_wn(self, version: str = "wordnet") -> None:
@@ -198,7 +196,7 @@ def _read_debian(folder: str) -> Any:
     searched = list(nltk.data.path)
     nltk.data.path.append(folder)
     try:
-        # Not None, at which nltk warns that other languages are missing.
+        # Not None, because nltk would warn that other languages are missing.
         return Reader(folder, omw_reader=False)
     finally:
         nltk.data.path[:] = searched

@@ -1,4 +1,4 @@
-"""How often a model refuses or does not say, under protocol `text`, and how probable its answers are at least."""
+"""Rates of refusals and unclear replies under protocol `text`, and lower bounds of answer probabilities."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OUTCOMES = {"refusal_rate": ("refusal",), "unclear_rate": ("unclear", "both", "n
 
 
 def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Result]:
-    """Rates of each model over all its replies, and over those of each level of a factor that has several.
+    """Rates of each model over all its replies, and by level of each factor with several levels.
 
     Args:
-        frame: observations with `reply_outcome`, `first_token_low` and `first_token_high`; prompts without a reply have none.
-        factors: columns whose levels are told apart.
+        frame: observations with `reply_outcome`, `first_token_low` and `first_token_high`, empty without a reply.
+        factors: columns for rates by level.
     """
     rows = frame[frame["reply_outcome"].fillna("") != ""]
     for model, of_model in rows.groupby("model", sort=False):

@@ -26,13 +26,13 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
     "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
 )  # fmt: skip
 ALL = "all"
-"""The level of `dimension` and `description_class` where these are taken together."""
+"""The level of `dimension` and `description_class` for all levels together."""
 MAJORITY, CHANCE, ALWAYS_YES, COPY, RANDOM_SPAN = "(majority)", "(random)", "(always Yes)", "(copy)", "(random span)"
-"""Levels of `description_class` that are no description: what needs no model."""
+"""Levels of `description_class` for baselines."""
 SETTING = ("model", "shots", "sampling", "decoding")
 GROUP_KEYS = ("model", "task", "dimension", "description_class", "shots", "sampling", "decoding")
 SLOT = "slot_"
-"""Before the names of slots, in the table of answers."""
+"""Prefix of slot columns in the table of answers."""
 YES, NO = "Yes", "No"
 ACCURACY, F1, F1_MACRO, EXACT_MATCH, TOKEN_F1, BLEU4, METEOR = (
     "accuracy", "f1", "f1_macro", "exact_match", "token_f1", "bleu4", "meteor"
@@ -43,27 +43,27 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     EXTRACTION: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
     REPHRASING: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
 }
-"""The measures of each task, the one that its findings are about first."""
+"""The measures of each task, the one of its findings first."""
 PERCENT, POINTS = (0.0, 100.0), (-100.0, 100.0)
-"""Between what scores lie, and differences of scores."""
+"""Ranges of scores and of differences of scores."""
 CLAIM_LOW, CLAIM_HIGH = "claim_low", "claim_high"
-"""Details of a result that is tested: the interval at the level that all tests of the run leave to each."""
+"""Extras of a tested result: the interval at the corrected level."""
 NO_INTERVAL = "no interval"
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswers:
-    """Answers as arrays: every cell of one setting, asked about every document.
+    """Answers of one setting as arrays over documents and cells.
 
     Attributes:
         documents: ids [document].
         dimensions: of their bias [document].
         cells: (description class, wording, draw) of each [cell].
         queried: whether there is an answer, scored or not [document, cell].
-        values: scores by measure, in percent, NaN where missing [document, cell].
-        bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
-        gold, said: codes of labels [document] and [document, cell]; of a task with labels.
-        clusters: of documents that are no independent samples of others [document]; each is its own unless a table says otherwise.
+        values: scores by measure, in percent, NaN if missing [document, cell].
+        bleu: sufficient statistics [document, cell, 10], for generated answers.
+        gold, said: codes of labels [document] and [document, cell], for a task with labels.
+        clusters: clusters of dependent documents [document]; by default each document is a cluster.
     """
 
     documents: list[str]
@@ -77,7 +77,7 @@ class ScoredAnswers:
     clusters: list[str] = field(default_factory=list)
 
     def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
-        """Some cells, and some documents; all of these where none are named."""
+        """The answers of some cells, and of some or all documents."""
         rows = list(range(len(self.documents))) if documents is None else list(documents)
         at = np.ix_(rows, list(cells))
         return ScoredAnswers(
@@ -102,7 +102,7 @@ class ScoredAnswers:
         return np.isfinite(self.values[EXACT_MATCH])
 
     def of_measure(self, measure: str) -> Floats:
-        """Scores that a measure is the mean of, in percent [document, cell]."""
+        """Scores of a measure, in percent [document, cell]."""
         return self.values[EXACT_MATCH if measure == ACCURACY else measure]
 
     @property
@@ -124,8 +124,8 @@ def score_answers(
     Args:
         frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
             `answer` and `missing_reason`.
-        design: `task`, and `labels`, empty where it has none.
-        whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
+        design: `task` and `labels` (possibly empty).
+        whole: whether to compute METEOR and BLEU, which are slow, in addition to token F1 and exact match.
     """
     with_scores, statistics = _add_scores(frame, str(design["task"]), whole=whole)
     return {
@@ -135,7 +135,7 @@ def score_answers(
 
 
 def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
-    """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
+    """The table with a column for each score of single answers, in percent, and statistics of BLEU by `_pair`."""
     gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
     known = frame["missing_reason"] == ""
     if task not in (EXTRACTION, REPHRASING):
@@ -157,7 +157,7 @@ def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Data
 
 @cache
 def cached_meteor() -> Meteor:
-    """METEOR, which remembers the texts that it has scored."""
+    """METEOR with a cache of scored texts."""
     return meteor_scorer()
 
 
@@ -200,11 +200,11 @@ def _places(names: Sequence[Any]) -> dict[Any, int]:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A result whose p decides a claim.
+    """A tested result.
 
     Attributes:
-        result: with p, and without q.
-        interval: limits of what is tested, at a level; it leaves out 0 where p is below what the level leaves.
+    result: with p, without q.
+    interval: limits at a level; they exclude 0 exactly if p is below 1 minus the level.
     """
 
     result: Result
@@ -212,16 +212,16 @@ class Claim:
 
 
 def group_keys(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
-    """The group keys of one number."""
+    """The group keys of a result."""
     model, shots, sampling, decoding = setting
     keys = (model, task, dimension, name, shots, sampling, decoding)
     return dict(zip(GROUP_KEYS, keys, strict=True))
 
 
 def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
-    """The cells with any answer, and the documents that have one in all of these.
+    """The cells with any answer, and the documents with an answer in all of these.
 
-    F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
+    F1 is not a mean over documents, so cells with different documents would not be comparable.
     """
     cells = np.flatnonzero(answers.known.any(axis=0)).tolist()
     return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
@@ -233,16 +233,16 @@ def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
 
 
 def mean_of_known(values: Floats, axis: int) -> Floats:
-    """Means along an axis over the numbers that are there; NaN where none is."""
+    """Means along an axis, ignoring NaN; NaN if all are."""
     seen = np.isfinite(values)
     return divide(np.where(seen, values, 0.0).sum(axis=axis), seen.sum(axis=axis))
 
 
 def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
-    """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
+    """Counts of answers by right label, over all cells [gold, answer + 1]; column 0 counts answers without a label."""
     if answers.gold is None or answers.said is None:
         raise ValueError("there are no labels to be confused")
     counts = confusion(answers.gold, answers.said, n_labels)
-    # Whatever has no score has no label either; only some of it was answered.
+    # Answers without a score have no label; only some of them exist.
     np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
     return counts

@@ -2,8 +2,8 @@
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), sections 4.3 and 5.
 A score is the mean over documents of one cell. A result is the mean over cells, with their population standard deviation and an
-interval over documents. Each claim of a run (a difference from the best baseline, between dimensions, between words) has one test, and
-one correction covers all tests.
+interval over documents. Differences from the best baseline, between dimensions and between words have one test each, and one
+correction covers all tests of the run.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ AT_ONCE = 1000
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
     """Every measure of the task by class, dimension and setting, then baselines, wording effects and shares of variance.
 
-    One q over all tests of the run: of the first measure of each setting against the best baseline, of its best against its worst
-    dimension, and of the words of slots, over all texts and by dimension.
+    q covers all tests of the run: the first measure of each setting against the best baseline, its best against its worst dimension,
+    and words of slots, over all texts and by dimension.
     """
     task = str(design["task"])
     settings = score_answers(frame, design)
     counts = _answer_rates(frame)
     baselines: Baselines | None = None
-    # No model's answers are in them, and scoring spans at random takes long.
+    # Baselines do not depend on the model, and scoring random spans is slow.
     if not only_points():
         written = task in (EXTRACTION, REPHRASING)
         baselines = (
@@ -83,11 +83,10 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
 
 
 def add_q_values(measured: Sequence[Result | Claim]) -> list[Result]:
-    """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
+    """Add q over all tests (Benjamini and Hochberg 1995), and intervals that agree with q.
 
-    Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
-    leave out 0 where something is claimed, and nowhere else (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted
-    Multiple Confidence Intervals"). Without a claim R counts as 1.
+    If R of m tests are significant, exactly these have p below 0.05 R / m, so intervals at the level 1 - 0.05 R / m exclude 0 exactly
+    for them (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple Confidence Intervals"). R is at least 1.
     """
     tested = [one.result if isinstance(one, Claim) else one for one in measured]
     qs = np.array(q_values([one.p for one in tested], [0] * len(tested)))
@@ -117,7 +116,7 @@ def _setting_results(
         for measure in MEASURES[task]:
             estimate = _estimate(of_class, measure, seed)
             result = _result(measure, group_keys(task, setting, name), estimate, of_class, more)
-            # What is claimed is of all classes together, and of the measure that findings are about.
+            # Only all classes together, and the first measure, are tested.
             is_claim = name == names[-1] and measure == MEASURES[task][0]
             yield _compare_with_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
         if task == DIAGNOSIS:
@@ -168,7 +167,7 @@ def _baseline_results(
 
 
 def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
-    """One answer to each of several documents, as if they were of one cell."""
+    """Concatenate the answers of several documents as one cell."""
 
     def beneath(parts: Sequence[Any]) -> Any:
         return None if any(part is None for part in parts) else np.concatenate(parts)
@@ -190,10 +189,10 @@ def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
 def _dimension_gap(
     group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[Claim]:
-    """The best dimension less the worst, tested against dimensions that texts were dealt into at random.
+    """The best minus the worst dimension, tested by random assignment of texts to dimensions.
 
-    As Tukey's range: in each shuffle the widest of all pairs counts, scaled by how many texts both have, so that the two need not be
-    named beforehand. Texts that stand in clusters are dealt by cluster. Dimensions of too few texts are left out.
+    As for Tukey's range, each shuffle counts the largest of all pairwise differences, scaled by the numbers of texts, because the best and
+    worst are chosen after the fact. Clusters are shuffled as a whole. Dimensions with too few texts are excluded.
     """
     enough = {name: part for name, part in parts.items() if part[1].n_clusters >= MIN_CLUSTERS}
     if len(enough) < 2:
@@ -210,7 +209,7 @@ def _dimension_gap(
     hits = int(np.count_nonzero(widest >= value / scale - 1e-9))
 
     def interval(level: float) -> tuple[float, float]:
-        # p is (1 + hits) / (1 + shuffles); what is beyond all shuffles cannot be told at this level.
+        # p is (1 + hits) / (1 + shuffles), so the level cannot be smaller than that of no hits.
         place = math.floor((1 - level) * (1 + N_SHUFFLES) + 1e-9)
         if place < 1:
             return POINTS
@@ -229,7 +228,7 @@ def _dimension_gap(
 
 
 def _cluster_sums(parts: Sequence[ScoredAnswers], measure: str) -> tuple[Floats, Floats, Codes] | None:
-    """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
+    """Units of the shuffle: sums, numbers of texts and dimensions [unit]; None if a cluster has texts of two dimensions."""
     sums: dict[tuple[int, str], list[float]] = {}
     for code, part in enumerate(parts):
         for cluster, mean in zip(part.clusters, mean_of_known(part.of_measure(measure), axis=1).tolist(), strict=True):
@@ -245,7 +244,7 @@ def _cluster_sums(parts: Sequence[ScoredAnswers], measure: str) -> tuple[Floats,
 
 
 def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats, seed: int) -> Floats:
-    """The widest scaled difference of two dimensions in each shuffle [shuffle]."""
+    """The largest scaled difference of two dimensions in each shuffle [shuffle]."""
     rng = np.random.default_rng(seed)
     n_groups = len(n_texts)
     apart = 1 / np.sqrt(1 / n_texts[:, np.newaxis] + 1 / n_texts)
@@ -308,16 +307,16 @@ def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
 def wording_scores(
     frame: pd.DataFrame, design: Mapping[str, Any], seed: int, measures: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Every wording with what it scores, by setting and measure: text, score and interval in percent, and its rank.
+    """Text, score and interval in percent, and rank of every wording, by setting and measure.
 
-    A wording's draws of examples are taken together. Rank 1 is the highest score of a setting and measure, and equal scores share the
-    better rank. An interval is of its wording alone: the first of many was picked, and is better here than on other texts.
+    Draws of examples are averaged. Rank 1 is the highest score of a setting and measure; equal scores share the better rank. Intervals
+    ignore the selection of the best of many wordings.
 
     Args:
         frame: as `score_answers` takes it.
         design: as `score_answers` takes it.
         seed: of bootstraps.
-        measures: those of the task that are wanted; all if not given.
+        measures: measures of the task; all if not given.
     """
     import pandas as pd
 

@@ -1,10 +1,10 @@
-"""What the wording of a task does to the score: effects of its slots, and whose doing the spread of scores is.
+"""Effects of the wording of a task on the score, and shares of variance.
 
-An effect is the score with one word in a slot less that with another, the other slots held equal: the difference of the two levels
-in an additive least squares fit to the wordings that were asked, document by document, which in a full factorial is the difference
-of their means. Its p-value flips the signs of the documents' differences. Slots whose words never change alone are aliased: what they
-do cannot be separated, and is reported of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
-"Lexical Variation Analysis".
+An effect is the score with one word in a slot minus that with another, the other slots equal: the difference of the two levels in an
+additive least-squares fit to the wordings, document by document, which in a full factorial is the difference of means. Its test
+flips the signs of the documents' differences. Slots whose words never change alone are aliased: their effects cannot be separated and
+are reported for all of them together, or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2, "Lexical Variation
+Analysis".
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Setting = tuple[str, ...]
 NO_SHOTS = "none"
 """The sampling of prompts without examples."""
 TOGETHER = " + "
-"""Between the names, and the words, of slots that are reported together."""
+"""Separator of names and words of slots that are reported together."""
 NO_WIDTH = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A slot, or slots whose words never change alone among the wordings that were asked.
+    """A slot, or aliased slots whose words never change alone in the run.
 
     Attributes:
-        slots: their names; one where the slot changes alone.
-        levels: the word, or words, of each cell [cell].
+    slots: their names; one for a slot that changes alone.
+    levels: the word, or words, of each cell [cell].
     """
 
     slots: tuple[str, ...]
@@ -61,12 +61,12 @@ class Factor:
 
     @property
     def name(self) -> str:
-        """Of the slot, or of all of them."""
+        """Name of the slot or slots."""
         return TOGETHER.join(self.slots)
 
     @property
     def pairs(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Levels that are compared: those of a slot; of a set in which one slot decides all others, those that differ in all or one."""
+        """Pairs of levels to compare; for aliased slots in which one determines all others, pairs that differ in all or in one."""
         levels = list(dict.fromkeys(self.levels))
         if len(levels) > max(len({level[at] for level in levels}) for at in range(len(self.slots))):
             return []
@@ -79,18 +79,18 @@ class Factor:
 
     @property
     def note(self) -> str:
-        """What to keep in mind of slots that are reported together; "" of a single one."""
+        """Caveat about aliased slots; "" for a single one."""
         if len(self.slots) == 1:
             return ""
         names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
         n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
         if n_levels == {len(set(self.levels))}:
             return f"the words of the slots {names} always change together here: their effects cannot be separated"
-        return f"too few wordings were asked to separate the effects of the slots {names}"
+        return f"too few wordings to separate the effects of the slots {names}"
 
 
 def slot_levels(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
-    """The level of each slot of each wording, by (description class, wording); slots that a class lacks are left out."""
+    """The level of each slot of each wording, by (description class, wording), without slots that a class lacks."""
     names = [name for name in frame.columns if name.startswith(SLOT)]
     rows = frame.drop_duplicates(["description_class", "wording"])
     return {
@@ -102,7 +102,7 @@ def slot_levels(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def detect_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
-    """What varies among the cells of one class: slots that change alone, and sets of those that do not."""
+    """Factors of the cells of one class: slots that change alone, and sets of aliased slots."""
     of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
     names = dict.fromkeys(name for one in of_cells for name in one)
     words = {name: [one.get(name, "") for one in of_cells] for name in names}
@@ -114,7 +114,7 @@ def detect_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mappi
         together = detect_aliases(np.array([_codes(some) for some in levels]).T)
         if len(together) == len(sets):
             break
-        # Words of a set can in turn be a mixture of other slots' words.
+        # Words of a set can in turn be combinations of other slots' words.
         sets = [tuple(name for name in words if any(name in sets[at] for at in one)) for one in together]
     return [Factor(some, of) for some, of in zip(sets, levels, strict=True)]
 
@@ -126,13 +126,13 @@ def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """One level of a slot less another.
+    """One level of a slot minus another.
 
     Attributes:
-        group: of the result, over all dimensions.
-        gaps: difference of each document in percentage points, NaN where it lacks answers [document].
-        first: mean score of each document with the word that is subtracted, in percent [document].
-        note: what to keep in mind.
+    group: of the result, over all dimensions.
+    gaps: difference of each document in percentage points, NaN without answers [document].
+    first: mean score of each document with the subtracted word, in percent [document].
+    note: caveat.
     """
 
     group: Mapping[str, str]
@@ -146,9 +146,9 @@ def estimate_slot_effects(
 ) -> list[Result | Claim]:
     """The effect of each pair of levels of each slot, in percentage points, by class and setting, overall and by dimension.
 
-    Slots that never change alone have effects together, under all of their names, or a result without a number that says why.
-    Nothing is tested where the answers to fewer than six documents (or clusters) differ, of which no signs have a p-value below
-    0.05. Within `point_estimates` there are no effects by dimension.
+    Aliased slots have joint effects under all of their names, or a missing result with the reason. There is no test if fewer than six
+    documents (or clusters) have different answers, because no signs of these have p below 0.05. Within `point_estimates` there are no
+    effects by dimension.
 
     Args:
         frame: the answers, with a column for each slot.
@@ -207,7 +207,7 @@ def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[st
 
 
 def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[Bools]]) -> Floats:
-    """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
+    """Contrasts of an additive fit to each document's scores [document, contrast]; NaN if they are not estimable."""
     fitted = np.full((len(values), len(contrasts)), math.nan)
     if not len(contrasts):
         return fitted
@@ -220,7 +220,7 @@ def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequ
         for place in np.flatnonzero(known).tolist():
             first, other = (side[seen] for side in sides[place])
             if np.abs(weights[place] - other / other.sum() + first / first.sum()).max() < NO_WIDTH:
-                # All else is balanced: the difference of the means, without the rounding of a fit.
+                # In a balanced design: the difference of means, without rounding errors of a fit.
                 fitted[rows, place] = some[:, other].mean(axis=1) - some[:, first].mean(axis=1)
             else:
                 fitted[rows, place] = some @ weights[place]
@@ -256,7 +256,7 @@ def _effect(
 
     def interval(level: float) -> tuple[float, float]:
         if not has_width(*flips.interval()):
-            # All documents differ alike, and so does every half of them.
+            # All documents have the same difference.
             at_an_end = any(abs(abs(mean.value) - end) < NO_WIDTH for end in (0.0, POINTS[1]))
             return mean.interval(level) if at_an_end else (math.nan, math.nan)
         low, high = flips.interval(level)
@@ -293,7 +293,7 @@ def _why_not_tested(flips: SignFlipTest, n: int) -> str:
     if flips.n_clusters < MIN_CLUSTERS:
         return f"not tested, and {NO_INTERVAL}: fewer than {MIN_CLUSTERS} texts"
     if flips.n_differing < MIN_CLUSTERS:
-        return f"not tested: the answers to {flips.n_differing} texts differ, and to {MIN_CLUSTERS} at least have to"
+        return f"not tested: the answers to {flips.n_differing} texts differ, and a test needs {MIN_CLUSTERS}"
     return ""
 
 
@@ -302,7 +302,7 @@ def variance_results(
 ) -> list[Result]:
     """Shares of the variance of scores, in percent: model, class, wording, shots, draw; then each slot of each class.
 
-    The first are over the wordings that every setting was asked with, so that the design is crossed, one decoding at a time.
+    The first five use the wordings of all settings, so that the design is crossed, one decoding at a time.
     """
     task, measure = of
     results: list[Result] = []
@@ -324,7 +324,7 @@ def variance_results(
 def _crossed_shares(
     settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]
 ) -> Iterator[Result]:
-    """Shares over models x wordings x (shots, draw), of the wordings that all of them have."""
+    """Shares over models x wordings x (shots, draw), for the wordings that all of them have."""
     scores = {
         (key[0], (name, wording), (int(key[1]), draw)): score
         for key, answers in settings.items()
@@ -344,7 +344,7 @@ def _crossed_shares(
     shares = variance_shares(array, [run[0] for run in runs], [classes.index(wording[0]) for wording in wordings])
     sizes = {"model": len(models), "description class": len(classes), "wording": len(wordings)}
     sizes |= {"shots": len({run[0] for run in runs}), "draw": len({run[1] for run in runs})}
-    # Wordings are of a class and draws of a number of examples: they differ where one of these has two.
+    # Wordings are nested in classes and draws in numbers of examples: they vary if one of these has two.
     groups = {"wording": len(classes), "draw": sizes["shots"]}
     differing = {"wording": len(wordings), "draw": len(runs)}
     for source, share in shares.items():
@@ -359,7 +359,7 @@ def _crossed_shares(
 def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], measure: str) -> pd.DataFrame:
     """Mean score and number of wordings at each level of each slot, by setting, class and dimension, in percent.
 
-    Slots that never change alone are one, under all of their names, and so are their words.
+    Aliased slots are joined under all of their names, as are their words.
     """
     import pandas as pd
 
@@ -385,7 +385,7 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
 
 
 def level_names(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, str], dict[str, str]]:
-    """What stands in each slot, or set of slots that never change alone, of each wording of a setting, by (class, wording)."""
+    """The level of each slot, or set of aliased slots, of each wording of a setting, by (class, wording)."""
     slots = slot_levels(frame)
     levels: dict[tuple[str, str], dict[str, str]] = {}
     for name in answers.classes:
@@ -399,7 +399,7 @@ def level_names(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, 
 def _slot_shares(
     setting: Setting, answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]], of: tuple[str, str]
 ) -> Iterator[Result]:
-    """Of each class, the share of the variance over its wordings that each slot has; a wording's draws are averaged."""
+    """Share of each slot in the variance over the wordings of each class; a wording's draws are averaged."""
     task, measure = of
     for name in answers.classes:
         of_class = answers.select_class(name)
