@@ -1,4 +1,4 @@
-"""One-way analysis of variance, by scipy: how much of the spread of y lies between groups, and whether their means differ."""
+"""One-way analysis of variance, by scipy: share of variance between groups, and tests of equal means."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class OneWayAnova:
     """The result of a one-way analysis of variance.
 
     Attributes:
-        share: of the sum of squares (eta squared), in 0 to 1; NaN where y is constant, there is one group, or no group has
-            two points.
+        share: of the sum of squares (eta squared), in 0 to 1; NaN if y is constant, there is one group, or no group has two points.
         expected_share: expected share of groups without an effect.
         p: p-value of the F test.
     """
@@ -29,12 +28,12 @@ class OneWayAnova:
 
 
 def one_way(y: ArrayLike, group: ArrayLike) -> OneWayAnova:
-    """Share of the variance of y [point] between the groups [point] that its points are in."""
+    """Share of the variance of y [point] between groups [point]."""
     values = as_floats(y)
     parts = _groups(values, group)
     n, k = len(values), len(parts)
     if k < 2 or n == k or is_constant(values) or not np.isfinite(values).all():
-        return OneWayAnova(math.nan, math.nan, math.nan)  # without repetitions everything lies between groups
+        return OneWayAnova(math.nan, math.nan, math.nan)  # without repetitions all variance is between groups
     expected = (k - 1) / (n - 1)
     if all(is_constant(part) for part in parts):
         return OneWayAnova(1.0, expected, 0.0)
@@ -44,10 +43,10 @@ def one_way(y: ArrayLike, group: ArrayLike) -> OneWayAnova:
 
 
 def welch_p(y: ArrayLike, group: ArrayLike) -> float:
-    """p-value that groups of unequal spread have one mean, of y [point] and the groups [point] that its points are in.
+    """P-value of equal means of groups with unequal variances, from y [point] and groups [point].
 
-    Welch 1951, "On the Comparison of Several Mean Values: An Alternative Approach" (Biometrika 38). NaN where there are fewer than two
-    groups, a group has fewer than two points, or its points do not vary.
+    Welch 1951, "On the Comparison of Several Mean Values: An Alternative Approach" (Biometrika 38). NaN for fewer than two groups, or
+    if a group has fewer than two points or is constant.
     """
     values = as_floats(y)
     parts = _groups(values, group)

@@ -1,6 +1,6 @@
-"""Arrays of numbers: what every statistic reads, divides and rounds alike.
+"""Shared helpers for arrays: conversion, division, rounding, quantiles.
 
-Shapes are the caller's promise; where they do not go together numpy raises `ValueError`.
+Shapes are not checked; numpy raises `ValueError` if they do not match.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Codes = NDArray[np.int64]
 
 LARGEST = 1e70
 ROUNDING_SHARE = 1e-12
-"""Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size: a smaller spread is none."""
+"""Relative spread below which numbers are equal up to rounding; a different order of summation changes them by some 1e-16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Estimate:
     """A number with its 95% interval.
 
     Attributes:
-        value: NaN where there is none.
-        low, high: of the interval; NaN where too little counts to tell anything about others.
-        n: what it rests on: items, documents, models.
-        p: two-sided p-value of the test that the interval belongs to: it is below .05 where the interval leaves out the null value, and
-            not where it holds it. NaN without an interval or a null value.
-        sd: population standard deviation, of a mean over cells.
-        n_rows, n_columns: clusters of the items on either side, of a crossed design.
+        value: the estimate, or NaN.
+        low, high: of the interval; NaN if there are too few clusters.
+        n: number of items, documents or models.
+        p: two-sided p-value that agrees with the interval: below .05 exactly if the interval excludes the null value. NaN without an
+        interval or a null value.
+        sd: population standard deviation over cells, for a mean over cells.
+        n_rows, n_columns: number of row and column clusters, for a crossed design.
     """
 
     value: float
@@ -46,7 +46,7 @@ class Estimate:
 
     @property
     def n_clusters(self) -> int:
-        """Clusters of the side that decides: of the smaller one, where both have more than one."""
+        """Number of clusters of the deciding side: the smaller one, if both have more than one."""
         return min((n for n in (self.n_rows, self.n_columns) if n > 1), default=1)
 
 
@@ -59,14 +59,14 @@ def as_floats(values: ArrayLike) -> Floats:
 
 
 def divide(sums: ArrayLike, counts: ArrayLike) -> Floats:
-    """Sums over counts, NaN where there is nothing to count."""
+    """Sums divided by counts, NaN for counts of 0."""
     whole, of = np.broadcast_arrays(np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64))
     ratio: Floats = np.divide(whole, of, out=np.full(of.shape, math.nan), where=of > 0)
     return ratio
 
 
 def is_constant(values: Floats) -> bool:
-    """Whether values of any shape differ by no more than rounding; so do none."""
+    """Whether values of any shape are equal up to rounding; True without values."""
     return not values.size or float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())
 
 
@@ -77,5 +77,5 @@ def t_quantile(df: float, level: float = 0.95) -> float:
 
 
 def t_p_value(size: float, df: float) -> float:
-    """Two-sided p of Student's t, or of a normal size where the degrees of freedom are infinite."""
+    """Two-sided p of Student's t, or of a normal statistic for infinite degrees of freedom."""
     return 2 * float(special.ndtr(-abs(size)) if math.isinf(df) else special.stdtr(df, -abs(size)))

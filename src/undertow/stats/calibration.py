@@ -2,17 +2,16 @@
 
 The true value of each model is known without error. Readings have two errors, which behave differently:
 
-- **the training seed**: models trained alike differ. Each model has its own error, so the models scatter around their common line,
-  and more models average it out;
-- **the sentences**: other sentences would give other readings. All models read *the same* sentences, so this error is largely
-  shared. It moves the whole line and not the scatter around it: more models neither show it nor average it out. It is known from
-  the interval of each reading only, which covers other sentences alone.
+- **training seed**: each model has its own error, so the models scatter around a common line, and more models average it out;
+- **sentences**: all models are measured on *the same* sentences, so this error is largely shared. It moves the whole line instead of
+the scatter around it, and more models do not average it out. It is estimated from the interval of each measurement, which
+covers other sentences.
 
     measured[model] = planted[model] + training[model] + sentences[model]
                                        from the line     from the readings' intervals
 
-So the variance over other seeds *and* other sentences is the sum of both. Sentence errors of single models are in both terms, so
-intervals may be too wide (they cover the truth in up to 99 of 100 cases), never too narrow; readings alone cannot separate the two.
+The variance over other seeds *and* other sentences is the sum of both. Sentence errors of single models are in both terms, so
+intervals may be too wide (coverage up to 99%) but not too narrow; the measurements cannot separate the two.
 """
 
 from __future__ import annotations
@@ -32,18 +31,15 @@ from undertow.stats.regression.least_squares import Line, fit_line
 
 LEVEL = 0.95
 MIN_ALIKE = 3
-"""Fewer others of one kind say less about a row's spread than all of them."""
+"""Minimum number of other models of the same kind to estimate a model's spread from these alone."""
 MIN_MODELS = 5
-"""Fewer models on one line do not show how far models of other seeds may lie from it: leaving one out, too little is left."""
+"""Minimum number of models on a line to estimate the variance between seeds."""
 _LEVERAGE = 1e-9
-"""A point whose leverage is this near to 1 is alone at its end: the line goes through it wherever it is."""
+"""A point whose leverage is within this of 1 determines the line at its x."""
 
 
 def share(hits: ArrayLike) -> Estimate:
-    """Share of hits [case] that are true, with the exact interval of Clopper and Pearson, which holds for few cases too.
-
-    It takes cases as independent. NaN without cases.
-    """
+    """Share of true hits [case], with the exact interval of Clopper and Pearson for independent cases; NaN without cases."""
     values = np.asarray(hits, dtype=bool)
     if not values.size:
         return Estimate(math.nan)
@@ -54,7 +50,7 @@ def share(hits: ArrayLike) -> Estimate:
 
 
 def mean_over_models(values: ArrayLike) -> Estimate:
-    """Mean of numbers [model], NaN left out, with its t interval (n - 1 degrees of freedom); none of one model."""
+    """Mean of values [model] without NaN, with a t interval (n - 1 degrees of freedom); no interval for one model."""
     numbers = as_floats(values)
     numbers = numbers[np.isfinite(numbers)]
     n = numbers.size
@@ -64,11 +60,11 @@ def mean_over_models(values: ArrayLike) -> Estimate:
 
 
 def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: np.random.Generator) -> Estimate:
-    """Median of numbers [row], with a percentile interval that draws models whole, since a model's rows are alike.
+    """Median of values [row], with a percentile interval that resamples whole models, because a model's rows are dependent.
 
     Args:
-        values: NaN are left out [row].
-        model: which model each is of [row].
+    values: NaN are ignored [row].
+    model: model of each value [row].
         n_draws: bootstrap draws.
         rng: source of randomness.
     """
@@ -81,7 +77,7 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
         return Estimate(float(np.median(numbers)) if numbers.size else math.nan, n=numbers.size)
     order = np.argsort(numbers, kind="stable")
     counts = cluster_weights(n_models, n_draws, rng)[:, of[order]].cumsum(axis=1)  # [draw, row], smallest value first
-    # Of the two in the middle, which are one where the number is odd.
+    # Mean of the two middle values, which coincide for odd counts.
     ranks = (counts[:, -1:] - 1) // 2, counts[:, -1:] // 2
     middle = [numbers[order][np.argmax(counts > rank, axis=1)] for rank in ranks]
     low, high = percentile_interval((middle[0] + middle[1]) / 2, n_clusters=n_models)
@@ -91,16 +87,15 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
 def standard_errors(
     low: ArrayLike, high: ArrayLike, n_clusters: ArrayLike, df: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
-    """Standard error of each reading over sentences, and its degrees of freedom, from its 95% t interval: each [row].
+    """Standard error of each measurement over sentences, and its degrees of freedom, from its 95% t interval: each [row].
 
-    Where its degrees of freedom are not known, they are one fewer than there are clusters, as far as `percentile_interval` reaches;
-    where their number is NaN too, the interval is taken for one of a known variance. Of 2 to 5 clusters no interval holds what it
-    says, so that it says nothing of an error: NaN.
+    Unknown degrees of freedom are one fewer than the clusters; if the number of clusters is NaN too, the variance counts as known. With
+    2 to 5 clusters intervals are invalid, so the error is NaN.
 
     Args:
         low: lower ends [row].
         high: upper ends [row].
-        n_clusters: how many clusters of sentences are behind it [row].
+        n_clusters: number of clusters of sentences [row].
         df: of the interval [row]; all NaN if not given.
     """
     clusters = np.asarray(n_clusters, dtype=np.float64)
@@ -114,10 +109,10 @@ def standard_errors(
 
 @dataclass(frozen=True, slots=True)
 class SeedIntervals:
-    """Readings with intervals that hold for other training seeds and other sentences.
+    """Intervals of measurements that cover other training seeds and other sentences.
 
     Attributes:
-        low, high: 95% interval of each reading [row]; NaN below five models.
+    low, high: 95% interval of each measurement [row]; NaN below five models.
         spread: standard deviation of the other models around their line [row].
         df: degrees of freedom of the interval [row].
     """
@@ -135,27 +130,26 @@ def with_training_seed(
     sentence_df: ArrayLike,
     alike: ArrayLike | None = None,
 ) -> SeedIntervals:
-    """Intervals of readings of models trained alike, training seed included.
+    """Intervals of the measurements of similarly trained models that include the training seed.
 
-    `measured ± t(df) * sqrt(errors² + spread²)`. `spread` is how far models lie from the straight line of measured on planted
-    (from their mean, where all have the same planted value). The line takes up what is wrong with the instrument's scale, so
-    that the interval does not grow with a miscalibration and would show it; it also takes up the error that the models share
-    through their sentences, which therefore enters from the readings' own intervals.
+    `measured ± t(df) * sqrt(errors² + spread²)`. `spread` is the standard deviation of models around the regression line of measured on
+    planted values (around their mean, if all planted values are equal). The line absorbs errors of the scale, so a miscalibration does
+    not widen the interval. It also absorbs the sentence error that models share, which therefore enters from the intervals of the
+    measurements.
 
-    Each row's spread is that of the *other* models (residuals with this row left out, n - 3 degrees of freedom): a model that
-    lies far off must not widen the interval that is to judge it. With all n in, the intervals of eight models hold the truth in
-    98 of 100 cases instead of 95. `df` is Welch and Satterthwaite's, of the two variances: with n - 3 alone, intervals that
-    consist of sentences mostly would be far too wide.
+    Each row's spread is that of the *other* models (residuals without this row, n - 3 degrees of freedom), so that an outlier does not
+    widen its own interval. With all n models, the intervals of eight models have a coverage of 98% instead of 95%. `df` is Welch and
+    Satterthwaite's for the two variances; with n - 3 alone, intervals that are mostly sentence error would be far too wide.
 
-    Models that learned nothing differ less than models that learned something. Where there are `MIN_ALIKE` others of a row's own
-    kind, its spread is theirs: around the line of all others, with as large a part of its degrees of freedom as they are of them.
+    Models without a planted bias vary less than others. If there are `MIN_ALIKE` other rows of the same kind, the spread is estimated
+    from these, around the line of all others, with their share of its degrees of freedom.
 
     Args:
-        planted: the truth, known without error [row].
-        measured: the readings [row].
-        errors: standard error of each over sentences [row].
-        sentence_df: its degrees of freedom, inf where it is as good as known [row].
-        alike: kinds of rows that spread alike [row]; None where all do.
+    planted: the truth, known without error [row].
+    measured: the measurements [row].
+    errors: standard error of each over sentences [row].
+    sentence_df: its degrees of freedom, inf for known variances [row].
+    alike: kinds of rows with equal spread [row]; None for one kind.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
@@ -174,10 +168,10 @@ class Calibration:
     """The line of measured on planted.
 
     Attributes:
-        slope, intercept: with intervals for other models and other sentences; 1 and 0 where the instrument reads what is there.
-        line: least squares, whose own intervals are for other models on the same sentences.
-        scale_variance, offset_variance: of the error that the models share through their sentences: of a factor on what is
-            planted, and of a constant.
+        slope, intercept: with intervals for other models and other sentences; 1 and 0 for an unbiased instrument.
+        line: least squares, with intervals for other models on the same sentences.
+        scale_variance, offset_variance: variances of the sentence error that models share: of a common factor, and of a common
+        constant.
         sentence_df: degrees of freedom of these.
     """
 
@@ -201,23 +195,22 @@ class Calibration:
 
 
 def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Calibration:
-    """Regress readings on the truth, which is known without error: slope 1 and intercept 0 is an instrument that reads right.
+    """Regress measurements on the truth, which is known without error; an unbiased instrument has slope 1 and intercept 0.
 
-    Over models the interval is that of least squares (t, n - 2 degrees of freedom), or the one that allows for models that spread
-    the more the more was planted (HC3), whichever is wider. To it comes the error that all models share
-    through their sentences. Sentences that respond more or less than others make a common factor, sentences that move by
-    themselves a common offset: `errors² = offset + scale * planted²`, fitted with neither below 0. The scale's variance
-    belongs to the slope, the offset's to the intercept. Without them the interval of the slope holds the truth in as few as a
-    third of all cases where the sentences weigh as much as the training seed.
+    Over models the interval is the wider of least squares (t, n - 2 degrees of freedom) and HC3, which allows a variance that grows
+    with the planted value. The sentence error that all models share is added. Sentences that respond more or less than others cause a
+    common factor, sentences with movements of their own a common offset: `errors² = offset + scale * planted²`, fitted with both at
+    least 0. The variance of the scale is added to the slope, that of the offset to the intercept. Without them the coverage of the
+    slope's interval falls to a third if sentence error is as large as the variance between seeds.
 
     Args:
         planted: the truth, known without error [row].
-        measured: the readings [row].
+        measured: the measurements [row].
         errors: standard error of each over sentences [row].
-        sentence_df: its degrees of freedom, inf where it is as good as known [row].
+        sentence_df: its degrees of freedom, inf for known variances [row].
 
-    Returns:
-        The line; NaN where planted values do not differ, without intervals below three rows.
+        Returns:
+        The line; NaN if all planted values are equal, without intervals below three rows.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     line = fit_line(x, y)
@@ -241,28 +234,28 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
 
 
 def _hc3_variance(line: Line, x: Floats, y: Floats) -> float:
-    """Variance of the slope by MacKinnon and White's HC3, whose residuals are those of points that are left out."""
+    """Variance of the slope by MacKinnon and White's HC3, which uses leave-one-out residuals."""
     centred = x - line.mean_x
     left = 1 - 1 / line.n - centred**2 / line.sum_squares_x
-    # A point that is alone at its end has no residual to tell of.
+    # A point with leverage 1 has no residual.
     residuals = np.divide(y - line.at(x), left, out=np.zeros_like(y), where=left > _LEVERAGE)
     return float(((centred * residuals) ** 2).sum() / line.sum_squares_x**2)
 
 
 def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike) -> Estimate:
-    """How much of what was planted is read on average: mean reading over mean truth, 1 where nothing is lost or added.
+    """Mean measurement divided by mean truth; 1 for an unbiased instrument.
 
-    Readings count towards the side that was planted. The interval is over models (t, n - 1 degrees of freedom) and sentences,
-    whose error counts as wholly shared and is not averaged out.
+    Measurements have the sign of the planted direction. The interval covers models (t, n - 1 degrees of freedom) and sentences, whose
+    error counts as fully shared.
 
     Args:
         planted: the truth, known without error [row].
-        measured: the readings [row].
+        measured: the measurements [row].
         errors: standard error of each over sentences [row].
-        sentence_df: its degrees of freedom, inf where it is as good as known [row].
+        sentence_df: its degrees of freedom, inf for known variances [row].
 
-    Returns:
-        NaN where nothing was planted; no interval of one row.
+        Returns:
+        NaN without planted values; no interval for one row.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     size = np.abs(x)
@@ -286,8 +279,8 @@ def _spread_of_others(x: Floats, y: Floats, kinds: NDArray[Any]) -> tuple[Floats
     hat = flat if math.isnan(line.slope) else flat + np.outer(centred, centred) / line.sum_squares_x
     residuals = y - hat @ y
     left = 1 - hat.diagonal()
-    alone = left < _LEVERAGE  # without it, the others have one planted value, and lie around their mean
-    # Of the line without a row [row, other].
+    alone = left < _LEVERAGE  # without it, the others have equal planted values, so residuals are from their mean
+    # Residuals from the line without a row [row, other].
     without = residuals + hat * (residuals / np.where(alone, 1.0, left))[:, None]
     without[alone] = y - ((y.sum() - y) / (n - 1))[alone, None]
     others = ~np.eye(n, dtype=bool)
@@ -299,7 +292,7 @@ def _spread_of_others(x: Floats, y: Floats, kinds: NDArray[Any]) -> tuple[Floats
 
 
 def _satterthwaite(parts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Floats:
-    """Degrees of freedom of a sum of variances, each given with its own [...]; inf where nothing varies."""
+    """Degrees of freedom of a sum of variances, each given with its own [...]; inf for a sum of 0."""
     variances = [np.asarray(variance, dtype=np.float64) for variance, _ in parts]
     total = np.sum(np.broadcast_arrays(*variances), axis=0)
     squares = sum(variance**2 / np.asarray(df) for variance, (_, df) in zip(variances, parts, strict=True))
@@ -308,7 +301,7 @@ def _satterthwaite(parts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Floats:
 
 
 def _estimate(value: float, parts: Sequence[tuple[float, float]], n: int) -> Estimate:
-    """An estimate whose variance is the sum of these, each with its degrees of freedom; no interval where one is unknown."""
+    """An estimate with the sum of these variances, each with its degrees of freedom; no interval if one is unknown."""
     if any(math.isnan(variance) or df <= 0 for variance, df in parts):
         return Estimate(value, n=n)
     half = t_quantile(float(_satterthwaite(parts)), LEVEL) * math.sqrt(sum(variance for variance, _ in parts))

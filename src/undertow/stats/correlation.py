@@ -1,4 +1,4 @@
-"""Pearson correlation, with intervals for data that are not normal and for columns that stand in clusters."""
+"""Pearson correlation, with intervals for non-normal data and for clustered columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from undertow.stats.point_estimates import only_points
 from undertow.stats.significance.sign_flip import permutation_p_value
 
 MIN_PAIRS = 4
-"""Fewer pairs have no interval; of three columns r says nothing, and leaving one of them out leaves a line."""
+"""Minimum number of pairs for an interval; without one of three columns, r is always 1 or -1."""
 N_SHUFFLES = 10_000
 """Permutations behind a p-value."""
 _NEARLY_ONE = 1 - 1e-15
@@ -34,9 +34,9 @@ class Pearson(NamedTuple):
     """A correlation and its interval.
 
     Attributes:
-        r: NaN where x or y does not vary.
-        low, high: -1 and 1 where the pairs leave everything open; NaN where r is.
-        heaviest_share: of one pair in the variance of r, in 0 to 1; near 0 where the interval can be trusted, NaN where there is none.
+        r: NaN if x or y is constant.
+        low, high: -1 and 1 if the pairs do not bound it; NaN if r is.
+        heaviest_share: largest share of one pair in the variance of r, in 0 to 1; near 0 for a reliable interval, NaN without one.
     """
 
     r: float
@@ -47,17 +47,17 @@ class Pearson(NamedTuple):
 
 
 def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
-    """Pearson's r of pairs x [pair] and y [pair]; one that is not finite leaves no r.
+    """Pearson's r of pairs x [pair] and y [pair]; NaN if a value is not finite.
 
-    The interval is on Fisher's z scale, with the standard error of the delete-one jackknife, which does not take the pairs for normal,
-    and Student's quantile with two degrees of freedom fewer than there are pairs.
+    The interval is on Fisher's z scale, with the standard error of the delete-one jackknife, which does not assume normal pairs, and a
+    Student quantile with n - 2 degrees of freedom.
     """
     both = np.array([x, y], dtype=np.float64)
     n = both.shape[1]
     if n < 2 or not np.isfinite(both).all():
         return Pearson(math.nan, math.nan, math.nan, n)
     sizes = np.abs(both).max(axis=1, keepdims=True)
-    both /= np.where(sizes > 0, sizes, 1.0)  # squares of squares of very large and very small numbers are no floats
+    both /= np.where(sizes > 0, sizes, 1.0)  # fourth powers of very large and very small numbers overflow or vanish
     if is_constant(both[0]) or is_constant(both[1]):
         return Pearson(math.nan, math.nan, math.nan, n)
     by_x, by_y = both - both.mean(axis=1, keepdims=True)
@@ -65,7 +65,7 @@ def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
     r = float(np.clip(whole[2] / math.sqrt(whole[0]) / math.sqrt(whole[1]), -1.0, 1.0))
     if abs(r) >= _NEARLY_ONE:
         return Pearson(r, r, r, n) if n >= MIN_PAIRS else Pearson(r, -1.0, 1.0, n)
-    # What one pair adds to r: with x and y in standard units, xy - r (x^2 + y^2) / 2.
+    # Influence of a pair on r: with x and y in standard units, xy - r (x^2 + y^2) / 2.
     influences = (by_x * by_y / math.sqrt(whole[0] * whole[1]) - r * (by_x**2 / whole[0] + by_y**2 / whole[1]) / 2) ** 2
     total = float(influences.sum())
     heaviest = float(influences.max()) / total if total > 0 else math.nan
@@ -83,15 +83,15 @@ def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCorrelation:
-    """A correlation over columns that stand in clusters.
+    """A correlation over clustered columns.
 
     Attributes:
-        r: Pearson correlation; NaN below four columns or clusters, or where a side is constant.
-        low, high: 95% interval of r over clusters like these; NaN where r is NaN or 1 or -1, or hangs on one cluster, and of
-            fewer than `MIN_CLUSTERS` clusters.
-        p: two-sided, the larger one of the interval's own test and of shuffling whole clusters, which alone decides where r is 1
-            or -1; NaN where r is NaN or hangs on one cluster, and of fewer than `MIN_CLUSTERS` clusters.
-        n: columns that have both numbers.
+    r: Pearson correlation; NaN below four columns or clusters, or if a side is constant.
+    low, high: 95% interval of r over clusters like these; NaN if r is NaN, 1 or -1 or depends on one cluster, and for fewer than
+    `MIN_CLUSTERS` clusters.
+    p: two-sided, the larger of the interval's test and of shuffling whole clusters, which alone decides if r is 1 or -1; NaN if r
+    is NaN or depends on one cluster, and for fewer than `MIN_CLUSTERS` clusters.
+    n: columns with both values.
     """
 
     r: float
@@ -102,17 +102,15 @@ class ClusterCorrelation:
 
 
 def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> ClusterCorrelation:
-    """Pearson correlation over columns, some of which belong together; columns without both numbers are left out.
+    """Pearson correlation over clustered columns; columns without both values are excluded.
 
-    The interval is Fisher's z with the variance of leaving out each cluster in turn (jackknife), at a t quantile of one
-    degree of freedom less than there are clusters: cluster-wise bootstrap percentiles fall short with 20 columns. p is the larger one of
-    two: that of the same z and error, so that no p below .05 stands beside an interval that holds 0, and that of shuffled clusters. For
-    this, whole clusters of y change places with others of as many columns, and columns change places within their cluster, so that no
-    cluster is torn apart and none must be filled up; a cluster that is the only one of its size is shuffled within itself alone, which
-    finds less and never too much.
+    The interval is Fisher's z with the variance of a delete-one-cluster jackknife, at a t quantile with one degree of freedom fewer than
+    clusters, because cluster bootstrap percentiles are too narrow with 20 columns. p is the larger of two: that of the same z and error,
+    so that p agrees with the interval, and that of shuffled clusters. The shuffle exchanges whole clusters of y with others of the same
+    size, and columns within their cluster. A cluster with a unique size is shuffled only within itself, which is conservative.
 
     Args:
-        x: one number for each column, NaN where there is none [column].
+    x: one value for each column, NaN if missing [column].
         y: likewise [column].
         clusters: cluster of each column, as codes [column].
         seed: of the permutations.
@@ -135,9 +133,9 @@ def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: i
 
 
 def _cluster_orders(of: Codes, rng: np.random.Generator) -> Codes:
-    """Random orders [order, column] that put whole clusters in the places of clusters of their size, in any inner order.
+    """Random orders [order, column] that exchange whole clusters of equal size, in any inner order.
 
-    clusters  a a b c c        a <-> c, within themselves as well; b stays, being the only one of its size
+    clusters  a a b c c        a <-> c, also shuffled within; b stays, because its size is unique
     columns   0 1 2 3 4   -->  4 3 2 0 1
     """
     by_cluster = np.argsort(of, kind="stable")
@@ -154,9 +152,9 @@ def _cluster_orders(of: Codes, rng: np.random.Generator) -> Codes:
 
 
 def _jackknife_interval(in_x: Floats, in_y: Floats, of: Codes) -> tuple[float, float, float]:
-    """95% interval of r and p of no correlation, by leaving out each cluster, on the scale of Fisher's z, where r is about normal.
+    """95% interval of r and p of no correlation, by a cluster jackknife on the scale of Fisher's z, where r is about normal.
 
-    NaN if z is not finite; but where r is 1 or -1 p is 0, which leaves it to the shuffled clusters.
+    NaN if z is not finite; p is 0 if r is 1 or -1, so that the shuffled clusters decide.
     """
     n_clusters = int(of.max()) + 1
     keeps = of != np.arange(n_clusters)[:, np.newaxis]  # [cluster, column]
@@ -165,7 +163,7 @@ def _jackknife_interval(in_x: Floats, in_y: Floats, of: Codes) -> tuple[float, f
     squares_x = keeps @ in_x**2 - n * mean_x**2
     squares_y = keeps @ in_y**2 - n * mean_y**2
     products = keeps @ (in_x * in_y) - n * mean_x * mean_y
-    # Columns were standardised to a sum of squares of 1, so what is left of a constant side is rounding.
+    # Columns have a sum of squares of 1, so smaller sums are rounding errors of a constant side.
     if min(squares_x.min(), squares_y.min()) <= ROUNDING_SHARE:
         return math.nan, math.nan, math.nan
     without = products / np.sqrt(squares_x * squares_y)

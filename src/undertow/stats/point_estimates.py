@@ -1,8 +1,8 @@
 """A context that skips intervals and tests, for estimates that are computed many times.
 
-A jackknife needs the values of a table without each cluster, and no bootstrap or permutations. Within `point_estimates()` the
-functions of `stats` and `metrics` give the same values, without draws; intervals and p-values are NaN, and rows without a model, such
-as baselines, may be missing.
+A jackknife needs estimates without each cluster, but no bootstrap or permutations. Within `point_estimates()` the functions of
+`stats` and `metrics` give the same estimates without draws; intervals and p-values are NaN, and rows without a model, such as
+baselines, may be missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _skips_errors: ContextVar[bool] = ContextVar("skips_errors", default=False)
 
 @contextmanager
 def point_estimates() -> Iterator[None]:
-    """Skip everything that only intervals and tests need, in this thread."""
+    """Skip intervals and tests in this thread."""
     token = _skips_errors.set(True)
     try:
         yield

@@ -1,7 +1,6 @@
 """Variance decomposition: shares of the sum of squares of each factor of a crossed or nested design.
 
-The cells are the whole population, not a sample: nothing is tested, and a factor without an effect still has the small share that
-chance gives it.
+The cells are the whole population, not a sample, so there are no tests, and a factor without an effect has a small share by chance.
 """
 
 from __future__ import annotations
@@ -14,27 +13,26 @@ from numpy.typing import ArrayLike
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, divide, is_constant
 
 DEPENDENT = 1e-9
-"""Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
+"""Tolerance of the elimination in a binary design; other remainders are multiples of simple fractions."""
 FACTORS = ("model", "description class", "wording", "shots", "draw", "interactions")
 """The components of `variance_shares`, in order."""
 
 
 def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wording: ArrayLike) -> dict[str, float]:
-    """Percent of the total sum of squares of scores that each part of a fully crossed design has; they add up to 100.
+    """Percent of the total sum of squares of scores by component of a fully crossed design; they add up to 100.
 
-    A wording is nested in its description class and a setting in its number of shots: `description class` and `shots` lie
-    between the means of these, a class weighing as many as it has wordings; `wording` lies within classes, and `draw`
-    between the settings of one number of shots. `interactions` is what the sum of the three main effects leaves.
-    Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in Language") give standard deviations over
-    wordings; this is the share of each cause in them.
+    Wordings are nested in description classes and settings in numbers of shots: `description class` and `shots` are between these groups
+    (weighted by size), `wording` is within classes, and `draw` between settings with the same number of shots. `interactions` is the
+    remainder after the three main effects. Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in Language")
+    report standard deviations over wordings; this decomposes them.
 
     Args:
         scores: one number for each cell [model, wording, setting].
-        shots_of_setting: which settings have the same number of shots [setting].
-        class_of_wording: which wordings are of one class [wording].
+        shots_of_setting: number of shots of each setting, as codes [setting].
+        class_of_wording: class of each wording, as codes [wording].
 
-    Returns:
-        `FACTORS` to percent; NaN each where the scores do not differ.
+        Returns:
+        `FACTORS` to percent; NaN for constant scores.
     """
     values = as_floats(scores)
     if is_constant(values):
@@ -43,7 +41,7 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
     effects = [centred.mean(axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
     of_model, of_wording, of_setting = effects
     left = centred - of_model[:, np.newaxis, np.newaxis] - of_wording[:, np.newaxis] - of_setting
-    # Each cell holds one level of each factor, so an effect counts as often as there are cells at its level.
+    # Each cell has one level of each factor, so an effect is weighted by the number of cells at its level.
     n_models, n_wordings, n_settings = values.shape
     between_classes, within_classes = _nested(of_wording, class_of_wording)
     between_shots, within_shots = _nested(of_setting, shots_of_setting)
@@ -61,18 +59,18 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
 
 
 def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
-    """Percent of the variance over wordings that each slot has by itself, and what all slots together leave.
+    """Percent of the variance over wordings that each slot explains, and the remainder.
 
-    The share of a slot is the drop in the residual sum of squares when it joins the other slots in an additive
-    least squares fit (type II). In a full factorial that is its main effect, and all of it adds up to 100. In a part of one,
-    what several slots can explain alike is in no share, and slots that always change together have nothing of their own.
+    The share of a slot is the drop in the residual sum of squares when it is added to the other slots in an additive
+    least-squares fit (type II). In a full factorial this is its main effect, and the shares add up to 100. In a fractional design,
+    variance that several slots can explain is in no share, and aliased slots have shares of 0.
 
     Args:
         scores: of the wordings of one class [wording].
-        levels: what fills each slot of each wording, as codes [wording, slot].
+        levels: level of each slot of each wording, as codes [wording, slot].
 
-    Returns:
-        Shares [slot], and the percent that no sum of slots explains (`interactions`); NaN where the scores do not differ.
+        Returns:
+        Shares [slot], and the remainder of the additive fit (`interactions`); NaN for constant scores.
     """
     values, codes = as_floats(scores), np.asarray(levels)
     n_slots = codes.shape[1]
@@ -90,12 +88,12 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
 def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     """Groups of factors whose effects are aliased in an additive fit; each factor is in one group.
 
-    A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a
-    level of one that always goes with a level of another, or more factors than a few rows can tell apart. In the words of Box, Hunter
-    and Hunter 2005 ("Statistics for Experimenters") their main effects are aliases of one another.
+    A factor alone in its group is estimable. The levels of the others are linearly dependent: two that always change together, a level of
+    one that always occurs with a level of another, or more factors than rows can identify. In the words of Box, Hunter and Hunter 2005
+    ("Statistics for Experimenters") their main effects are aliases of one another.
 
     Args:
-        levels: what each row has of each factor, as codes [row, factor].
+    levels: level of each factor in each row, as codes [row, factor].
     """
     codes = np.unique(np.asarray(levels), axis=0)
     owners, columns = [-1], [np.ones(len(codes))]
@@ -111,7 +109,7 @@ def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
 
 
 def _dependent_columns(design: Floats) -> list[list[int]]:
-    """For each column that is a sum of multiples of columns before it: itself, and these; by elimination."""
+    """For each column that is a linear combination of earlier columns: itself and these; by elimination."""
     left, pivots, dependent = design.copy(), list[int](), list[list[int]]()
     for column in range(design.shape[1]):
         row = len(pivots)
@@ -130,7 +128,7 @@ def _dependent_columns(design: Floats) -> list[list[int]]:
 
 
 def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
-    """Mean score of the wordings [wording] at each level of one slot [level], NaN left out; NaN where there are none."""
+    """Mean score of the wordings [wording] at each level of one slot [level], ignoring NaN; NaN for empty levels."""
     values, of = as_floats(scores), np.asarray(codes, dtype=np.int64)
     seen = ~np.isnan(values)
     sums = np.bincount(of[seen], weights=values[seen], minlength=n_levels)
@@ -138,7 +136,7 @@ def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
 
 
 def population_sd(values: ArrayLike) -> float:
-    """Standard deviation of values [value] that are all there are (divided by n), NaN left out; NaN of none."""
+    """Population standard deviation of values [value] (divided by n), ignoring NaN; NaN without values."""
     numbers = as_floats(values)
     known = numbers[~np.isnan(numbers)]
     return float(known.std()) if known.size else math.nan
@@ -152,7 +150,7 @@ def _nested(effects: Floats, groups: ArrayLike) -> tuple[float, float]:
 
 
 def _residual_squares(centred: Floats, codes: Codes) -> float:
-    """What the best sum of one number per level of every slot leaves of values [wording]; slots are columns of codes."""
+    """Residual sum of squares of an additive fit of all slots to values [wording]; slots are columns of codes."""
     indicators = [codes[:, slot, np.newaxis] == np.unique(codes[:, slot])[1:] for slot in range(codes.shape[1])]
     design = np.column_stack([np.ones(len(centred)), *indicators]).astype(np.float64)
     fitted = design @ np.linalg.lstsq(design, centred)[0]

@@ -2,9 +2,9 @@
 
 A cell is a wording with a draw of examples; every cell is applied to every document. The cells are
 fixed: `value` and `sd` describe these cells, as Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling
-Bias in Language") tell mean and standard deviation over task descriptions. Documents are a sample of others, or clusters of them are.
-The mean of scores between known bounds has the interval of `stats.intervals.bounded_mean` (no draws); F1 and BLEU have percentiles
-of a bootstrap over documents, the same for all cells.
+Bias in Language") report mean and standard deviation over task descriptions. Documents, or clusters of them, are a sample.
+The mean of bounded scores has the interval of `stats.intervals.bounded_mean` (no draws); F1 and BLEU have percentiles
+of a bootstrap over documents, with the same draws for all cells.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from undertow.stats.variance_components import population_sd
 N_DRAWS = 2000
 """Bootstrap draws of documents behind each interval."""
 MIN_FOR_PERCENTILES = 40
-"""Clusters (for macro-F1, of each class) behind the percentiles of BLEU and macro-F1, at least. Of 8 to 20 skewed ones they hold the
-truth in 75 to 92 of 100 samples, since draws without a match or a hit are missing; of 40 in 93."""
+"""Minimum number of clusters (for macro-F1, of each class) for percentiles of BLEU and macro-F1. Their coverage is 75 to 92% with 8 to
+20 skewed clusters, because draws without a match or a hit are missing, and 93% with 40."""
 UNDECODABLE = -1
 """Code of an answer outside the labels, which counts as wrong."""
 N_BLEU_STATISTICS = 10
@@ -42,16 +42,16 @@ def mean_over_cells(
     """Each cell's mean over its documents, and the mean of these over cells.
 
     Args:
-        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where missing [document, cell].
-        seed: of the bootstrap. Equal seeds draw equal documents from as many, whatever is measured.
-        bounds: the least and the largest value there can be. The interval is then that of `stats.intervals.bounded_mean`; without them it
-            is of percentiles made wider for few documents, which are too narrow for skewed numbers.
-        clusters: documents with the same entry are one cluster [document]; each is its own if not given.
+        values: one number for each answer, such as 1 for right and 0 for wrong; NaN if missing [document, cell].
+        seed: of the bootstrap. Equal seeds draw the same documents for every measure.
+        bounds: smallest and largest possible value. The interval is then that of `stats.intervals.bounded_mean`; without bounds it
+        consists of percentiles, widened for few documents, which are too narrow for skewed values.
+        clusters: cluster of each document [document]; each document is a cluster if not given.
 
-    Returns:
-        The estimate, in the unit of the values, over the cells and documents that have a number: `sd` is over cells, `n` counts
-        documents, and the interval is over documents like these. It is NaN below `MIN_CLUSTERS` of them (or of their clusters), and
-        where a bootstrap has no width, since that says little about others.
+        Returns:
+        The estimate, in the unit of the values, over the cells and documents with values: `sd` is over cells, `n` counts documents,
+        and the interval covers other documents. The interval is NaN below `MIN_CLUSTERS` clusters, and for a bootstrap without
+        variance.
 
     Raises:
         ValueError: values are beyond their bounds.
@@ -83,22 +83,21 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
 ) -> Estimate:
     """F1 of one class, or macro-F1, of each cell, and its mean over cells.
 
-    A draw of documents in which a class does not occur has macro-F1 over the others. Macro-F1 has an interval where each class that
-    occurs has `MIN_FOR_PERCENTILES` clusters.
+    In a draw without a class, macro-F1 is over the others. Macro-F1 has an interval if each class has `MIN_FOR_PERCENTILES` clusters.
 
     Args:
         gold: class of each document, 0 to `n_classes` - 1 [document].
-        predicted: class of each answer, -1 where it is none: a wrong answer, which is counted in [document, cell].
-        n_classes: how many classes there are.
+        predicted: class of each answer, -1 for none, which counts as wrong [document, cell].
+        n_classes: number of classes.
         positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold`.
         seed: as in `mean_over_cells`.
         clusters: as in `mean_over_cells`.
 
     Returns:
-        The estimate, as a share of 1. A class that is never predicted has F1 0; one that does not occur in `gold` has none.
+        The estimate, as a share of 1. F1 is 0 for a class that is never predicted, NaN for one that does not occur in `gold`.
 
-    Raises:
-        ValueError: a class is not in these ranges.
+        Raises:
+        ValueError: a class is out of range.
     """
     truth, answers = _check_classes(gold, predicted, n_classes)
     classes = _classes(truth, positive)
@@ -109,7 +108,7 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
-    """How often each class was answered with each, summed over cells [gold, predicted + 1]; the last column is undecodable.
+    """Confusion counts, summed over cells [gold, predicted]; the last column is undecodable.
 
     Raises:
         ValueError: as `f1_over_cells`.
@@ -122,16 +121,15 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
 
 
 def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
-    """Corpus BLEU-4 of each cell, which pools its documents, and the mean over cells, in percent.
+    """Corpus BLEU-4 of each cell over its documents, and the mean over cells, in percent.
 
     Args:
-        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where missing
-            [document, cell, 10].
+    statistics: of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10].
         seed: as in `mean_over_cells`.
         clusters: as in `mean_over_cells`.
 
     Returns:
-        The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. A cell without any number is left out.
+        The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. Cells without values are excluded.
     """
     counts = as_floats(statistics)
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
@@ -174,19 +172,18 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
 
 
 def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | None = None) -> Codes:
-    """The most frequent class among the documents of other clusters, for each document [document]; the lowest code of equals.
+    """The most frequent class among the documents of other clusters, for each document [document]; the lowest code for ties.
 
-    A label that is fitted to the texts it is judged on is right more often than one that is not: of four texts with four labels, one
-    in four. Left out of its own count, a text of the rarer label is never helped by itself. Where classes are evenly frequent the
-    label is one of the others, and always wrong.
+    A majority label that is fitted to the texts on which it is judged is too often right: of four texts with four labels, once. Held
+    out, a text does not contribute to its own label. For balanced classes, the held-out label is always another one and wrong.
 
     Args:
         gold: class of each document, 0 to `n_classes` - 1 [document].
-        n_classes: how many classes there are.
+        n_classes: number of classes.
         clusters: as in `mean_over_cells`.
 
-    Returns:
-        A class for each document, -1 where there is no other cluster.
+        Returns:
+        A class for each document, -1 without other clusters.
 
     Raises:
         ValueError: as `f1_over_cells`.
@@ -200,11 +197,11 @@ def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | Non
 
 
 def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
-    """Expected F1 (macro-F1 where `positive` is None) of a uniform guess for each document; NaN where the class does not occur.
+    """Expected F1 (macro-F1 if `positive` is None) of a uniform random guess for each document; NaN if the class does not occur.
 
-    This is the expectation itself, and not F1 at the expected counts, which lies above it in small sets: of n documents,
-    g of the class, a guess says the class of P ~ Binomial(n, 1/k), and P documents hold g P / n of the class on average,
-    so that F1 given P is 2 (g P / n) / (g + P) on average.
+    This is the expectation of F1, not F1 at the expected counts, which is larger in small sets. Of n documents, g of the class, a guess
+    predicts the class for P ~ Binomial(n, 1/k), of which g P / n are right on average, so F1 given P is 2 (g P / n) / (g + P) on
+    average.
 
     Raises:
         ValueError: as `f1_over_cells`.
@@ -220,7 +217,7 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
 
 
 def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) -> Floats:
-    """Mean F1 of the classes [draw, cell], where a document counts as often as weights [draw, document] say."""
+    """Mean F1 of the classes [draw, cell], with documents weighted by weights [draw, document]."""
     total = np.zeros((len(weights), predicted.shape[1]))
     n_occurring = np.zeros((len(weights), 1))
     for label in classes:
@@ -235,7 +232,7 @@ def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) 
 
 
 def _classes(gold: Codes, positive: int | None) -> list[int]:
-    """The classes that F1 is about and that occur."""
+    """The classes of F1 that occur."""
     occurring: list[int] = np.unique(gold).tolist()
     return occurring if positive is None else [label for label in occurring if label == positive]
 
@@ -249,7 +246,7 @@ def _check_classes(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tup
 
 
 def _estimate(score: Callable[[Floats], Floats], codes: Codes, seed: int, *, has_interval: bool) -> Estimate:
-    """From a score of each cell in each draw [draw, cell] of documents' weights [draw, document], and clusters [document]."""
+    """The estimate from a function of weights [draw, document] to scores [draw, cell], and clusters [document]."""
     per_cell = score(np.ones((1, len(codes))))
     has_number = ~np.isnan(per_cell[0])
     known = per_cell[0, has_number]
@@ -257,7 +254,7 @@ def _estimate(score: Callable[[Floats], Floats], codes: Codes, seed: int, *, has
         return Estimate(math.nan, n=len(codes))
     low = high = math.nan
     if has_interval:
-        # A draw in which a cell has no number is about other cells, and has none.
+        # A draw in which a cell has no value is dropped, because it would be a mean of other cells.
         draws = score(_weights(codes, seed))[:, has_number].mean(axis=1)
         low, high = percentile_interval(draws, n_clusters=len(np.unique(codes)))
     if not has_width(low, high):
@@ -266,17 +263,17 @@ def _estimate(score: Callable[[Floats], Floats], codes: Codes, seed: int, *, has
 
 
 def has_width(low: float, high: float) -> bool:
-    """Whether an interval is more than a point; a bootstrap of what is all alike is none, whatever others are like."""
+    """Whether an interval has a width; a bootstrap of equal values has none."""
     return high - low > ROUNDING_SHARE * max(abs(low), abs(high))
 
 
 def _cluster_codes(clusters: ArrayLike | None, n_documents: int) -> Codes:
-    """Codes of the clusters from 0 [document]; each document is its own where nothing is said."""
+    """Codes of the clusters from 0 [document]; by default each document is a cluster."""
     return np.arange(n_documents) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
 
 
 def _weights(codes: Codes, seed: int) -> Floats:
-    """How often each document is in each draw of clusters [draw, document]; no draws of too few clusters to say anything of others."""
+    """Count of each document in each draw of clusters [draw, document]; no draws with too few clusters."""
     names, of = np.unique(codes, return_inverse=True)
     if only_points() or len(names) < MIN_CLUSTERS:
         return np.zeros((0, len(codes)))

@@ -1,7 +1,7 @@
 """ROC analysis: AUROC, and held-out best thresholds.
 
-`positive` marks the class of high scores. Clusters (here: occupations) are resampled and left out whole, since their members are not
-independent. Held-out fits and thresholds are computed again in every permutation and resample.
+`positive` marks the class of high scores. Clusters (here: occupations) are resampled and held out as a whole, because their members
+are not independent. Held-out fits and thresholds are recomputed in every permutation and resample.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from undertow.stats.regression.logistic import held_out_draws
 from undertow.stats.significance.sign_flip import permutation_p_value
 
 ROUNDING_DECIMALS = 9
-"""Differences of recorded, rounded masses that are equal on paper differ in the last digit of a double."""
+"""Decimals at which differences of rounded masses are compared, because floating-point errors break ties."""
 
 ROUNDING_OF_STATISTIC = 1e-9
-"""Orders whose statistics are nearer than this are equally far from chance."""
+"""Tolerance for ties of the permutation statistic."""
 MAX_FOLDS = 60
-"""Folds of hold-outs that are repeated many times: more clusters than this are left out in groups."""
+"""Maximum number of folds in resamples; more clusters are held out in groups."""
 CHUNK_CELLS = 1_000_000
-"""Draws are made in chunks of about this many (draw, observation) cells, so that memory does not grow with them."""
+"""Draws are processed in chunks of about this many (draw, observation) cells to bound memory."""
 
 
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Chance that a positive scores above a negative, ties counting half; NaN if there are none of either."""
+    """Probability that a positive scores above a negative, ties counting half; NaN if a class is empty."""
     values, marks = _check_scores(scores, positive)
     n_positive, n_negative = int(marks.sum()), int((~marks).sum())
     if not n_positive or not n_negative:
@@ -46,7 +46,7 @@ def roc_points(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Floats]:
     """Corners of the ROC curve, from (0, 0) to (1, 1): false and true positive rates, each [corner].
 
     Raises:
-        ValueError: a score is not finite, or there are none of either kind.
+        ValueError: a score is not finite, or a class is empty.
     """
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
@@ -57,15 +57,15 @@ def roc_points(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weights: ArrayLike) -> Floats:
-    """AUROC in each bootstrap draw of clusters; NaN where a draw has no positive or no negative.
+    """AUROC in each bootstrap draw of clusters; NaN for draws without a positive or a negative.
 
-    An observation counts as often as its cluster was drawn, a pair as often as both, multiplied.
+    An observation has the weight of its cluster, a pair the product of both weights.
 
     Args:
-        scores: [observation], or [draw, observation] where each draw has scores of its own; a draw with a NaN has no area.
-        positive: [observation].
-        cluster: number of each observation's cluster, 0 to n - 1 [observation].
-        weights: how often each cluster was drawn [draw, cluster].
+    scores: [observation], or [draw, observation] for scores that differ by draw; a draw with a NaN has no area.
+    positive: [observation].
+    cluster: index of each observation's cluster, 0 to n - 1 [observation].
+    weights: count of each cluster in each draw [draw, cluster].
 
     Returns:
         [draw].
@@ -88,7 +88,7 @@ def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weig
 
 
 def _areas_of_levels(counted: Floats, marks: Bools, levels: NDArray[np.intp]) -> Floats:
-    """Areas from weights in the order of one score [draw, observation], and where each of its levels begins [draw]."""
+    """Areas from weights in the order of one score [draw, observation], and the first index of each of its levels [draw]."""
     above, below = (np.add.reduceat(np.where(kind, counted, 0.0), levels, axis=1) for kind in (marks, ~marks))
     won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
     return divide(won, above.sum(axis=1) * below.sum(axis=1))
@@ -101,7 +101,7 @@ def _areas_of_rows(values: Floats, counted: Floats, marks: Bools) -> Floats:
     values, counted = (np.take_along_axis(one, order, axis=1) for one in (values, counted))
     above, below = np.where(marks[order], counted, 0.0), np.where(marks[order], 0.0, counted)
     beneath = np.cumsum(below, axis=1)
-    # Of a tie, all that lies beneath its first and up to its last; half of what lies between is won.
+    # For a tie, the mean of the negatives below its first and up to its last member: half of the tied pairs count.
     begins = np.diff(values, axis=1, prepend=-math.inf) > 0
     ends = np.roll(begins, -1, axis=1)
     ends[:, -1] = True
@@ -116,14 +116,14 @@ def _areas_of_rows(values: Floats, counted: Floats, marks: Bools) -> Floats:
 def auroc_p_value(
     scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, n_permutations: int, rng: np.random.Generator
 ) -> float:
-    """Two-sided permutation p-value of an AUROC against chance; NaN if there are none of either kind.
+    """Two-sided permutation p-value of an AUROC against chance; NaN if a class is empty.
 
-    The marks are shuffled within clusters, since what differs between clusters is not what is tested. With six clusters or more that
-    hold both kinds, the statistic is studentised by how the clusters differ in their contributions to the rank sum, so that the
-    test also holds where the kinds differ in each cluster in a way of its own and not on average (Janssen 1997, "Studentized permutation
-    tests for non-i.i.d. hypotheses and the generalized Behrens-Fisher problem"); with fewer the rank sum is taken as it is, and p
-    speaks of these clusters alone. Where no cluster holds both kinds, whole clusters are shuffled, since their members are not
-    independent. The observed order is counted in, so that p is never 0. NaN within `point_estimates`.
+    The labels are shuffled within clusters, because differences between clusters are not tested. With at least six clusters of both
+    classes, the statistic is studentised by the variance of the clusters' contributions to the rank sum, so that the test is also valid
+    if classes differ in each cluster but not on average (Janssen 1997, "Studentized permutation tests for non-i.i.d. hypotheses and the
+    generalized Behrens-Fisher problem"). With fewer, the plain rank sum is used, and p holds for these clusters only. If no cluster has
+    both classes, whole clusters are shuffled, because their members are not independent. The observed order is included, so p is never
+    0. NaN within `point_estimates`.
     """
     check_interrupted()
     values, marks = _check_scores(scores, positive)
@@ -139,17 +139,17 @@ def auroc_p_value(
 def fitted_auroc_p_value(
     features: ArrayLike, positive: ArrayLike, cluster: ArrayLike, n_permutations: int, rng: np.random.Generator
 ) -> float:
-    """One-sided permutation p-value of the AUROC of held-out scores, fitted again in every permutation; NaN as `auroc_p_value`.
+    """One-sided permutation p-value of the AUROC of held-out scores, refitted in every permutation; NaN as `auroc_p_value`.
 
-    Scores of a fit that left their cluster out depend on the marks of all the others, and with nothing to learn they lie below chance
-    more often than above it: only shuffled marks that are fitted in the same way say what chance would give. The statistic and what is
-    shuffled are those of `auroc_p_value`; only areas above what chance gives count as evidence.
+    Held-out scores depend on the labels of all other clusters, and without a signal their area is below chance more often than above,
+    so only refits to shuffled labels give the null distribution. The statistic and the permutations are those of `auroc_p_value`; only
+    larger areas count as evidence.
 
     Args:
         features: [observation, feature].
         positive: [observation].
         cluster: [observation].
-        n_permutations: of the marks.
+        n_permutations: of the labels.
         rng: of the permutations.
     """
     check_interrupted()
@@ -167,14 +167,14 @@ def fitted_auroc_p_value(
 
 
 def folds(n_clusters: int) -> Codes:
-    """Which clusters are left out together where hold-outs are repeated many times [cluster]: each alone while they are few."""
+    """Fold of each cluster in repeated hold-outs [cluster]; each cluster is a fold if there are few."""
     if n_clusters <= MAX_FOLDS:
         return np.arange(n_clusters)
     return random_groups(n_clusters, MAX_FOLDS, np.random.default_rng(0))
 
 
 def n_mixed(positive: ArrayLike, cluster: ArrayLike) -> int:
-    """How many clusters hold both kinds; marks and clusters are [observation]."""
+    """Number of clusters with both classes; labels and clusters are [observation]."""
     marks = np.asarray(positive, dtype=bool)
     _, of = np.unique(np.asarray(cluster), return_inverse=True)
     counts = np.bincount(of, weights=marks)
@@ -182,14 +182,14 @@ def n_mixed(positive: ArrayLike, cluster: ArrayLike) -> int:
 
 
 def _by_cluster(cluster: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """An order of observations in which those of a cluster lie together, and the number of the cluster at each place of it."""
+    """An order of observations that is contiguous by cluster, and the cluster index at each position."""
     _, of = np.unique(np.asarray(cluster), return_inverse=True)
     order = np.argsort(of, kind="stable")
     return order, of[order]
 
 
 def _orders(marks: Bools, of: NDArray[np.intp], n_permutations: int, rng: np.random.Generator) -> Iterator[Bools]:
-    """The observed marks, and then shuffled ones in chunks [order, observation]; observations lie together by cluster."""
+    """The observed labels, then shuffled ones in chunks [order, observation]; observations are contiguous by cluster."""
     yield marks[np.newaxis]
     whole = not n_mixed(marks, of)
     chunk = max(1, CHUNK_CELLS // len(marks))
@@ -198,13 +198,13 @@ def _orders(marks: Bools, of: NDArray[np.intp], n_permutations: int, rng: np.ran
         if whole:
             of_clusters = marks[np.flatnonzero(np.diff(of, prepend=-1))]
             yield rng.permuted(np.tile(of_clusters, (size, 1)), axis=1)[:, of]
-        else:  # the keys of one cluster lie together, so that nothing leaves it
+        else:  # the sort keys of a cluster are contiguous, so labels stay within it
             yield marks[np.argsort(rng.random((size, len(marks))) + of, axis=1)]
 
 
 def _rank_statistic(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats:
-    """How far positives rank above negatives in each order [order], from ranks and marks [order or 1, observation]."""
-    if not (mixed := n_mixed(marks[0], of)):  # clusters differ in size, so areas are compared and not sums of ranks
+    """Rank statistic of each order [order], from ranks and labels [order or 1, observation]."""
+    if not (mixed := n_mixed(marks[0], of)):  # clusters differ in size, so compare areas instead of rank sums
         n_positive = marks.sum(axis=1)
         won = (ranks * marks).sum(axis=1) - n_positive * (n_positive + 1) / 2
         areas: Floats = won / (n_positive * (len(of) - n_positive)) - 0.5
@@ -221,13 +221,13 @@ def _rank_statistic(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats
 
 
 def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:
-    """The threshold of highest balanced accuracy, midway between two scores, the lowest of equals; NaN if undefined."""
+    """The threshold of highest balanced accuracy, midway between two scores, the lowest for ties; NaN if undefined."""
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
         return math.nan
     levels, place = np.unique(np.round(values, ROUNDING_DECIMALS), return_inverse=True)
     positives, negatives = (np.bincount(place[kind], minlength=len(levels)) for kind in (marks, ~marks))
-    # Threshold k lies below level k: everything from level k on is called positive.
+    # Threshold k lies below level k: levels from k on are called positive.
     above = np.append(np.cumsum(positives[::-1])[::-1], 0) / marks.sum()
     beneath = np.insert(np.cumsum(negatives), 0, 0) / (~marks).sum()
     best = int(np.argmax(above + beneath))
@@ -236,9 +236,9 @@ def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:
 
 
 def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -> tuple[Bools, Floats]:
-    """Calls by a threshold that was chosen without the cluster it is applied to: (says positive, threshold).
+    """Calls by thresholds that were chosen without the own cluster: (is positive, threshold).
 
-    Both are [observation]; a threshold that could not be chosen is NaN, and says negative.
+    Both are [observation]; an undefined threshold is NaN and gives negative calls.
     """
     values, marks = _check_scores(scores, positive)
     of = np.asarray(cluster)
@@ -252,10 +252,9 @@ def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -
 def held_out_balanced_draws(
     scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weights: ArrayLike, fold: ArrayLike | None = None
 ) -> Floats:
-    """Balanced accuracy of held-out calls in each bootstrap draw, its thresholds chosen in the draw [draw].
+    """Balanced accuracy of held-out calls in each bootstrap draw, with thresholds chosen in the draw [draw].
 
-    As `held_out_calls`, but for whole draws: all copies of a cluster are left out together. NaN where a draw, or what is left of
-    it without a cluster, is of one kind.
+    As `held_out_calls`, with all copies of a cluster held out together. NaN if a draw, or a draw without a cluster, has one class only.
 
     Args:
         scores: [observation].
@@ -270,7 +269,7 @@ def held_out_balanced_draws(
     left_out = np.arange(drawn.shape[1]) if fold is None else np.asarray(fold, dtype=np.int64)
     values = np.round(values, ROUNDING_DECIMALS)
     levels, place = np.unique(values, return_inverse=True)
-    # Threshold k lies below level k: how many positives of a cluster are above it, and negatives beneath [cluster, threshold].
+    # Threshold k lies below level k: positives of a cluster above it, and negatives below [cluster, threshold].
     above, beneath = np.zeros((2, drawn.shape[1], len(levels) + 1))
     np.add.at(above, (of[marks], place[marks]), 1)
     np.add.at(beneath, (of[~marks], place[~marks] + 1), 1)
@@ -297,12 +296,12 @@ def held_out_balanced_draws(
 
 
 def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
-    """`best_threshold` of each draw [draw], from positives above and negatives beneath each threshold [draw, threshold]."""
+    """`best_threshold` of each draw [draw], from positives above and negatives below each threshold [draw, threshold]."""
     n_positive, n_negative = above[:, :1], beneath[:, -1:]
     sums = above / np.maximum(n_positive, 1)
     sums += beneath / np.maximum(n_negative, 1)
     best = np.argmax(sums, axis=1)
-    # A level that a draw has nothing at leaves both counts as they are: the threshold lies between the levels that it has.
+    # A level without observations in a draw does not change the counts, so the threshold lies between levels of the draw.
     draws = np.arange(len(best))
     beyond = best + 1
     while True:

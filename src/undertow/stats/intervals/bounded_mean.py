@@ -71,7 +71,7 @@ class BoundedMean:
 
     @property
     def value(self) -> float:
-        """The mean; NaN of no clusters."""
+        """The mean; NaN without clusters."""
         total = float(self.sizes.sum())
         return float(self.sums.sum()) / total if total > 0 else math.nan
 
@@ -81,11 +81,11 @@ class BoundedMean:
         return len(self.sums) >= MIN_CLUSTERS and not only_points()
 
     def p_above(self, null: float) -> float:
-        """One-sided p-value against a mean of at most `null`; NaN where there are too few clusters."""
+        """One-sided p-value against a mean of at most `null`; NaN for too few clusters."""
         return self._chance(null, self.low, -1.0) if self.is_known else math.nan
 
     def p_below(self, null: float) -> float:
-        """One-sided p-value against a mean of at least `null`; NaN where there are too few clusters."""
+        """One-sided p-value against a mean of at least `null`; NaN for too few clusters."""
         return self._chance(null, self.high, 1.0) if self.is_known else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -111,7 +111,7 @@ def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: Array
     """The mean over cells of each cell's mean over its documents, summed by cluster of documents.
 
     Args:
-        values: numbers between the bounds, NaN where missing [document, cell]. Cells and documents without any number are left out.
+        values: numbers between the bounds, NaN if missing [document, cell]. Cells and documents without values are excluded.
         bounds: the smallest and the largest possible number.
         clusters: documents with the same entry are one cluster [document]; each is its own if not given.
 
@@ -140,15 +140,15 @@ Z_95 = 1.959963984540054
 
 
 def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[float, float]:
-    """Wilson's score interval (Wilson 1927), which stays within 0 and 1 and is of use at 0 and 1 too.
+    """Wilson's score interval (Wilson 1927), which stays within 0 and 1 and has a width at rates of 0 and 1.
 
     Args:
-        rate: the share that was seen, in 0 to 1.
-        n: independent items that it is of, above 0; an effective number of them may be a fraction.
-        quantile: of the normal distribution, or of Student's where the variance itself is estimated; 0 or more.
+    rate: the observed share, in 0 to 1.
+    n: number of independent items, above 0; an effective number may be a fraction.
+    quantile: of the normal distribution, or of Student's t for estimated variances; 0 or more.
 
     Returns:
-        Its ends, low and high, in 0 to 1; the rate lies between them.
+    Its ends, low and high, in 0 to 1; the rate lies between them.
 
     Raises:
         ValueError: the rate is not in 0 to 1, or there are no items.
@@ -157,5 +157,5 @@ def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[floa
         raise ValueError(f"a rate is in 0 to 1 and of more than 0 items; got {rate} of {n}")
     middle = (rate + quantile**2 / (2 * n)) / (1 + quantile**2 / n)
     half = quantile / (1 + quantile**2 / n) * math.sqrt(rate * (1 - rate) / n + quantile**2 / (4 * n**2))
-    # Next to 0 and 1 the limit equals the rate on paper.
+    # Near 0 and 1 the limit equals the rate up to rounding.
     return max(0.0, min(middle - half, rate)), min(1.0, max(middle + half, rate))

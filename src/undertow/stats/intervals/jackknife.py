@@ -29,13 +29,13 @@ def random_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> C
 def jackknife_variance(whole: ArrayLike, without: ArrayLike, counting: ArrayLike | None = None) -> tuple[Floats, Codes]:
     """Variances of estimates, and the number of groups that each rests on: both [estimate].
 
-    (groups - 1) / groups times the sum of squared deviations from the estimate of all groups. NaN where an estimate is, with all
-    groups or without one that counts, or where fewer than two count.
+    (groups - 1) / groups times the sum of squared deviations from the estimate of all groups. NaN if an estimate is NaN, with all groups
+    or without one that counts, or if fewer than two count.
 
     Args:
         whole: estimates from all groups [estimate].
         without: estimates without one group each [group, estimate].
-        counting: whether a group has anything of an estimate [group, estimate]; all have if not given.
+        counting: whether a group contributes to an estimate [group, estimate]; all if not given.
     """
     estimates, left = as_floats(whole), as_floats(without)
     counts = np.ones(left.shape, dtype=np.bool_) if counting is None else np.asarray(counting, dtype=np.bool_)
@@ -50,14 +50,14 @@ def jackknife_interval(
 ) -> tuple[Floats, Floats]:
     """Intervals (low, high) of estimates from a random sample of clusters, each [estimate].
 
-    The variance is (groups - 1) / groups times the sum of squared deviations from the estimate of all groups, less what the sample
-    has of the whole: where it has everything, the estimate is what was to be known. Student's t has one degree of freedom
-    fewer than there are groups. NaN where an estimate is, with all groups or without one of them, or where there are fewer than six.
+    The variance is (groups - 1) / groups times the sum of squared deviations from the estimate of all groups, with a finite population
+    correction. Student's t has one degree of freedom fewer than groups. NaN if an estimate is NaN, with all groups or without one of
+    them, or for fewer than six groups.
 
     Args:
         whole: estimates from all groups [estimate].
         without: estimates without one group each [group, estimate].
-        sampled: share of all clusters that the sample has; 0 if it is of endlessly many.
+        sampled: share of the population of clusters in the sample; 0 for an infinite population.
         level: of the intervals.
     """
     check_interrupted()

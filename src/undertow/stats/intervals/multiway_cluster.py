@@ -31,18 +31,18 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
 
 EXACT_SHARE = 1e-9
-"""Of the largest y: items that all lie nearer than this to a line are on it, and say nothing of how far others may be from it."""
+"""Distance from a line, relative to the largest y, below which all items lie on it and the error is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Items that count, as the variance of a number sees them.
+    """The items of a variance.
 
     Attributes:
-        influence: how far each item moves the number; the sum is 0 [item].
-        share: of the denominator; the sum is 1 [item].
-        rows, columns: clusters, as codes from 0 that leave none out [item].
-        cells: clusters of items whose row and column are the same, likewise [item].
+    influence: influence of each item on the estimate; the sum is 0 [item].
+    share: share of the denominator; the sum is 1 [item].
+    rows, columns: clusters, as consecutive codes from 0 [item].
+    cells: clusters of items with the same row and column, as consecutive codes [item].
     """
 
     influence: Floats
@@ -65,30 +65,29 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
 ) -> Estimate:
     """Ratio sum y / sum d of a crossed design, with an interval clustered by rows and by columns.
 
-    The variance is that of Cameron, Gelbach and Miller 2011 ("Robust Inference With Multiway Clustering") in its parts: that of
-    cells, and what rows and what columns add to it, never less than nothing, each of the influences (y - ratio * d) / sum d. Where all
-    rows or all columns are one, the other side decides alone.
+    The variance is that of Cameron, Gelbach and Miller 2011 ("Robust Inference With Multiway Clustering") in components: that of cells,
+    plus the contributions of rows and of columns, each at least 0, of the influences (y - ratio * d) / sum d. If all rows or all columns
+    are one cluster, only the other side counts.
 
-    Degrees of freedom are Satterthwaite's, of the cells and of each side that adds to them; few clusters widen an interval as far
-    as they matter. A mean has a t interval. So has a rate, on the scale of log-odds, where a side adds to independent items, and
-    Wilson's where none does; a rate of 0 or 1 has Wilson's of as many items as the smaller side has clusters, since nothing shows
-    how items of one cluster hang together. By simulation (`tools/validity/checklist.py`) intervals of 6 to 30 rows and 8 to 62
-    columns hold the truth in 93 to 99 of 100 samples, with effects of rows and columns, rates up to .97 and items left out.
+    Degrees of freedom are Satterthwaite's, of the cells and of each contributing side. A mean has a t interval. A rate has a t interval
+    on the log-odds scale if a side contributes, and Wilson's otherwise. A rate of 0 or 1 has Wilson's interval for as many items as the
+    smaller side has clusters, because the dependence within clusters is unknown. In simulations (`tools/validity/checklist.py`) with 6 to
+    30 rows, 8 to 62 columns, effects of both, rates up to .97 and missing items, coverage is 93 to 99%.
 
     Args:
-        y: numerator of each item; NaN where missing [item].
-        d: denominator of each item: 1 where it counts, 0 where it does not and y is not looked at; NaN where missing [item].
+    y: numerator of each item; NaN if missing [item].
+    d: denominator of each item: 1 if it counts, 0 if not (y is then ignored); NaN if missing [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
         level: confidence level, in 0 to 1.
-        bounded: whether the ratio is a rate, with each y in 0 to d; a mean of any numbers otherwise.
-        span: how far the y / d of two items of a mean can lie apart; where all agree, others may differ by that, as those of a
-            rate may by 1. Their interval has no width if it is 0.
-        null: the ratio that p is about.
+        bounded: whether the ratio is a rate, with each y in 0 to d, instead of a mean.
+        span: largest possible difference of y / d between two items of a mean (1 for a rate), for the interval if all items agree. That
+        interval has no width if span is 0.
+        null: the null value of p.
 
-    Returns:
-        The estimate, as a share of 1 or in the unit of y. No interval and no p where the side that decides has fewer than
-        `MIN_CLUSTERS` clusters.
+        Returns:
+        The estimate, as a share of 1 or in the unit of y. No interval and no p if the deciding side has fewer than `MIN_CLUSTERS`
+        clusters.
 
     Raises:
         ValueError: d is negative, or a rate's y is not in 0 to d.
@@ -125,27 +124,26 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     bounded: bool = True,
     span: float = 0.0,
 ) -> Estimate:
-    """Difference of two ratios over the same items, the first less the second, with a 95% interval clustered both ways.
+    """Difference of two ratios over the same items, the first minus the second, with a 95% interval clustered both ways.
 
-    An item that is missing on either side is left out of both, so that like is compared with like; one may still count on
-    one side only. The interval is a t interval from the differences of the influences, as `ratio_interval` describes, and for
-    rates it stays within -1 and 1; p is of no difference. Where all items agree on each side, or none differs between the sides,
-    that of two rates is as wide as Wilson's for a rate of 0 among as many items as the smaller side has clusters, the share that may
-    still differ in others.
+    An item that is missing on either side is excluded from both; it may count on one side only. The interval is a t interval from the
+    differences of the influences, as in `ratio_interval`, within -1 and 1 for rates; p tests no difference. If all items agree on each
+    side, or none differs between the sides, the interval of two rates has the width of Wilson's for a rate of 0 among as many items as
+    the smaller side has clusters.
 
     Args:
-        y1: numerator of each item for the first ratio, NaN where missing [item].
+    y1: numerator of each item for the first ratio, NaN if missing [item].
         d1: its denominator, as in `ratio_interval` [item].
         y2: numerator of each item for the second ratio, likewise [item].
         d2: its denominator [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
-        bounded: whether both are rates, with each y in 0 to its d; means of any numbers otherwise.
-        span: of means, as in `ratio_interval`; that of rates is 1.
+        bounded: whether both are rates, with each y in 0 to its d, instead of means.
+        span: of means, as in `ratio_interval`; 1 for rates.
 
-    Returns:
-        The difference, as a share of 1 or in the unit of y; `n` is of the items that count on either side. NaN where either
-        ratio has no items. No interval and no p where the side that decides has fewer than `MIN_CLUSTERS` clusters.
+        Returns:
+        The difference, as a share of 1 or in the unit of y; `n` counts the items of either side. NaN if a ratio has no items. No
+        interval and no p if the deciding side has fewer than `MIN_CLUSTERS` clusters.
 
     Raises:
         ValueError: as `ratio_interval`.
@@ -175,12 +173,12 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
 
 @dataclass(frozen=True, slots=True)
 class CrossedLine:
-    """A straight line through the items of a crossed design, each part with its interval and p, clustered both ways.
+    """A regression line over the items of a crossed design; each coefficient has an interval and p, clustered both ways.
 
     Attributes:
-        slope: how much y rises for one of x.
-        intercept: y where x is 0.
-        explained: slope times the mean of x, which with the intercept makes the mean of y.
+    slope: change of y per unit of x.
+    intercept: y at x = 0.
+    explained: slope times the mean of x; plus the intercept it is the mean of y.
     """
 
     slope: Estimate
@@ -191,18 +189,18 @@ class CrossedLine:
 def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> CrossedLine:
     """Least-squares line of y on x over the items of a crossed design.
 
-    The variances are those of `ratio_interval`, of influences on each coefficient that are had by leaving out each cluster
-    (jackknife), since a cluster far from the mean of x pulls the line towards itself. All null values are 0.
+    The variances are those of `ratio_interval`, of jackknife influences on each coefficient, because a cluster far from the mean of x
+    pulls the line towards itself. All null values are 0.
 
     Args:
-        x: number of each item, NaN where there is none [item].
+    x: value of each item, NaN if missing [item].
         y: likewise [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
 
     Returns:
-        The line over the items that have both. NaN where x does not vary; no interval and no p where the side that decides has
-        fewer than `MIN_CLUSTERS` clusters, where the line hangs on one of them, or where all items lie on it.
+        The line over the items with both values. NaN if x is constant. No interval and no p if the deciding side has fewer than
+        `MIN_CLUSTERS` clusters, the line depends on one of them, or all items lie on it.
     """
     check_interrupted()
     xs, ys = as_floats(x), as_floats(y)
@@ -210,7 +208,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     xs, ys = xs[seen], ys[seen]
     if len(xs) < 2 or is_constant(xs):
         return CrossedLine(*[Estimate(math.nan, n=len(xs))] * 3)
-    centre = xs.mean()  # far from 0, squares would lose what varies
+    centre = xs.mean()  # far from 0, squares would lose precision
     values = _line_of(_moments(xs - centre, ys, np.zeros(len(xs), dtype=np.int64)), centre)[:, 0]
     items = _items(np.zeros(len(xs)), np.full(len(xs), 1 / len(xs)), np.asarray(rows)[seen], np.asarray(columns)[seen])
     plain = [_without_interval(float(value), items) for value in values]
@@ -250,15 +248,15 @@ def _without_interval(value: float, items: _Items) -> Estimate:
 
 
 def _rate_interval(value: float, total: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
-    """Interval of a rate of so many, and p of another rate.
+    """Interval and p of a rate.
 
-    Where no side adds to independent items, Wilson's. Where one does, rates of its clusters are skewed next to 0 and 1, and a t
-    interval of log-odds holds the truth more often. Where all items agree, each cluster of the smaller side is one item.
+    Wilson's if no side contributes to the variance of independent items; otherwise a t interval of log-odds, which has a better coverage
+    for skewed rates of clusters near 0 and 1. If all items agree, each cluster of the smaller side counts as one item.
     """
     if value in (0.0, 1.0):
         n_clusters = min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
         return _wilson(value, n_clusters, math.inf, level, null)
-    # The variance of independent yes and no follows from the rate, and has no degrees of freedom to lose.
+    # The variance of independent binary items follows from the rate, so its degrees of freedom are infinite.
     variance, df, is_clustered = _combine(_parts(items), math.inf)
     binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
     if not is_clustered:
@@ -277,7 +275,7 @@ def _wilson(value: float, n: float, df: float, level: float, null: float) -> tup
 
 
 def _t_interval(value: float, variance: float, df: float, level: float, null: float) -> tuple[float, float, float]:
-    """Symmetrical interval, and p of another value."""
+    """Symmetric interval, and p of the null value."""
     half = t_quantile(df, level) * math.sqrt(variance)
     if math.isnan(null):
         p = math.nan
@@ -289,22 +287,22 @@ def _t_interval(value: float, variance: float, df: float, level: float, null: fl
 
 
 def _interval_of_equals(value: float, span: float, n: int, level: float, null: float) -> tuple[float, float, float]:
-    """Interval and p where all clusters agree: the share of others that may differ is at most Wilson's for 0 of so many."""
+    """Interval and p if all clusters agree: Wilson's upper limit of 0 of n bounds the share of clusters that differ."""
     half = span * wilson_interval(0.0, n, t_quantile(math.inf, level))[1]
     share = abs(value - null) / span if not math.isnan(null) else 0.0
-    # Where share is c^2 / (n + c^2), the quantile c is that of an interval that ends at the null value.
+    # With share = c^2 / (n + c^2), c is the quantile of the interval that ends at the null value.
     c = math.sqrt(n * share / (1 - share)) if share < 1 else math.inf
     return value - half, value + half, math.nan if math.isnan(null) else 2 * float(special.ndtr(-c))
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Variances of a number if items, cells, rows or columns are independent of one another.
+    """Variances of an estimate under independence of items, cells, rows or columns.
 
     Attributes:
-        variances: those of items, cells, rows and columns.
-        counts: how many of each there are.
-        squares: sums of the squared shares of rows and of columns: 1 / n of n equal ones.
+    variances: with independent items, cells, rows and columns.
+    counts: number of each.
+    squares: sums of the squared shares of rows and of columns: 1 / n for n equal ones.
     """
 
     variances: Sequence[float]
@@ -323,11 +321,11 @@ def _parts(items: _Items) -> _Parts:
 
 
 def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
-    """Variance in a crossed design, its degrees of freedom, and whether clusters add anything to independent items.
+    """Variance in a crossed design, its degrees of freedom, and whether clusters contribute to the variance.
 
-    Influences are about the mean of the sample, so that in a full design of R rows and C columns those of cells vary less by
-    1 / C of what rows add and 1 / R of what columns add; what a side adds is divided by the rest. Degrees of freedom are those
-    that Satterthwaite 1946 gives a sum of variances: that of cells, and that of each side that adds to them.
+    Influences are relative to the sample mean, so in a full design of R rows and C columns the variance of cells is too small by 1 / C of
+    the rows' and 1 / R of the columns' contribution, and contributions are scaled up accordingly. Degrees of freedom are Satterthwaite's
+    (1946) for the sum of the variances of cells and of each contributing side.
     """
     alone, cells, *sides = parts.variances
     n, n_cells, *n_sides = parts.counts
@@ -346,13 +344,13 @@ def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
 
 
 def _variance(items: _Items, codes: Codes) -> float:
-    """Variance of the sum of the influences if clusters are independent: unbiased for equal items, 0 for one cluster."""
+    """Variance of the sum of the influences for independent clusters: unbiased for equal items, 0 for one cluster."""
     shares = np.bincount(codes, weights=items.share)
     squares = float(shares @ shares)
-    if _n_clusters(codes) == 1 or squares >= 1:  # one cluster, or one beside which the others are rounding
+    if _n_clusters(codes) == 1 or squares >= 1:  # one cluster, or one that dominates all others
         return 0.0
     sums = np.bincount(codes, weights=items.influence)
-    # Influences are about the estimate and not the truth. With n clusters of one size this is the familiar n / (n - 1).
+    # Influences are relative to the estimate instead of the truth. With n equal clusters the factor is n / (n - 1).
     return float(sums @ sums) / (1 - squares)
 
 
@@ -362,11 +360,11 @@ def _moments(x: Floats, y: Floats, codes: Codes) -> Floats:
 
 
 def _line_of(moments: Floats, centre: float) -> Floats:
-    """Slope, intercept, and slope times mean of x [coefficient, sample]; NaN where x does not vary.
+    """Slope, intercept, and slope times mean of x [coefficient, sample]; NaN if x is constant.
 
     Args:
-        moments: of x less the centre [moment, sample].
-        centre: what was taken from x.
+    moments: of x minus the centre [moment, sample].
+    centre: value subtracted from x.
     """
     n, x, y, xx, xy = moments
     spread = xx - x * x / n
@@ -377,7 +375,7 @@ def _line_of(moments: Floats, centre: float) -> Floats:
 
 
 def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Parts]:
-    """Jackknife variances of the coefficients; NaN where leaving out a cluster leaves no line."""
+    """Jackknife variances of the coefficients; NaN if the data without a cluster have no line."""
     whole = _moments(x, y, np.zeros(len(x), dtype=np.int64))
     variances, counts = [], []
     for codes in (np.arange(len(x)), items.cells, items.rows, items.columns):
@@ -393,12 +391,12 @@ def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Par
 
 
 def _n_clusters(codes: Codes) -> int:
-    """Clusters of codes that leave none out [item]."""
+    """Number of clusters of consecutive codes [item]."""
     return int(codes.max()) + 1
 
 
 def _numerator(y: ArrayLike, d: ArrayLike, *, bounded: bool) -> Floats:
-    """The numerator of each item [item]: NaN where the item is missing, and 0 where it does not count."""
+    """The numerator of each item [item]: NaN if the item is missing, 0 if it does not count."""
     numerator, denominator = as_floats(y), as_floats(d)
     if (denominator < 0).any():
         raise ValueError("no denominator may be negative")

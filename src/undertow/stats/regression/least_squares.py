@@ -57,9 +57,9 @@ class Line:
 
 
 def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
-    """The least squares line of y [point] on x [point], points with a NaN left out, or one too large to compute with.
+    """The least-squares line of y [point] on x [point], without points that have NaN or overflow.
 
-    A constant y has slope 0 and no r; two points have a line but no interval; a constant x has nothing.
+    A constant y has slope 0 and no r; two points have a line but no interval; with a constant x everything is NaN.
     """
     xs, ys = as_floats(x), as_floats(y)
     seen = np.isfinite(xs) & np.isfinite(ys)
@@ -93,15 +93,15 @@ def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
 def fit_rows(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     """Slope and Pearson r of every row of y [row, point] on one x [point]: two arrays [row].
 
-    A NaN leaves its point out of its own row only. Rows with fewer than three points or a constant x are
-    NaN, since two points always lie on a line; a constant row has slope 0 and no r.
+    A NaN excludes its point from its own row only. Rows with fewer than three points or a constant x are
+    NaN, because two points always lie on a line; a constant row has slope 0 and no r.
     """
     xs, ys = as_floats(x), as_floats(y)
     seen = np.isfinite(ys)
     n = np.count_nonzero(seen, axis=1)
     points = np.maximum(n, 1)
     known = np.where(seen, ys, 0.0)
-    # Every row is centred on the points that it saw, since a left-out point moves the mean of x too.
+    # Centre each row on its own points, because a missing point changes the mean of x too.
     from_mean_x = np.where(seen, xs - (seen @ xs / points)[:, np.newaxis], 0.0)  # [row, point]
     from_mean_y = np.where(seen, known - (known.sum(axis=1) / points)[:, np.newaxis], 0.0)
     pairs = ((from_mean_x, from_mean_x), (from_mean_y, from_mean_y), (from_mean_x, from_mean_y))

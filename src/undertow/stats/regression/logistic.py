@@ -1,9 +1,9 @@
-"""Penalised logistic regression, and scores of each observation by a fit that never saw its cluster.
+"""Penalised logistic regression, and held-out scores of each observation by fits without its cluster.
 
-`held_out_log_odds` fits each hold-out to the end. `held_out_draws` repeats all hold-outs in thousands of markings or resamples: it fits
-each draw once, and takes each cluster out of that fit by one further Newton step (Pregibon 1981, "Logistic Regression Diagnostics", Annals
-of Statistics 9; Rad and Maleki 2020, "A scalable estimate of the out-of-sample prediction error via approximate leave-one-out
-cross-validation", JRSS B 82), or by more where that step is long.
+`held_out_log_odds` fits each hold-out completely. `held_out_draws` repeats all hold-outs in thousands of permutations or resamples: it
+fits each draw once and removes each cluster by one Newton step (Pregibon 1981, "Logistic Regression Diagnostics", Annals of
+Statistics 9; Rad and Maleki 2020, "A scalable estimate of the out-of-sample prediction error via approximate leave-one-out
+cross-validation", JRSS B 82), or several if that step is long.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from scipy import special
 from undertow.stats.arrays import ROUNDING_SHARE, Bools, Codes, Floats, as_floats
 
 PENALTY = 1.0
-"""Weight of the squared coefficients of standardised features beside the summed log loss; one is scikit-learn's default."""
+"""L2 penalty of coefficients of standardised features relative to the summed log loss; 1 is scikit-learn's default."""
 CHUNK_CELLS = 2_000_000
-"""Draws are fitted in chunks whose curvatures have about this many cells."""
+"""Draws are fitted in chunks with about this many cells of curvature matrices."""
 _MAX_STEPS = 100
 _STILL = 1e-9
 _MAX_STEPS_OF_A_DRAW = 25
 _STILL_IN_A_DRAW = 1e-6
 _SHORT = 0.1
-"""A step that moves no coefficient further than this is the last one; what it leaves is about its square."""
+"""Largest change of a coefficient in the last step; the remaining error is about its square."""
 _MIN_VARIANCE = 1e-12
-"""Of a standardised feature: below it the feature is constant in a draw."""
+"""Variance of a standardised feature below which it counts as constant in a draw."""
 _FIRM = 1e-9
-"""Added to the curvature of the intercept, so that a step from chances of 0 and 1 alone can be taken; it moves no optimum."""
+"""Added to the curvature of the intercept, so that it is invertible at probabilities of 0 and 1; it does not move the optimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Logistic:
     """A fitted model.
 
     Attributes:
-        centre, scale: of each feature in the observations that it was fitted to [feature].
+        centre, scale: of each feature in the fitted observations [feature].
         intercept, slopes: log-odds at the centre, and per scale of each feature [feature].
     """
 
@@ -50,17 +50,17 @@ class Logistic:
     slopes: Floats
 
     def log_odds(self, features: ArrayLike) -> Floats:
-        """Log-odds of being positive, both kinds taken for equally common [observation]."""
+        """Log-odds of being positive, with equal priors [observation]."""
         standard = (np.asarray(features, dtype=np.float64) - self.centre) / self.scale
         odds: Floats = self.intercept + standard @ self.slopes
         return odds
 
 
 def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENALTY) -> Logistic:
-    """The fit to features [observation, feature], either kind weighing one half, by Newton's method.
+    """The fit to features [observation, feature], each class with a total weight of one half, by Newton's method.
 
     Raises:
-        ValueError: there are none of either kind.
+    ValueError: a class is empty.
     """
     x, y = as_floats(features), np.asarray(positive, dtype=bool)
     if not y.any() or y.all():
@@ -83,7 +83,7 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
 
 
 def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLike, penalty: float = PENALTY) -> Floats:
-    """Log-odds of each observation by the fit to all other clusters [observation]; NaN where these are of one kind."""
+    """Log-odds of each observation by the fit to all other clusters [observation]; NaN if these have one class only."""
     x, y, of = as_floats(features), np.asarray(positive, dtype=bool), np.asarray(cluster)
     odds = np.full(len(y), math.nan)
     for left_out in np.unique(of):
@@ -100,17 +100,17 @@ def held_out_draws(
     weights: ArrayLike | None = None,
     fold: ArrayLike | None = None,
 ) -> Floats:
-    """Held-out log-odds in many draws, each of which has marks or weights of its own [draw, observation].
+    """Held-out log-odds in many draws, each with its own labels or weights [draw, observation].
 
-    All copies of a cluster are left out together, so that no fit sees what it is used on. NaN where the rest of a draw is of one
-    kind. Areas are within .0005 of those of `held_out_log_odds` with 60 clusters of 8 observations.
+    All copies of a cluster are held out together. NaN if the rest of a draw has one class only. Areas are within .0005 of those of
+    `held_out_log_odds` with 60 clusters of 8 observations.
 
     Args:
         features: [observation, feature].
-        positive: [draw, observation], or [observation] where all draws share the marks.
-        cluster: number of each observation's cluster, 0 to n - 1 [observation].
-        weights: how often each cluster was drawn [draw, cluster]; once if not given.
-        fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
+        positive: [draw, observation], or [observation] if all draws share the labels.
+        cluster: index of each observation's cluster, 0 to n - 1 [observation].
+        weights: count of each cluster in each draw [draw, cluster]; 1 if not given.
+        fold: clusters of the same fold are held out together [cluster]; each is a fold if not given.
     """
     x, marks, of = as_floats(features), np.atleast_2d(np.asarray(positive, dtype=bool)), np.asarray(cluster, np.int64)
     n_clusters = int(of.max(initial=-1)) + 1 if weights is None else np.shape(weights)[-1]
@@ -131,14 +131,14 @@ def held_out_draws(
 
 @dataclass(frozen=True, slots=True)
 class _Folds:
-    """Observations in the order of their folds, ready to be fitted many times.
+    """Observations sorted by fold, prepared for repeated fits.
 
     Attributes:
-        order: which observation stands where [observation].
-        design: 1 and the standardised features [observation, coefficient].
-        products: of each two columns of the design, no two twice [observation, product].
-        place: which product is of which two columns [coefficient, coefficient].
-        bounds: where each fold begins and ends [fold + 1].
+    order: the permutation of the observations [observation].
+    design: 1 and the standardised features [observation, coefficient].
+    products: products of each pair of columns of the design, without repetition [observation, product].
+    place: index of the product of each pair of columns [coefficient, coefficient].
+    bounds: first index of each fold, and the end [fold + 1].
     """
 
     order: Codes
@@ -164,11 +164,11 @@ class _Folds:
 
     @property
     def n_folds(self) -> int:
-        """How many there are."""
+        """Number of folds."""
         return len(self.bounds) - 1
 
     def held_out(self, marks: Bools, counts: Floats) -> Floats:
-        """Log-odds without the own fold, from marks and weights [draw, observation]."""
+        """Log-odds without the own fold, from labels and weights [draw, observation]."""
         kinds = [np.where(marks, counts, 0.0), np.where(marks, 0.0, counts)]  # [draw, observation], positives first
         sizes = [self._sums(kind, np.ones((len(self.order), 1)))[..., 0] for kind in kinds]  # [draw, fold]
         squares = np.hstack([self.design[:, 1:], self.design[:, 1:] ** 2])
@@ -176,7 +176,7 @@ class _Folds:
         left = [size.sum(axis=1, keepdims=True) - size for size in sizes]
         whole = self._fit(kinds, [size.sum(axis=1) for size in sizes], moments.sum(axis=1))
         chance = special.expit(whole @ self.design.T)
-        # Without a fold both the sums over observations and the weight of either kind are others; the fit to all is the start.
+        # Removing a fold changes the sums over observations and the class weights; start from the fit to all.
         shape = (*left[0].shape, self.design.shape[1])
         gradient, curvature = np.zeros(shape), np.zeros((*shape[:2], self.products.shape[1]))
         for kind, wrong, share in zip(kinds, (chance - 1, chance), _shares(*left), strict=True):
@@ -195,7 +195,7 @@ class _Folds:
     def _iterate(
         self, coefficients: Floats, step: Floats, kinds: list[Floats], shares: tuple[Floats, Floats], ridge: Floats
     ) -> Floats:
-        """Coefficients after as many further steps as each fold needs [draw, fold, coefficient]; a cluster may be half of a draw."""
+        """Coefficients after further Newton steps until convergence [draw, fold, coefficient]; a cluster may be half of a draw."""
         fold = np.repeat(np.arange(self.n_folds), np.diff(self.bounds))  # [observation]
         moving = np.argwhere(np.abs(step).max(axis=2) >= _SHORT)  # [pair, (draw, fold)]
         for _ in range(_MAX_STEPS_OF_A_DRAW):
@@ -236,7 +236,7 @@ class _Folds:
         return coefficients
 
     def _step(self, gradient: Floats, curvature: Floats, ridge: Floats, at: Floats) -> Floats:
-        """Newton's step with the penalty's part, [..., coefficient]; `curvature` is [..., product]."""
+        """Newton step including the penalty, [..., coefficient]; `curvature` is [..., product]."""
         matrix = curvature[..., self.place]
         diagonal = np.arange(len(self.place))
         matrix[..., diagonal, diagonal] += ridge
@@ -245,7 +245,7 @@ class _Folds:
         return np.asarray(solved[..., 0], dtype=np.float64)
 
     def _ridge(self, size: Floats, moments: Floats) -> Floats:
-        """Penalty of each coefficient: slopes are per standard deviation in what is fitted [..., coefficient]."""
+        """Penalty of each coefficient; slopes are per standard deviation of the fitted data [..., coefficient]."""
         mean, square = np.split(moments / np.maximum(size, 1)[..., np.newaxis], 2, axis=-1)
         variance = square - mean**2
         of_slopes = PENALTY * np.where(variance > _MIN_VARIANCE, variance, 1.0)
@@ -263,6 +263,6 @@ class _Folds:
 
 
 def _shares(n_positive: Floats, n_negative: Floats) -> tuple[Floats, Floats]:
-    """What one observation of either kind weighs, so that either kind weighs one half of all."""
+    """Weights of one observation of each class, so that each class has a total weight of one half."""
     half = (n_positive + n_negative) / 2
     return half / np.maximum(n_positive, 1), half / np.maximum(n_negative, 1)

@@ -1,4 +1,4 @@
-"""Least squares of y on a polynomial in x: a curve with its classical band, and a test of whether there is any.
+"""Least squares of y on a polynomial in x: a curve with its classical band, and a test.
 
 A polynomial of degree 1 is the line of `stats.regression.least_squares`. Points are independent, with
 equal variance.
@@ -21,12 +21,12 @@ class Polynomial:
     """A fitted polynomial with its classical band at `level`.
 
     Attributes:
-        r_squared: share of the spread of y that lies on the curve; NaN where y is constant, or there is no curve.
-        residual_sd: residual standard error, in units of y; NaN where the curve goes through every point.
+        r_squared: share of the variance of y that the curve explains; NaN if y is constant, or there is no curve.
+        residual_sd: residual standard error, in units of y; NaN without residual degrees of freedom.
         level: confidence level of the band, in 0 to 1.
-        centre, half_width: of the x that were fitted, between which they are brought to -1 and 1.
-        weights: of the Legendre polynomials of degree 0 to `degree` [term]; empty where there is no curve.
-        root: R of the decomposition QR of the fitted points' terms [term, term].
+        centre, half_width: of the fitted x, which are scaled to -1 to 1.
+        weights: of the Legendre polynomials of degree 0 to `degree` [term]; empty without a curve.
+        root: R of the QR decomposition of the design matrix [term, term].
     """
 
     degree: int
@@ -40,7 +40,7 @@ class Polynomial:
     root: Floats
 
     def at(self, x: ArrayLike) -> Floats:
-        """Fitted values at x [point]; NaN where there is no curve."""
+        """Fitted values at x [point]; NaN without a curve."""
         x_new = as_floats(x)
         if not len(self.weights):
             return np.full_like(x_new, math.nan)
@@ -49,25 +49,25 @@ class Polynomial:
     def band(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """Pointwise confidence band of the mean curve at x: (low, high), each [point].
 
-        NaN where no point is left over to judge the noise by.
+        NaN without residual degrees of freedom.
         """
         x_new = as_floats(x)
         if not len(self.weights) or math.isnan(self.residual_sd):
             return np.full_like(x_new, math.nan), np.full_like(x_new, math.nan)
-        # The variance of the curve at x is s^2 v' (V'V)^-1 v = s^2 |R^-T v|^2, where v are the terms at x and V = QR those fitted.
+        # The variance of the curve at x is s^2 v' (V'V)^-1 v = s^2 |R^-T v|^2, with v the terms at x and V = QR the design matrix.
         reach = np.linalg.norm(np.linalg.solve(self.root.T, self._terms(x_new).T), axis=0)
         half = t_quantile(self.n - self.degree - 1, self.level) * self.residual_sd * reach
         return self.at(x_new) - half, self.at(x_new) + half
 
     def _terms(self, x: Floats) -> Floats:
-        """Legendre polynomials at x [point, term]: powers of x would be nearly the same direction for a narrow range of years."""
+        """Legendre polynomials at x [point, term]; powers of x would be nearly collinear for a narrow range of years."""
         return np.asarray(legendre.legvander((x - self.centre) / self.half_width, self.degree), dtype=np.float64)
 
 
 def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95) -> Polynomial:
-    """The least squares polynomial of y [point] on x [point], points with a NaN left out.
+    """The least-squares polynomial of y [point] on x [point], without points that have NaN.
 
-    It needs more different x than its degree, which is 1 or more; with no point more than that it has no band.
+    It needs more distinct x than its degree (1 or more), and one point more for a band.
     """
     xs, ys = as_floats(x), as_floats(y)
     seen = np.isfinite(xs) & np.isfinite(ys)

@@ -20,10 +20,10 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.regression.trend import MIN_VALUES, ClusterSummary, trend
 
 N_SERIES = 200
-"""Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
+"""Number of simulated series for a detectable slope; its Monte Carlo error is then one or two percent."""
 POWER = 0.8
 ROOT_SHARE = 1e-9
-"""Precision of the search for a slope, as a share of it: far below what simulation leaves open."""
+"""Relative precision of the search for a slope, far below the Monte Carlo error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Noise:
     """The noise of a design.
 
     Attributes:
-        white_sd: standard deviation of what the sentences leave in a mean.
-        slope_sd: standard error of the mean of the sentences' own slopes, beside that.
-        values_sd: standard deviation of the values' own noise.
-        autocorrelation: of that noise, at the median distance of neighbours; 0 to below 1.
+        white_sd: standard deviation of a mean from the noise of sentences.
+        slope_sd: standard error of the mean of the sentences' slopes, in addition.
+        values_sd: standard deviation of the noise of values.
+        autocorrelation: of the noise of values, at the median distance of neighbours; 0 to below 1.
     """
 
     white_sd: float
@@ -48,12 +48,12 @@ class AssumedNoise:
     """The noise of an audit, for any number of sentences and values.
 
     Attributes:
-        text_sd: standard deviation of a text around the line of its sentence, once the values' own noise is taken out.
-        slopes_sd: standard deviation of the sentences' own changes over the whole list, from its first value to its last.
+        text_sd: standard deviation of a text around the line of its sentence, without the noise of values.
+        slopes_sd: standard deviation of the sentences' changes over the whole list, from its first value to its last.
         values_sd: standard deviation of the noise of a value that all sentences share.
-        autocorrelation: of that noise, at values that are `step` apart; 0 to below 1.
-        step: as a share of the distance of the first and the last value.
-        n_texts: texts of a sentence (or cluster of sentences) at each value.
+        autocorrelation: of the noise of values at a distance of `step`; 0 to below 1.
+        step: as a share of the distance between the first and the last value.
+        n_texts: number of texts of a sentence (or cluster of sentences) at each value.
     """
 
     text_sd: float
@@ -64,7 +64,7 @@ class AssumedNoise:
     n_texts: float = 1.0
 
     def for_design(self, x: ArrayLike, n_clusters: int) -> Noise:
-        """The noise of a design over the same range; neighbours that are k times as far apart correlate by the k-th power.
+        """The noise of a design over the same range; at k times the distance, the correlation is the k-th power.
 
         Args:
             x: values of the covariate [value].
@@ -79,7 +79,7 @@ class AssumedNoise:
         )
 
     def neighbours(self, x: ArrayLike) -> float:
-        """The autocorrelation at the median distance of neighbours of these values [value]."""
+        """The autocorrelation at the median distance of neighbouring values [value]."""
         steps = step_of(x) / self.step
         return float(self.autocorrelation**steps) if self.autocorrelation > 0 else 0.0
 
@@ -91,9 +91,9 @@ def step_of(x: ArrayLike) -> float:
 
 
 def spread_evenly(x: ArrayLike, n: int) -> Floats:
-    """`n` values along a list [n], as far apart in it as they can be, the first and the last among them.
+    """`n` evenly spaced values along a list [n], both ends included.
 
-    Between two values of the list it is linear, so that a list can be made denser, too.
+    Interpolates linearly between values of the list, so it can also make a list denser.
     """
     xs = as_floats(x)
     return np.asarray(np.interp(np.linspace(0, len(xs) - 1, n), np.arange(len(xs)), xs), dtype=np.float64)
@@ -101,14 +101,14 @@ def spread_evenly(x: ArrayLike, n: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class SlopeErrors:
-    """What simulated series without a trend say of its slope.
+    """Errors of slopes in simulated series without a trend.
 
-    The half width of an interval rests on what lies off the line, and so does a part of the slope's error where neighbours share
-    noise. The rest of the error is normal, and is not drawn but counted in full.
+    The half width of an interval depends on the residuals from the line, and with autocorrelated noise the slope's error does in part. The
+    rest of the error is normal and is integrated exactly instead of simulated.
 
     Attributes:
-        expected: slope error predicted from the residuals off the line [series].
-        sd: standard deviation of the rest.
+    expected: slope error predicted from the residuals [series].
+    sd: standard deviation of the rest of the error.
         half: half the width of the 95% interval [series].
     """
 
@@ -127,17 +127,16 @@ class SlopeErrors:
 def simulate_errors(
     x: ArrayLike, noise: Noise, n_clusters: int, *, n_series: int = N_SERIES, seed: int = 0
 ) -> SlopeErrors:
-    """SlopeErrors that `trend` makes in series without a trend.
+    """Simulate the errors of `trend` in series without a trend.
 
-    Their means, the spread of their sentences' slopes and what is left beside both are drawn as those of sentences, each at every
-    value, whose noise is normal.
+    Means, variance of the sentences' slopes and residual variance are sampled as for sentences with normal noise, each with every value.
 
     Args:
         x: values of the covariate [value].
         noise: of the design.
         n_clusters: sentences, at least two.
-        n_series: how many.
-        seed: of the draws.
+        n_series: number of series.
+        seed: of the simulation.
     """
     xs = as_floats(x)
     rng, n_values = np.random.default_rng(seed), len(xs)
@@ -148,7 +147,7 @@ def simulate_errors(
     ridge = 1e-10 * max(float(covariance[0, 0]), float(np.finfo(np.float64).tiny))
     covariance += ridge * np.eye(n_values)
     off_line = rng.standard_normal((n_series, n_values)) @ np.linalg.cholesky(covariance).T
-    # The sentences' own slopes move all means along the line, which nothing off the line knows of: they are in `sd` alone.
+    # The sentences' slopes move all means along the line and do not affect residuals, so they are in `sd` only.
     slopes = math.sqrt(n_clusters * (noise.slope_sd**2 + noise.white_sd**2 / squares)) * rng.standard_normal(
         (n_series, n_clusters)
     )
@@ -180,9 +179,9 @@ def detection_share(errors: SlopeErrors, slope: float) -> float:
 
 
 def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
-    """The smallest slope that is significant in this share of series; NaN where they have no intervals.
+    """The smallest slope that is significant in this share of series; NaN without intervals.
 
-    The width of an interval does not depend on the slope, so that one set of series serves all slopes.
+    The width of an interval does not depend on the slope, so one set of series is enough for all slopes.
     """
     high = float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
     return _root(high, lambda slope: detection_share(errors, slope) - power)
@@ -191,7 +190,7 @@ def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
 def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     """The smallest slope, in half widths of one series' interval, that is significant in other series in this share of pairs.
 
-    NaN where there are no intervals.
+    NaN without intervals.
     """
     high = 1.0 + slope_at_power(errors, power) / float(errors.half.min())
     of_pairs = errors.half[:, None]
@@ -199,18 +198,17 @@ def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
 
 
 def _root(high: float, excess: Callable[[float], float]) -> float:
-    """Where a rising function is 0 between 0 and a number; NaN where the number is."""
+    """Root of an increasing function between 0 and `high`; NaN if `high` is."""
     if math.isnan(high):
         return math.nan
     return float(optimize.brentq(excess, 0.0, high, xtol=ROOT_SHARE * high, rtol=ROOT_SHARE))
 
 
 def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:
-    """The |slope| that the test of `trend` finds (p < .05) in 8 of 10 runs such as the one that a series is from.
+    """The |slope| that the test of `trend` detects (p < .05) in 8 of 10 runs like the one of the series.
 
-    A run shows how wide its interval is, which is how wide those of its like are, give or take; and how much more a slope must be
-    for 8 of 10 others to find it, is had by simulation of its noise. So the 8 of 10 are an average over what runs happen to show:
-    of one run, the slope may be found more or less often.
+    It is the half width of the run's interval times a factor from a simulation of its noise. The 8 of 10 are an average over runs; for a
+    single run, the power at this slope may be higher or lower.
 
     Args:
         x: values of the covariate [value].
@@ -229,14 +227,14 @@ def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:
 
 
 def _noise_of(x: Floats, parts: ClusterSummary, autocorrelation: Floats) -> Noise:
-    """The noise that one series shows: that of its values is what lies off the line beyond what the sentences leave there."""
+    """Estimate the noise of one series: the noise of values is the residual variance beyond the noise of sentences."""
     white, rho = float(parts.white_variance[0]), float(autocorrelation[0])
     from_mean = x - x.mean()
     squares = float(from_mean @ from_mean)
     means = parts.means[0] - parts.means[0].mean()
     off_line = means - from_mean * float(means @ from_mean) / squares
     shared = _correlations(x, rho)
-    # The trace of the values' correlations off the line.
+    # Trace of the values' correlation matrix off the line.
     trace = len(x) - float(shared.mean()) * len(x) - float(from_mean @ shared @ from_mean) / squares
     of_values = max(float(off_line @ off_line) - white * (len(x) - 2), 0.0) / trace
     own = max(float(parts.slope_variance[0]) - white / squares, 0.0)
@@ -244,16 +242,16 @@ def _noise_of(x: Floats, parts: ClusterSummary, autocorrelation: Floats) -> Nois
 
 
 def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n_series: int = N_SERIES) -> float:
-    """The smallest |change| from the first value to the last that the test of `trend` finds (p < .05) in 8 of 10 runs.
+    """The smallest |change| from the first value to the last that the test of `trend` detects (p < .05) in 8 of 10 runs.
 
     Args:
         x: values of the covariate [value].
         n_clusters: sentences, or clusters of them.
         assumed: noise of such runs.
-        n_series: simulated series behind it.
+        n_series: number of simulated series.
 
-    Returns:
-        In units of y; NaN below six sentences or eight values, where nothing is claimed, and where there is no noise at all.
+        Returns:
+        In units of y; NaN below six sentences or eight values, and without any noise.
     """
     xs = as_floats(x)
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:

@@ -1,12 +1,10 @@
-"""What a covariate does to an answer: any effect of its values, a trend along their order, a trend over other values too.
+"""Effects of a covariate: any effect of its values, a trend along their order, and a trend that generalises to other values.
 
 Sentences (clusters) are crossed with values of the covariate. Three statements have a test each: `covariate_effect` is about these
-values and other sentences; `trend` asks whether the values' order tells more than what neighbours share; `trend_of_other_values`
-takes the values for a sample of independent ones. In `trend`, the mean of each value is the trend, noise of the value itself,
-which neighbours share (an autoregression of order one), and what the sentences leave in it, whose size is known from the
-sentences. The noise of the values is not known: its size and its autocorrelation are integrated out over their restricted
-likelihood, so that the interval is as wide as what the series leaves open. docs/validity.md
-gives the error rates.
+values and other sentences; `trend` tests the order of the values against noise that neighbours share; `trend_of_other_values` treats
+the values as an independent sample. In `trend`, the mean of each value is the trend plus noise of the value, which neighbours share
+(an autoregression of order one), plus noise of the sentences, whose variance is estimated from the sentences. The variance and the
+autocorrelation of the values' noise are integrated out over their restricted likelihood. docs/validity.md has the error rates.
 """
 
 from __future__ import annotations
@@ -25,36 +23,36 @@ from undertow.stats.interruption import check_interrupted
 from undertow.stats.significance.sign_flip import exchange_p_values
 
 MIN_VALUES = 8
-"""Values of the covariate behind a claim about its order. Fewer cannot tell a trend from one slow wave."""
+"""Minimum number of values for a claim about their order; fewer cannot distinguish a trend from a slow wave."""
 MAX_AUTOCORRELATION = 0.9
-"""Of the noise of neighbouring values. Beyond it a wave is as long as the series, and no test can tell it from a trend."""
+"""Largest autocorrelation of the values' noise; beyond it a wave is as long as the series and looks like a trend."""
 AUTOCORRELATIONS: Floats = np.tanh((np.arange(20) + 0.5) / 20 * np.arctanh(MAX_AUTOCORRELATION))
-"""Those that are weighed, as likely as each other before the data are seen: equal steps of Fisher's z from 0."""
+"""Grid of autocorrelations with equal prior weights: equal steps of Fisher's z from 0."""
 N_SIZES = 24
-"""Sizes of the noise of values that are weighed; the first is none."""
+"""Grid size of the variance of the values' noise; the first is 0."""
 LARGEST, SMALLEST = 100.0, 1e-3
-"""The largest and the smallest size, in variances of the means around their line."""
+"""Largest and smallest variance of the grid, relative to the variance of the means around their line."""
 N_ERRORS = 64
 """Number of error sizes in an interval."""
 HALVINGS, CHORDS = 5, 6
-"""Steps of the search for the end of an interval, on scales of logarithms: halving what is left, then along the chord."""
+"""Steps of the search for the end of an interval, on log scales: bisection, then the secant method."""
 NO_WEIGHT = 1e-15
-"""Of a cell that counts for nothing; products of smaller ones are no numbers any more."""
+"""Weight below which a cell is ignored; products of smaller ones underflow."""
 MAX_CELLS = 4_000_000
-"""Numbers held at a time."""
+"""Maximum size of an intermediate array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """What series say of their trends, each [series].
+    """Estimated trends, each [series].
 
     Attributes:
         slope: least squares, in units of y per unit of x.
         low, high: 95% interval of the slope, for other sentences and other noise of the values.
         p: two-sided, of no trend.
-        autocorrelation: of the noise of neighbouring means, as estimated, 0 to 1.
-        values_sd: standard deviation of the noise of the values themselves, in units of y: the median of what the series leaves open.
-        values_autocorrelation: of that noise alone, the mean of what the series leaves open.
+        autocorrelation: estimated correlation of the noise of neighbouring means, 0 to 1.
+        values_sd: standard deviation of the noise of values, in units of y: its posterior median.
+        values_autocorrelation: autocorrelation of that noise: its posterior mean.
     """
 
     slope: Floats
@@ -68,14 +66,14 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class _Design:
-    """What the values of x decide.
+    """Quantities that depend on the values of x only.
 
     Attributes:
-        weights: of the means in the least squares slope [value].
-        roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
-        axes: in which they stand [autocorrelation, value, value - 2].
-        slope_variances: of the slope, for noise of variance 1 [autocorrelation].
-        neighbours: correlation of neighbours, on average over them [autocorrelation].
+    weights: of the means in the least-squares slope [value].
+    roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
+    axes: their eigenvectors [autocorrelation, value, value - 2].
+    slope_variances: variance of the slope, for noise of variance 1 [autocorrelation].
+    neighbours: mean correlation of neighbours [autocorrelation].
     """
 
     weights: Floats
@@ -107,12 +105,12 @@ def _design(x: tuple[float, ...]) -> _Design:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """What the sentences of crossed series say.
+    """Summary of the sentences of crossed series.
 
     Attributes:
-        means: of each value [..., value].
-        white_variance: of a mean, beside the sentences' levels and slopes [...].
-        slope_variance: of the least squares slope, by the spread of the sentences [...].
+    means: of each value [..., value].
+    white_variance: of a mean, without the sentences' levels and slopes [...].
+    slope_variance: of the least-squares slope, from the variance between sentences [...].
         df: degrees of freedom of `slope_variance` [...].
         n_clusters: sentences with observations [...].
     """
@@ -125,26 +123,26 @@ class ClusterSummary:
 
 
 def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
-    """Least squares trends of series, with intervals and tests that hold where neighbouring values share noise.
+    """Least-squares trends of series, with intervals and tests that allow for noise that neighbouring values share.
 
-    y = line + v + e: e is white and of known variance, v is an autoregression in x whose correlation at the median distance of
-    neighbours is rho, with variance tau^2. Beforehand, Fisher's z of rho is uniform up to that of .9, and the density of tau^2 is
+    y = line + v + e: e is white with known variance, v is an autoregression in x with variance tau^2, whose correlation at the median
+    distance of neighbours is rho. The prior of Fisher's z of rho is uniform up to that of .9, and the prior density of tau^2 is
     1 / (white_variance + tau^2), which with rho = 0 gives the t interval (Tiao and Tan 1965, "Bayesian Analysis of Random-Effect
-    Models in the Analysis of Variance"). Cells of rho and tau are weighed by the restricted likelihood of the means (Harville
-    1977, "Maximum Likelihood Approaches to Variance Component Estimation"). In each cell the error of the slope is normal for v,
-    and Student's t for the sentences, whose own slopes `slope_variance` has in it; degrees of freedom of the sum are
-    Satterthwaite's. Interval and p are those of the mixture. docs/validity.md has how often it errs.
+    Models in the Analysis of Variance"). Cells of rho and tau are weighted by the restricted likelihood of the means (Harville
+    1977, "Maximum Likelihood Approaches to Variance Component Estimation"). In each cell the error of the slope is normal for v and
+    Student's t for the sentences, including the variance of their slopes (`slope_variance`); degrees of freedom of the sum are
+    Satterthwaite's. Interval and p are those of the mixture. docs/validity.md has the error rates.
 
     Args:
-        x: values of the covariate, distinct [value].
-        parts: means of the series and what the sentences say of their errors [series].
-        level: of the intervals.
+    x: values of the covariate, distinct [value].
+    parts: means of the series and their errors [series].
+    level: of the intervals.
 
     Returns:
-        NaN for p and interval below eight values, where a variance is unknown, and where there is no noise at all to judge by.
+    NaN for p and interval below eight values, with an unknown variance, and without any noise.
 
     Raises:
-        ValueError: values of x are equal or not finite.
+    ValueError: values of x are equal or not finite.
     """
     check_interrupted()
     xs, ys = as_floats(x), as_floats(parts.means)
@@ -164,7 +162,7 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
 
 
 def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Trend:
-    """`trend` of series that were observed once: of one sentence, which tells nothing of others.
+    """`trend` of series from a single sentence; the results do not generalise to other sentences.
 
     Args:
         x: values of the covariate, distinct [value].
@@ -201,7 +199,7 @@ def _trend(design: _Design, parts: ClusterSummary, level: float) -> tuple[Floats
     weights = np.exp(log_weights - log_weights.max(axis=(1, 2), keepdims=True))
     weights /= weights.sum(axis=(1, 2), keepdims=True)
     of_values = sizes[:, None, :] * design.slope_variances[:, None]
-    of_noise = sizes / (white[:, None] + sizes + SMALLEST * least[:, None])  # what is the values' own [series, size]
+    of_noise = sizes / (white[:, None] + sizes + SMALLEST * least[:, None])  # share of the values' noise [series, size]
     shared = of_noise[:, None, :] * design.neighbours[:, None]
     n = len(ys)
     errors = _Mixture.from_cells(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
@@ -218,7 +216,7 @@ def _trend(design: _Design, parts: ClusterSummary, level: float) -> tuple[Floats
 
 
 def _medians(weights: Floats, values: Floats) -> Floats:
-    """Medians of rising values [series, cell] with weights that sum to 1 [series]; the first cell is a point, the others stretches."""
+    """Weighted medians of increasing values [series, cell] [series]; the first cell is a point, the others are intervals."""
     until = np.cumsum(weights, axis=1) - weights / 2
     until[:, 0] = weights[:, 0]
     after, rows = np.minimum((until < 0.5).sum(axis=1), values.shape[1] - 1), np.arange(len(values))
@@ -236,7 +234,7 @@ class _Mixture:
     Attributes:
         weights: of the cells; they sum to 1 [series, cell].
         variances: of the slope in each cell [series, cell].
-        spread: the part of the variances that is estimated from the sentences [series].
+        spread: part of the variances that is estimated from the sentences [series].
         df: degrees of freedom of that part [series].
     """
 
@@ -247,7 +245,7 @@ class _Mixture:
 
     @classmethod
     def from_cells(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
-        """Cells whose errors are nearly of one size are put together, so that the tails are quick to sum."""
+        """Merge cells with nearly equal variances, to speed up the tail sums."""
         sizes = np.log(np.maximum(variances, np.finfo(np.float64).tiny))
         least = sizes.min(axis=1, keepdims=True)
         width = np.maximum(sizes.max(axis=1, keepdims=True) - least, 1e-9) / N_ERRORS
@@ -261,7 +259,7 @@ class _Mixture:
         return cls(pooled.reshape(-1, N_ERRORS), means.reshape(-1, N_ERRORS), spread, df)
 
     def beyond(self, distance: Floats) -> Floats:
-        """The probability of an error beyond a distance, on either side [series]."""
+        """Two-sided probability of an error beyond a distance [series]."""
         ones = np.ones_like(self.variances)
         share = np.divide(self.spread[:, None], self.variances, out=ones, where=self.variances > 0)
         df = self.df[:, None] / np.maximum(share**2, 1e-9)
@@ -272,9 +270,9 @@ class _Mixture:
         return probability
 
     def quantile(self, share: float) -> Floats:
-        """The distance beyond which errors are in this share of cases [series]."""
+        """The distance with this two-sided tail probability [series]."""
         errors = np.sqrt(np.where((self.weights > 0) & (self.variances > 0), self.variances, math.nan))
-        # Student's t with one degree of freedom needs 13.
+        # Student's t with one degree of freedom needs 13 steps.
         low, high = np.log(0.01 * np.nanmin(errors, axis=1)), np.log(15 * np.nanmax(errors, axis=1))
         above, below = self._excess(low, share), self._excess(high, share)
         for step in range(HALVINGS + CHORDS):
@@ -287,22 +285,22 @@ class _Mixture:
         return np.asarray(np.exp(np.where(above < -below, low, high)), dtype=np.float64)
 
     def _excess(self, log_distance: Floats, share: float) -> Floats:
-        """Logarithm of the probability of an error beyond a distance, less that of the share [series]."""
+        """Logarithm of the tail probability of a distance minus that of the share [series]."""
         beyond = np.maximum(self.beyond(np.exp(log_distance)), np.finfo(np.float64).tiny)
         return np.asarray(np.log(beyond / share), dtype=np.float64)
 
 
 def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> ClusterSummary:
-    """The parts of a crossed design that `trend` asks for.
+    """Summary of a crossed design for `trend`.
 
-    `slope_variance` is that of the slope's influences by sentence (`influence_variance`); of a balanced design it is the variance
-    of the mean of the sentences' own slopes. `white_variance` is the mean square around a line for each sentence, once the means
-    are taken out, over the observations of a mean.
+    `slope_variance` is that of the slope's influences by sentence (`influence_variance`), in a balanced design the variance of the mean
+    of the sentences' slopes. `white_variance` is the residual mean square around a line for each sentence and the means of values,
+    divided by the observations of a mean.
 
     Args:
-        x: values of the covariate [value].
-        sums: of the observations in each cell [..., cluster, value]; 0 where there are none.
-        counts: observations in each cell, same shape. Each value must have some.
+    x: values of the covariate [value].
+    sums: of the observations in each cell [..., cluster, value]; 0 for empty cells.
+    counts: number of observations in each cell, same shape. Each value must have some.
 
     Raises:
         ValueError: a value has no observation, or x is empty or not finite.
@@ -312,7 +310,7 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
     if not (len(xs) and np.isfinite(xs).all()):
         raise ValueError("need at least one value of x, all of them finite")
     if (of_value == 0).any():
-        raise ValueError("a value has no observation; leave it out")
+        raise ValueError("a value has no observation; remove it")
     means = totals.sum(axis=-2) / of_value
     seen = sizes > 0
     clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
@@ -330,18 +328,17 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
 
 
 def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
-    """Values less their mean in each cluster, 0 where there is none [..., cluster, value]."""
+    """Values minus their mean in each cluster, 0 for empty cells [..., cluster, value]."""
     sums = np.where(seen, values, 0.0).sum(axis=-1, keepdims=True)
     return np.where(seen, values - sums / np.maximum(n, 1), 0.0)
 
 
 def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
-    """Low, high and p of least squares slopes, as if the values were a sample of independent ones, each [series].
+    """Low, high and p of least-squares slopes, with the values as an independent sample, each [series].
 
     The variance is clustered by sentences and by values (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway
-    Clustering"): that of the sentences, plus that of the values by the jackknife (MacKinnon and White 1985, HC3), less what the
-    cells have in both. It is never below either. Student's t has as many degrees of freedom as the smaller of both sides, the
-    line's own taken off.
+    Clustering"): that of the sentences, plus that of the values by the jackknife (MacKinnon and White 1985, HC3), minus that of the
+    cells. It is at least as large as each of the two. Degrees of freedom are those of the smaller side, reduced by those of the line.
 
     Args:
         x: values of the covariate [value].
@@ -353,7 +350,7 @@ def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float =
     slope = ys @ weights
     leverage = 1 / len(xs) + weights**2 / (weights @ weights)
     off_line = ys - ys.mean(axis=-1, keepdims=True) - slope[..., None] * (xs - xs.mean())
-    # A line through two values leaves nothing to estimate an error from: leverage is 1 there.
+    # A line through two values has leverage 1 and no residuals.
     remaining = np.where(leverage < 1, 1 - leverage, math.nan)
     of_values = ((weights * off_line / remaining) ** 2).sum(axis=-1)
     of_cells = parts.white_variance * (weights @ weights)
@@ -366,10 +363,10 @@ def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float =
 
 @dataclass(frozen=True, slots=True)
 class CovariateEffect:
-    """Whether the answers depend on the covariate at all.
+    """Test and size of any effect of the covariate.
 
     Attributes:
-        sd: standard deviation of the values' effects, over all sentences like these; 0 where what is seen is no more than chance gives.
+    sd: standard deviation of the values' effects in the population of sentences; 0 if the estimate of the variance is negative.
         low, high: 95% interval of `sd`.
         p: two-sided, of no effect of any value.
     """
@@ -381,22 +378,21 @@ class CovariateEffect:
 
 
 def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> CovariateEffect:
-    """Whether the means of the values differ by more than the choice of sentences explains.
+    """Test whether the means of the values differ by more than sampling noise of the sentences.
 
-    Where no value has an effect, the deviations of a sentence from its own mean could as well have the other sign. p flips the
-    signs of whole sentences (all patterns of up to 13, else random ones), so that whatever the answers to one sentence share,
-    such as a slope of its own, is allowed for. The variance of the effects is the mean product of the deviations of different
-    sentences, which the sentences' own noise does not enlarge, with a jackknife interval over sentences,
-    which reaches down to 0 where the test finds no effect.
+    Without an effect, the signs of a sentence's deviations from its mean are exchangeable. p flips the signs of whole sentences (all
+    patterns of up to 13, else random ones), which allows any dependence within a sentence, such as its own slope. The variance of the
+    effects is the mean product of the deviations of different sentences, which is unbiased by the sentences' noise, with a jackknife
+    interval over sentences, which includes 0 if the test is not significant.
 
     Args:
-        sums: of the observations in each cell [cluster, value].
-        counts: observations in each cell, same shape.
-        seed: of random flips.
-        level: of the interval.
+    sums: of the observations in each cell [cluster, value].
+    counts: number of observations in each cell, same shape.
+    seed: of random flips.
+    level: of the interval.
 
     Returns:
-        NaN below three sentences or two values, and where no sentence stands at two values.
+    NaN below three sentences or two values, and if no sentence has two values.
     """
     check_interrupted()
     parts = _parts_of_effects(sums, counts)
@@ -405,7 +401,7 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
         return CovariateEffect(math.nan, math.nan, math.nan, math.nan)
     variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
     without *= (n / (n - 1)) ** 2
-    moved = (n - 1) / n * (without.mean() - without)  # how far each sentence moves the variance
+    moved = (n - 1) / n * (without.mean() - without)  # influence of each sentence on the variance
     squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
     half = t_quantile(float(df), level) * math.sqrt(float(squared_error))
     p, observed = 1.0, float((parts.sum(axis=0) ** 2).sum())
@@ -416,7 +412,7 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
     if observed > (1e-12 * float(np.abs(parts).sum())) ** 2:
         p = float(exchange_p_values(n, seed, is_extreme))
     if p < 1 - level and variance > 0:
-        # The interval is on the log scale, since sentences may be skewed.
+        # The interval is on the log scale, because sentences may be skewed.
         low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
     else:
         low, high = 0.0, max(variance + half, 0.0)
@@ -424,13 +420,13 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
 
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
-    """The `sd` of `covariate_effect` without its errors; NaN below two sentences or two values."""
+    """The `sd` of `covariate_effect` without interval and test; NaN below two sentences or two values."""
     parts = _parts_of_effects(sums, counts)
     return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
 
 
 def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
-    """What each sentence adds to each value's effect [cluster, value]; no value where one has none, or no sentence stands at two."""
+    """Contribution of each sentence to each value's effect [cluster, value]; empty if a value has no data, or no sentence two values."""
     totals, sizes = as_floats(sums), np.asarray(counts, dtype=np.float64)
     totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
     seen = sizes > 0
@@ -440,12 +436,12 @@ def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
     level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
     varies = seen & (
         np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max()
-    )  # a smaller deviation is rounding alone
+    )  # smaller deviations are rounding errors
     return np.asarray(sizes * np.where(varies, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
 
 
 def _variance(parts: Floats) -> float:
-    """Of the effects: the mean product of different sentences' deviations, by their parts [cluster, value]."""
+    """Variance of the effects: mean product of the deviations of different sentences [cluster, value]."""
     n, n_values = parts.shape
     effects = parts.sum(axis=0)
     return float(n / (n - 1) * (effects @ effects - (parts**2).sum()) / (n_values - 1))

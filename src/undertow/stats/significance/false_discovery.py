@@ -13,7 +13,7 @@ from undertow.stats.arrays import Floats
 def benjamini_hochberg(p: ArrayLike) -> Floats:
     """Benjamini-Hochberg adjusted p-values (q) of a family of p-values [test].
 
-    NaN marks a test that was not made: it stays NaN and does not count towards the size of the family.
+    NaN marks a missing test: it stays NaN and does not count in the size of the family.
 
     Raises:
         ValueError: a p-value is outside 0 to 1.

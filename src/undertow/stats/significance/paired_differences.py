@@ -1,8 +1,8 @@
-"""Differences of two estimates from the same clusters: intervals that know the clusters, and a test that exchanges the two.
+"""Differences of two estimates from the same clusters: clustered intervals and exchange tests.
 
-A difference is computed without each group of clusters, left out on both sides. The interval is that of the delete-a-group
-jackknife; the test flips the signs of the groups' contributions, which exchanges the two sides of a group. A difference is tested
-against a margin, the smallest difference of interest; 0 tests for any difference.
+Jackknife replicates omit a group of clusters on both sides. The interval is that of the delete-a-group jackknife; the test flips the
+signs of the groups' contributions, which exchanges the two sides of a group. A difference is tested against a margin, the smallest
+difference of interest; 0 tests for any difference.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from undertow.stats.intervals.jackknife import jackknife_variance
 from undertow.stats.significance.sign_flip import exchange_p_values
 
 CONTRIBUTION_ROUNDING = 1e-9
-"""Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding. Contributions are small
-differences of large numbers, so that they have fewer digits than values as they were read; those below this share of the values
-are ties."""
+"""Relative difference below which sums are equal, which is conservative. Contributions are small differences of large numbers and
+have fewer significant digits than the values; contributions below this share of the values are ties."""
 
 
 @dataclass(frozen=True, slots=True)
 class JackknifeReplicates:
-    """Differences without each group of clusters, for one clustering of the items.
+    """Jackknife replicates of differences, for one clustering of the items.
 
     Attributes:
-        without: the differences [group, difference].
-        counting: whether a group has data of a difference [group, difference].
+    without: the differences without each group of clusters [group, difference].
+    counting: whether a group has data for a difference [group, difference].
     """
 
     without: Floats
@@ -42,13 +41,13 @@ class JackknifeReplicates:
 
 @dataclass(frozen=True, slots=True)
 class PairedErrors:
-    """The errors of differences, each [difference].
+    """Intervals and tests of differences, each [difference].
 
     Attributes:
-        low, high: of the interval; NaN where there is none.
-        inner_low, inner_high: of the interval that leaves out twice as much, for two one-sided tests of equivalence.
-        p: of a difference that is no larger than its margin; NaN where nothing can be exchanged.
-        n_clusters: groups of clusters that it rests on; where items are in clusters in two ways, of the way that has fewer.
+    low, high: of the interval; NaN without one.
+    inner_low, inner_high: of the interval with twice the error rate, for two one-sided tests of equivalence.
+    p: for the null of a difference within the margin; NaN without exchangeable groups.
+    n_clusters: number of groups of clusters; with two clusterings, of the one with fewer.
     """
 
     low: Floats
@@ -72,21 +71,21 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     """Intervals and p-values of differences, clustered in one way or in two.
 
     One way: the interval is t with one degree of freedom fewer than there are groups (Kott 2001, as in
-    `stats.intervals.jackknife`). Two ways: the variance is that of the cells (clusters of items that are alike in both), and what rows
-    and columns add to it (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
-    Satterthwaite's degrees of freedom; a way of a single cluster adds nothing. p is that of `flip_p_values`; of two ways it is the
-    larger of both, and never below that of the t interval, since flipping whole rows does not know that columns differ too.
+    `stats.intervals.jackknife`). Two ways: the variance is that of the cells (items with the same clusters in both ways), plus the
+    contributions of rows and columns (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
+    Satterthwaite's degrees of freedom; a way with a single cluster contributes nothing. p is that of `flip_p_values`; with two ways it is
+    the larger of both and at least that of the t interval, because flipping whole rows ignores the variance of columns.
 
-    NaN where a difference rests on fewer than six groups. One that no group changes has an interval without width.
+    NaN for a difference with fewer than six groups. The interval has no width if no group changes the difference.
 
     Args:
         whole: differences with all clusters [difference].
         ways: without each group of clusters, in one way or in two.
         cells: without each group of cells; needed for two ways.
-        seed: of the flips, where there are too many groups to try all.
+        seed: of random flips.
         level: of the intervals; the inner ones have 2 * level - 1.
         margins: smallest differences of interest, 0 or more; one number, or [difference].
-        sizes: of the values that were subtracted from each other; one number, or [difference].
+        sizes: size of the subtracted values; one number, or [difference].
     """
     check_interrupted()
     differences = as_floats(whole)
@@ -98,7 +97,7 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     else:
         of_cells = jackknife_variance(differences, cells.without, cells.counting)
         (_, n_rows), (_, n_columns) = parts
-        # A way of one cluster leaves it to the other.
+        # A way with one cluster is ignored.
         n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
         variance, df = _add_ways(parts, of_cells, n_clusters)
         beyond = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)  # 0 within the margin
@@ -122,23 +121,22 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
 def flip_p_values(
     whole: ArrayLike, left: JackknifeReplicates, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
 ) -> Floats:
-    """Two-sided p-values of differences [difference]: how often flipped signs of the groups' contributions add up to as much.
+    """Two-sided p-values of differences [difference], by flipping the signs of the groups' contributions.
 
-    If the two sides do not differ, they can be exchanged within each cluster. Of a difference of sums or means that flips the sign
-    of what the cluster contributes; of others it does so as far as they are sums near their value. What a group contributes is its
-    pseudo-value, all of them moved so that their mean is the difference itself. All flips where a difference rests on 13 groups
-    or fewer; else random ones, the observed signs counted in, so that p is never 0. NaN where fewer than two groups count, or
-    one without which there is no difference.
+    If the two sides do not differ, they are exchangeable within each cluster. For a difference of sums or means, an exchange flips the
+    sign of the cluster's contribution; for other statistics this holds approximately, as far as they are linear. The contribution of a
+    group is its pseudo-value, shifted so that the mean is the difference itself. All flips for up to 13 groups; else random ones
+    including the observed signs, so p is never 0. NaN if fewer than two groups count, or if the difference is undefined without one.
 
-    With a margin, what is flipped is how far each contribution lies beyond it: the null is a difference as large as the margin on the
-    side that was seen, of contributions that spread as far to either side. A difference within its margin has p = 1.
+    With a margin, contributions beyond the margin are flipped: the null is a difference equal to the margin on the observed side, with
+    symmetric contributions. A difference within its margin has p = 1.
 
     Args:
         whole: differences with all groups [difference].
         left: without each group.
         seed: of random flips.
         margins: smallest differences of interest, 0 or more; one number, or [difference].
-        sizes: of the values that were subtracted; contributions below 1e-9 of them are ties, which count as 0.
+        sizes: size of the subtracted values; contributions below 1e-9 of them are ties and count as 0.
     """
     differences, without = as_floats(whole), as_floats(left.without)
     n_groups = left.counting.sum(axis=0)
@@ -172,7 +170,7 @@ def _flip_sums(contributions: Floats, seed: int) -> Floats:
 def _add_ways(
     parts: Sequence[tuple[Floats, Codes]], of_cells: tuple[Floats, Codes], n_clusters: Codes
 ) -> tuple[Floats, Floats]:
-    """Variances, and their degrees of freedom, of items in clusters in two ways."""
+    """Variances and their degrees of freedom for items with two clusterings."""
     base, n_cells = of_cells
     added = [np.where(n > 1, np.maximum(variance - base, 0.0), 0.0) for variance, n in parts]
     missing = [np.isnan(variance) & (n > 1) for variance, n in parts]

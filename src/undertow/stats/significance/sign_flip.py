@@ -1,8 +1,8 @@
-"""Sign-flip tests: two paired conditions that do not differ can be exchanged within each cluster.
+"""Sign-flip tests: without a difference, two paired conditions are exchangeable within each cluster.
 
-Exchanging them flips the sign of a cluster's difference and changes nothing else. Nothing is assumed about how items of a cluster hang
-together; that clusters are a sample of others is. So an exchange of name pairs speaks of other names and these occupations: where
-occupations differ, it finds a difference of their mean in far more than 5 of 100 other sets of occupations.
+An exchange flips the sign of a cluster's difference. The test assumes that clusters are a sample, and allows any dependence within a
+cluster. An exchange of name pairs generalises to other names with these occupations: if occupations differ, its error rate for other
+sets of occupations is far above 5%.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.point_estimates import only_points
 
 MAX_EXACT = 13
-"""Clusters up to which all exchanges are tried: 2 to this power of them."""
+"""Maximum number of clusters with exact enumeration of all exchanges (2 to this power)."""
 N_EXCHANGES = 10_000
 N_FLIPS = 20_000
 AT_ONCE = 1000
 EFFECTS_AT_ONCE = 32
 ROUNDING = 1e-9
-"""Differences nearer than this count as equal, which errs on the side of not finding."""
+"""Tolerance for ties of differences, which is conservative."""
 MAX_ALPHA = 0.05
 """1 - level of the narrowest interval."""
 
@@ -41,19 +41,19 @@ def exchange_patterns(n_clusters: int, seed: int) -> Floats:
     else:
         patterns = np.random.default_rng(seed).integers(0, 2, size=(N_EXCHANGES, n_clusters))
     exchanges: Floats = patterns.astype(np.float64)
-    exchanges.flags.writeable = False  # it is shared by all tests of a report
+    exchanges.flags.writeable = False  # shared by all tests of a report
     return exchanges
 
 
 def exchange_p_values(n_clusters: int, seed: int, is_extreme: Callable[[Floats], Bools]) -> Floats:
-    """Share of exchanges that are at least as extreme as what was observed [test].
+    """Share of exchanges that are at least as extreme as the observed data [test].
 
-    Random exchanges have the observed one counted in, so that p is never 0.
+    Random exchanges include the observed one, so p is never 0.
 
     Args:
-        n_clusters: how many can be exchanged.
-        seed: of random exchanges.
-        is_extreme: whether some patterns [pattern, cluster] are as extreme [pattern, test].
+    n_clusters: number of clusters.
+    seed: of random exchanges.
+    is_extreme: maps patterns [pattern, cluster] to whether they are as extreme [pattern, test].
     """
     patterns = exchange_patterns(n_clusters, seed)
     starts = range(0, len(patterns), 2 * AT_ONCE)
@@ -65,13 +65,12 @@ def exchange_p_values(n_clusters: int, seed: int, is_extreme: Callable[[Floats],
 def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], seed: int = 0) -> Floats:
     """Two-sided p-values of the difference of two ratios, each the sum of sums over the sum of counts [test].
 
-    The share of exchanges whose difference is at least as large as the observed one, in absolute value; all exchanges where
-    there are few clusters, else random ones with the observed one counted in. An exchange in which a side counts nothing is
-    counted as one that differs as much. NaN where a side counts nothing, or fewer than two clusters count anything, and within
-    `point_estimates`.
+    The share of exchanges whose absolute difference is at least the observed one; all exchanges for few clusters, else random ones
+    including the observed one. An exchange with a count of 0 on a side counts as extreme. NaN if a side has no counts, fewer than two
+    clusters have counts, and within `point_estimates`.
 
     Args:
-        first: sums [cluster, test] and counts [cluster, test] of one side; 0 where a cluster has none.
+    first: sums [cluster, test] and counts [cluster, test] of one side; 0 for clusters without data.
         second: those of the other side.
         seed: of the random exchanges.
     """
@@ -107,14 +106,13 @@ def crossed_exchange_p(
     columns: ArrayLike,
     seed: int = 0,
 ) -> float:
-    """Two-sided p-value of the difference of two ratios over a crossed design: the larger one of two exchange tests.
+    """Two-sided p-value of the difference of two ratios over a crossed design: the larger of two exchange tests.
 
-    One exchanges the sides of whole rows, the other those of whole columns; a side of the design that is one cluster decides
-    nothing. Neither knows that the other side of the design differs too, so that this p is a lower bound where both do:
-    `undertow.stats.intervals.multiway_cluster` has the test that is valid then.
+    One exchanges whole rows, the other whole columns; a side with one cluster is ignored. Each ignores the variance of the other side, so
+    this p is a lower bound if both vary; `undertow.stats.intervals.multiway_cluster` has a test that is valid then.
 
     Args:
-        first: numerator and denominator of one side [item]; 0 where an item has none.
+    first: numerator and denominator of one side [item]; 0 for items without data.
         second: those of the other side.
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
@@ -134,15 +132,14 @@ def crossed_exchange_p(
 class SignFlipTest:
     """The sign-flip test of one mean difference, and the interval that inverts it.
 
-    The interval is made of the means of random subsets of the clusters (Hartigan 1969, "Using Subsample Values as Typical Values",
-    JASA 64). It excludes 0 exactly where the p-value is at most 1 - level. Both are exact for differences that are distributed
-    symmetrically about their mean, whatever the distribution.
+    The interval uses the means of random subsets of the clusters (Hartigan 1969, "Using Subsample Values as Typical Values",
+    JASA 64). It excludes 0 exactly if the p-value is at most 1 - level. Both are exact for symmetric distributions of differences.
 
     Attributes:
-        value: the mean difference; NaN where no cluster has one.
-        p: two-sided p-value, with the observed signs counted; NaN below `MIN_CLUSTERS` clusters.
-        n_clusters: clusters that have a difference.
-        n_differing: clusters whose difference is not 0. With five of them p cannot be below 0.05.
+    value: the mean difference; NaN without data.
+    p: two-sided p-value, including the observed signs; NaN below `MIN_CLUSTERS` clusters.
+    n_clusters: clusters with a difference.
+    n_differing: clusters with a difference other than 0. With five of them p cannot be below 0.05.
         lowest, highest: the most extreme means of random subsets, most extreme first [subset].
     """
 
@@ -157,7 +154,7 @@ class SignFlipTest:
         """Lower and upper limit at a level of at least 0.95; NaN for too few clusters, infinite if the level excludes no mean."""
         if not len(self.lowest):
             return math.nan, math.nan
-        # p is (1 + hits) / (1 + N_FLIPS), and each hit is a subset whose mean is on the other side of 0.
+        # p is (1 + hits) / (1 + N_FLIPS); each hit is a subset with a mean on the other side of 0.
         place = math.floor((1 - level) * (1 + N_FLIPS) + ROUNDING)
         if place < 1:
             return -math.inf, math.inf
@@ -176,11 +173,11 @@ class SignFlipTest:
 
 
 def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTest]:
-    """The sign-flip test of each mean difference, the sum of sums over the sum of sizes [effect].
+    """The sign-flip test of each mean difference (sum of sums divided by sum of sizes) [effect].
 
     Args:
-        sums: sum of the differences in each cluster, 0 where it has none [cluster, effect].
-        sizes: number of these differences, 0 where it has none [cluster, effect].
+    sums: sum of the differences in each cluster, 0 without data [cluster, effect].
+    sizes: number of these differences, 0 without data [cluster, effect].
         seed: of the signs. Equal seeds give equal signs for an equal number of clusters.
     """
     totals, counts = as_floats(sums), as_floats(sizes)
@@ -199,9 +196,7 @@ def _flip_some_means(sums: Floats, sizes: Floats, seed: int) -> list[SignFlipTes
     p, lowest, highest = np.full(len(whole), math.nan), np.empty((0, len(whole))), np.empty((0, len(whole)))
     if enough.any():
         signs = _random_signs(len(sums), seed)
-        halves = np.empty(
-            (2 * N_FLIPS, len(whole))
-        )  # means of the clusters that keep their sign, and of those that do not
+        halves = np.empty((2 * N_FLIPS, len(whole)))  # means of the clusters with and without flipped signs
         hits = np.zeros(len(whole))
         for start in range(0, N_FLIPS, AT_ONCE):
             drawn = signs[start : start + AT_ONCE].astype(np.float64)
@@ -235,18 +230,18 @@ def _random_signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
     return signs
 
 
-# p-value of a permutation test, which assumes only that all orders of the labels are equally likely without an effect.
+# p-value of a permutation test, which assumes only exchangeable labels under the null.
 
 
 def permutation_p_value(observed: float, shuffled: ArrayLike, *, tolerance: float = 0.0) -> float:
-    """Share of orders whose statistic is at least the observed one, which is counted in, so that p is never 0.
+    """Share of orders whose statistic is at least the observed one, which is included, so p is never 0.
 
     Give absolute values for a two-sided test.
 
     Args:
-        observed: the statistic of the order as it is.
-        shuffled: statistics of other orders [order]; NaN counts as one that is as large.
-        tolerance: statistics that are nearer than this to the observed one are equal to it.
+        observed: the statistic of the observed order.
+        shuffled: statistics of other orders [order]; NaN counts as at least as large.
+        tolerance: statistics within this distance of the observed one are ties.
     """
     statistics = np.asarray(shuffled, dtype=np.float64)
     n_large = np.count_nonzero(~(statistics < observed - tolerance))
