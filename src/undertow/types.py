@@ -357,7 +357,7 @@ class Reply:
         text: the whole reply.
         outcome: `answer`, or why there is none: one of the outcomes in `undertow.data.replies.reply_question`.
         low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN without
-        these.
+            these.
     """
 
     text: str
@@ -372,20 +372,20 @@ class Answer:
 
     Attributes:
         logprobs_nats: one log-probability for each option or label, in the query's order [option]. NaN for an option that the
-        tokenizer does not know, and for one with the same tokens as an earlier option of its group (*He* and *he* in an uncased
-        model), which counts with that option. Minus infinity for an option outside the tokens that the protocol uses. A generated
-        answer has one, its own.
+            tokenizer does not know, and for one with the same tokens as an earlier option of its group (*He* and *he* in an uncased
+            model), which counts with that option. Minus infinity for an option outside the tokens that the protocol uses. A generated
+            answer has one, its own.
         other_prob: probability of all text other than the options, in 0 to 1; NaN if unknown.
         missing_reason: why there are no log-probabilities; "" if there are. A missing value is never zero.
         text: generated text, if any.
         upper_bound_prob: upper bound of the hidden probability of each option [option], for a server that returns only the most
-        probable tokens; () if nothing is hidden.
+            probable tokens; () if nothing is hidden.
         truncated_prob: upper bound of the hidden probability of all options together: probability that was not returned, or that
-        belongs to tokens which may begin an option.
+            belongs to tokens which may begin an option.
         n_dropped_shots: number of examples that did not fit before the prompt.
         n_tokens: number of tokens of each option, without a common ending of all options [option]; () if unknown.
         spaced_nats: at the start of a text, log-probability of the form with a space before the word [option]; () elsewhere, and if
-        the tokenizer has no such token.
+            the tokenizer has no such token.
         reply: the free reply behind the answer, if any.
     """
 

@@ -59,7 +59,7 @@ def drift_differences(
 
     Args:
         sides: observations of the baseline and of the candidate, as for `measure_association`, with the same rows in the same order.
-        Results have the model names of the baseline.
+            Results have the model names of the baseline.
         design: `groups` (columns in percent), `gaps` (pairs of them) and, if known, `covariates` (`scale` and `unit` of each W list).
         margin: the smallest difference of interest of each result.
         seed: of sign flips.

@@ -66,7 +66,7 @@ class Reference:
         """Create it from scored sentences with `well_specified`, and the words of each group.
 
         Raises:
-        UndertowError: too few sentences have scores.
+            UndertowError: too few sentences have scores.
         """
         groups = tuple(words)
         known = scored[scored["missing_reason"] == ""]

@@ -68,7 +68,7 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window:
 
     Args:
         frame: a row per sentence and W value, the groups in percent, with `missing_reason`. Rows with `w_name` "none" are sentences
-        without W.
+            without W.
         groups: columns of mass.
         endpoint_window: number of W values at each end that are averaged for `first` and `last`.
 

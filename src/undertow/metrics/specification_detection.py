@@ -84,8 +84,8 @@ class _Refits:
     """The held-out score `combined` in refits, in percent; NaN for sentences without it.
 
     Attributes:
-    drawn: in each of the first bootstrap draws [draw, sentence].
-    left: without each group of clusters [group, sentence].
+        drawn: in each of the first bootstrap draws [draw, sentence].
+        left: without each group of clusters [group, sentence].
     """
 
     drawn: Floats
@@ -290,9 +290,9 @@ class Threshold:
     """Threshold above which a score means underspecified.
 
     Attributes:
-    percent: the threshold.
-    as_they_come: compare floating-point numbers without a tolerance, as in the papers; otherwise a score that equals the
-    threshold up to rounding is not above it.
+        percent: the threshold.
+        as_they_come: compare floating-point numbers without a tolerance, as in the papers; otherwise a score that equals the
+            threshold up to rounding is not above it.
     """
 
     percent: float = THRESHOLD_PERCENT

@@ -30,7 +30,7 @@ class Estimate:
         low, high: of the interval; NaN if there are too few clusters.
         n: number of items, documents or models.
         p: two-sided p-value that agrees with the interval: below .05 exactly if the interval excludes the null value. NaN without an
-        interval or a null value.
+            interval or a null value.
         sd: population standard deviation over cells, for a mean over cells.
         n_rows, n_columns: number of row and column clusters, for a crossed design.
     """

@@ -63,8 +63,8 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
     """Median of values [row], with a percentile interval that resamples whole models, because a model's rows are dependent.
 
     Args:
-    values: NaN are ignored [row].
-    model: model of each value [row].
+        values: NaN are ignored [row].
+        model: model of each value [row].
         n_draws: bootstrap draws.
         rng: source of randomness.
     """
@@ -112,7 +112,7 @@ class SeedIntervals:
     """Intervals of measurements that cover other training seeds and other sentences.
 
     Attributes:
-    low, high: 95% interval of each measurement [row]; NaN below five models.
+        low, high: 95% interval of each measurement [row]; NaN below five models.
         spread: standard deviation of the other models around their line [row].
         df: degrees of freedom of the interval [row].
     """
@@ -145,11 +145,11 @@ def with_training_seed(
     from these, around the line of all others, with their share of its degrees of freedom.
 
     Args:
-    planted: the truth, known without error [row].
-    measured: the measurements [row].
-    errors: standard error of each over sentences [row].
-    sentence_df: its degrees of freedom, inf for known variances [row].
-    alike: kinds of rows with equal spread [row]; None for one kind.
+        planted: the truth, known without error [row].
+        measured: the measurements [row].
+        errors: standard error of each over sentences [row].
+        sentence_df: its degrees of freedom, inf for known variances [row].
+        alike: kinds of rows with equal spread [row]; None for one kind.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
@@ -171,7 +171,7 @@ class Calibration:
         slope, intercept: with intervals for other models and other sentences; 1 and 0 for an unbiased instrument.
         line: least squares, with intervals for other models on the same sentences.
         scale_variance, offset_variance: variances of the sentence error that models share: of a common factor, and of a common
-        constant.
+            constant.
         sentence_df: degrees of freedom of these.
     """
 
@@ -209,7 +209,7 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
         errors: standard error of each over sentences [row].
         sentence_df: its degrees of freedom, inf for known variances [row].
 
-        Returns:
+    Returns:
         The line; NaN if all planted values are equal, without intervals below three rows.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
@@ -254,7 +254,7 @@ def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sent
         errors: standard error of each over sentences [row].
         sentence_df: its degrees of freedom, inf for known variances [row].
 
-        Returns:
+    Returns:
         NaN without planted values; no interval for one row.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)

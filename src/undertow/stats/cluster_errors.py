@@ -22,7 +22,7 @@ def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floa
     most k - 1. NaN below two clusters.
 
     Args:
-    influences: influence of each cluster on the estimate; they sum to 0 [..., cluster].
+        influences: influence of each cluster on the estimate; they sum to 0 [..., cluster].
         has_data: whether a cluster has observations [..., cluster].
     """
     there = np.asarray(has_data, dtype=np.bool_)

@@ -86,12 +86,12 @@ class ClusterCorrelation:
     """A correlation over clustered columns.
 
     Attributes:
-    r: Pearson correlation; NaN below four columns or clusters, or if a side is constant.
-    low, high: 95% interval of r over clusters like these; NaN if r is NaN, 1 or -1 or depends on one cluster, and for fewer than
-    `MIN_CLUSTERS` clusters.
-    p: two-sided, the larger of the interval's test and of shuffling whole clusters, which alone decides if r is 1 or -1; NaN if r
-    is NaN or depends on one cluster, and for fewer than `MIN_CLUSTERS` clusters.
-    n: columns with both values.
+        r: Pearson correlation; NaN below four columns or clusters, or if a side is constant.
+        low, high: 95% interval of r over clusters like these; NaN if r is NaN, 1 or -1 or depends on one cluster, and for fewer than
+            `MIN_CLUSTERS` clusters.
+        p: two-sided, the larger of the interval's test and of shuffling whole clusters, which alone decides if r is 1 or -1; NaN if r
+            is NaN or depends on one cluster, and for fewer than `MIN_CLUSTERS` clusters.
+        n: columns with both values.
     """
 
     r: float
@@ -110,7 +110,7 @@ def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: i
     size, and columns within their cluster. A cluster with a unique size is shuffled only within itself, which is conservative.
 
     Args:
-    x: one value for each column, NaN if missing [column].
+        x: one value for each column, NaN if missing [column].
         y: likewise [column].
         clusters: cluster of each column, as codes [column].
         seed: of the permutations.

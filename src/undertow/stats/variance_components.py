@@ -31,7 +31,7 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
         shots_of_setting: number of shots of each setting, as codes [setting].
         class_of_wording: class of each wording, as codes [wording].
 
-        Returns:
+    Returns:
         `FACTORS` to percent; NaN for constant scores.
     """
     values = as_floats(scores)
@@ -69,7 +69,7 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
         scores: of the wordings of one class [wording].
         levels: level of each slot of each wording, as codes [wording, slot].
 
-        Returns:
+    Returns:
         Shares [slot], and the remainder of the additive fit (`interactions`); NaN for constant scores.
     """
     values, codes = as_floats(scores), np.asarray(levels)
@@ -93,7 +93,7 @@ def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     ("Statistics for Experimenters") their main effects are aliases of one another.
 
     Args:
-    levels: level of each factor in each row, as codes [row, factor].
+        levels: level of each factor in each row, as codes [row, factor].
     """
     codes = np.unique(np.asarray(levels), axis=0)
     owners, columns = [-1], [np.ones(len(codes))]

@@ -241,10 +241,10 @@ def draw_trajectories(
     """Draw each measure against the training step, for every set of checkpoints and other group keys.
 
     Args:
-    observations: their models have a `step` and a `trajectory`.
-    results: of the run.
-    titles: of the measures to draw, by name.
-    line_key: the group key whose levels are lines of a panel.
+        observations: their models have a `step` and a `trajectory`.
+        results: of the run.
+        titles: of the measures to draw, by name.
+        line_key: the group key whose levels are lines of a panel.
     """
     import pandas as pd
 

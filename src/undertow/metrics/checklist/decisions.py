@@ -109,7 +109,7 @@ class Panel:
         single, single_negated: probability of the woman and of the man [pair, occupation, order, 2].
         multiple: of the woman, the man, both and neither [pair, occupation, order, 4].
         missing: by question, whether any answer is missing, in any order or about either person [pair, occupation]; includes orders
-        that only other items have.
+            that only other items have.
         queried: whether the item has any query [pair, occupation].
         granted: number of attributes of each person in this context [pair, occupation, person]; None if unknown.
         granted_alike: whether both have the same attributes [pair, occupation]; None if unknown.

@@ -107,7 +107,7 @@ class Baselines:
     """Scores of the baselines.
 
     Attributes:
-    n_labels: number of labels; 0 for generated answers.
+        n_labels: number of labels; 0 for generated answers.
         rows: rows of the arrays below, by document.
         values: for each baseline of generated answers and each measure, a score per document in percent [document, draw].
         bleu: for each baseline, the statistics of BLEU [document, draw, 10].

@@ -203,8 +203,8 @@ class Claim:
     """A tested result.
 
     Attributes:
-    result: with p, without q.
-    interval: limits at a level; they exclude 0 exactly if p is below 1 minus the level.
+        result: with p, without q.
+        interval: limits at a level; they exclude 0 exactly if p is below 1 minus the level.
     """
 
     result: Result

@@ -52,8 +52,8 @@ class Factor:
     """A slot, or aliased slots whose words never change alone in the run.
 
     Attributes:
-    slots: their names; one for a slot that changes alone.
-    levels: the word, or words, of each cell [cell].
+        slots: their names; one for a slot that changes alone.
+        levels: the word, or words, of each cell [cell].
     """
 
     slots: tuple[str, ...]
@@ -129,10 +129,10 @@ class _Difference:
     """One level of a slot minus another.
 
     Attributes:
-    group: of the result, over all dimensions.
-    gaps: difference of each document in percentage points, NaN without answers [document].
-    first: mean score of each document with the subtracted word, in percent [document].
-    note: caveat.
+        group: of the result, over all dimensions.
+        gaps: difference of each document in percentage points, NaN without answers [document].
+        first: mean score of each document with the subtracted word, in percent [document].
+        note: caveat.
     """
 
     group: Mapping[str, str]

@@ -45,10 +45,10 @@ def mean_over_cells(
         values: one number for each answer, such as 1 for right and 0 for wrong; NaN if missing [document, cell].
         seed: of the bootstrap. Equal seeds draw the same documents for every measure.
         bounds: smallest and largest possible value. The interval is then that of `stats.intervals.bounded_mean`; without bounds it
-        consists of percentiles, widened for few documents, which are too narrow for skewed values.
+            consists of percentiles, widened for few documents, which are too narrow for skewed values.
         clusters: cluster of each document [document]; each document is a cluster if not given.
 
-        Returns:
+    Returns:
         The estimate, in the unit of the values, over the cells and documents with values: `sd` is over cells, `n` counts documents,
         and the interval covers other documents. The interval is NaN below `MIN_CLUSTERS` clusters, and for a bootstrap without
         variance.
@@ -96,7 +96,7 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
     Returns:
         The estimate, as a share of 1. F1 is 0 for a class that is never predicted, NaN for one that does not occur in `gold`.
 
-        Raises:
+    Raises:
         ValueError: a class is out of range.
     """
     truth, answers = _check_classes(gold, predicted, n_classes)
@@ -124,7 +124,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
     """Corpus BLEU-4 of each cell over its documents, and the mean over cells, in percent.
 
     Args:
-    statistics: of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10].
+        statistics: of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10].
         seed: as in `mean_over_cells`.
         clusters: as in `mean_over_cells`.
 
@@ -182,7 +182,7 @@ def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | Non
         n_classes: number of classes.
         clusters: as in `mean_over_cells`.
 
-        Returns:
+    Returns:
         A class for each document, -1 without other clusters.
 
     Raises:

@@ -62,10 +62,10 @@ def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weig
     An observation has the weight of its cluster, a pair the product of both weights.
 
     Args:
-    scores: [observation], or [draw, observation] for scores that differ by draw; a draw with a NaN has no area.
-    positive: [observation].
-    cluster: index of each observation's cluster, 0 to n - 1 [observation].
-    weights: count of each cluster in each draw [draw, cluster].
+        scores: [observation], or [draw, observation] for scores that differ by draw; a draw with a NaN has no area.
+        positive: [observation].
+        cluster: index of each observation's cluster, 0 to n - 1 [observation].
+        weights: count of each cluster in each draw [draw, cluster].
 
     Returns:
         [draw].

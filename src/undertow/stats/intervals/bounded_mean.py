@@ -143,12 +143,12 @@ def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[floa
     """Wilson's score interval (Wilson 1927), which stays within 0 and 1 and has a width at rates of 0 and 1.
 
     Args:
-    rate: the observed share, in 0 to 1.
-    n: number of independent items, above 0; an effective number may be a fraction.
-    quantile: of the normal distribution, or of Student's t for estimated variances; 0 or more.
+        rate: the observed share, in 0 to 1.
+        n: number of independent items, above 0; an effective number may be a fraction.
+        quantile: of the normal distribution, or of Student's t for estimated variances; 0 or more.
 
     Returns:
-    Its ends, low and high, in 0 to 1; the rate lies between them.
+        Its ends, low and high, in 0 to 1; the rate lies between them.
 
     Raises:
         ValueError: the rate is not in 0 to 1, or there are no items.

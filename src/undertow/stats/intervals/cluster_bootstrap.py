@@ -35,9 +35,9 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
     there is no interval (NaN).
 
     Args:
-    draws: NaN if undefined. Up to 5% of NaN are ignored; with more there is no interval (NaN).
-    level: confidence level, in 0 to 1.
-    n_clusters: number of resampled clusters; infinite for plain percentiles.
+        draws: NaN if undefined. Up to 5% of NaN are ignored; with more there is no interval (NaN).
+        level: confidence level, in 0 to 1.
+        n_clusters: number of resampled clusters; infinite for plain percentiles.
     """
     if n_clusters < MIN_CLUSTERS:
         return math.nan, math.nan
@@ -64,9 +64,9 @@ def spread_interval(
     with or without a signal (percentiles of fixed held-out scores: 70 to 93%).
 
     Args:
-    value: the estimate.
-    draws: NaN if undefined; with more than 5% of NaN there is no interval (NaN).
-    n_clusters: number of resampled clusters; below six there is no interval.
+        value: the estimate.
+        draws: NaN if undefined; with more than 5% of NaN there is no interval (NaN).
+        n_clusters: number of resampled clusters; below six there is no interval.
         share: whether it lies between 0 and 1; at either end there is no interval.
         level: confidence level, in 0 to 1.
     """

@@ -39,10 +39,10 @@ class _Items:
     """The items of a variance.
 
     Attributes:
-    influence: influence of each item on the estimate; the sum is 0 [item].
-    share: share of the denominator; the sum is 1 [item].
-    rows, columns: clusters, as consecutive codes from 0 [item].
-    cells: clusters of items with the same row and column, as consecutive codes [item].
+        influence: influence of each item on the estimate; the sum is 0 [item].
+        share: share of the denominator; the sum is 1 [item].
+        rows, columns: clusters, as consecutive codes from 0 [item].
+        cells: clusters of items with the same row and column, as consecutive codes [item].
     """
 
     influence: Floats
@@ -75,17 +75,17 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     30 rows, 8 to 62 columns, effects of both, rates up to .97 and missing items, coverage is 93 to 99%.
 
     Args:
-    y: numerator of each item; NaN if missing [item].
-    d: denominator of each item: 1 if it counts, 0 if not (y is then ignored); NaN if missing [item].
+        y: numerator of each item; NaN if missing [item].
+        d: denominator of each item: 1 if it counts, 0 if not (y is then ignored); NaN if missing [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
         level: confidence level, in 0 to 1.
         bounded: whether the ratio is a rate, with each y in 0 to d, instead of a mean.
         span: largest possible difference of y / d between two items of a mean (1 for a rate), for the interval if all items agree. That
-        interval has no width if span is 0.
+            interval has no width if span is 0.
         null: the null value of p.
 
-        Returns:
+    Returns:
         The estimate, as a share of 1 or in the unit of y. No interval and no p if the deciding side has fewer than `MIN_CLUSTERS`
         clusters.
 
@@ -132,7 +132,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     the smaller side has clusters.
 
     Args:
-    y1: numerator of each item for the first ratio, NaN if missing [item].
+        y1: numerator of each item for the first ratio, NaN if missing [item].
         d1: its denominator, as in `ratio_interval` [item].
         y2: numerator of each item for the second ratio, likewise [item].
         d2: its denominator [item].
@@ -141,7 +141,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
         bounded: whether both are rates, with each y in 0 to its d, instead of means.
         span: of means, as in `ratio_interval`; 1 for rates.
 
-        Returns:
+    Returns:
         The difference, as a share of 1 or in the unit of y; `n` counts the items of either side. NaN if a ratio has no items. No
         interval and no p if the deciding side has fewer than `MIN_CLUSTERS` clusters.
 
@@ -176,9 +176,9 @@ class CrossedLine:
     """A regression line over the items of a crossed design; each coefficient has an interval and p, clustered both ways.
 
     Attributes:
-    slope: change of y per unit of x.
-    intercept: y at x = 0.
-    explained: slope times the mean of x; plus the intercept it is the mean of y.
+        slope: change of y per unit of x.
+        intercept: y at x = 0.
+        explained: slope times the mean of x; plus the intercept it is the mean of y.
     """
 
     slope: Estimate
@@ -193,7 +193,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     pulls the line towards itself. All null values are 0.
 
     Args:
-    x: value of each item, NaN if missing [item].
+        x: value of each item, NaN if missing [item].
         y: likewise [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
@@ -300,9 +300,9 @@ class _Parts:
     """Variances of an estimate under independence of items, cells, rows or columns.
 
     Attributes:
-    variances: with independent items, cells, rows and columns.
-    counts: number of each.
-    squares: sums of the squared shares of rows and of columns: 1 / n for n equal ones.
+        variances: with independent items, cells, rows and columns.
+        counts: number of each.
+        squares: sums of the squared shares of rows and of columns: 1 / n for n equal ones.
     """
 
     variances: Sequence[float]
@@ -363,8 +363,8 @@ def _line_of(moments: Floats, centre: float) -> Floats:
     """Slope, intercept, and slope times mean of x [coefficient, sample]; NaN if x is constant.
 
     Args:
-    moments: of x minus the centre [moment, sample].
-    centre: value subtracted from x.
+        moments: of x minus the centre [moment, sample].
+        centre: value subtracted from x.
     """
     n, x, y, xx, xy = moments
     spread = xx - x * x / n

@@ -60,7 +60,7 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
     """The fit to features [observation, feature], each class with a total weight of one half, by Newton's method.
 
     Raises:
-    ValueError: a class is empty.
+        ValueError: a class is empty.
     """
     x, y = as_floats(features), np.asarray(positive, dtype=bool)
     if not y.any() or y.all():
@@ -134,11 +134,11 @@ class _Folds:
     """Observations sorted by fold, prepared for repeated fits.
 
     Attributes:
-    order: the permutation of the observations [observation].
-    design: 1 and the standardised features [observation, coefficient].
-    products: products of each pair of columns of the design, without repetition [observation, product].
-    place: index of the product of each pair of columns [coefficient, coefficient].
-    bounds: first index of each fold, and the end [fold + 1].
+        order: the permutation of the observations [observation].
+        design: 1 and the standardised features [observation, coefficient].
+        products: products of each pair of columns of the design, without repetition [observation, product].
+        place: index of the product of each pair of columns [coefficient, coefficient].
+        bounds: first index of each fold, and the end [fold + 1].
     """
 
     order: Codes

@@ -107,8 +107,8 @@ class SlopeErrors:
     rest of the error is normal and is integrated exactly instead of simulated.
 
     Attributes:
-    expected: slope error predicted from the residuals [series].
-    sd: standard deviation of the rest of the error.
+        expected: slope error predicted from the residuals [series].
+        sd: standard deviation of the rest of the error.
         half: half the width of the 95% interval [series].
     """
 
@@ -250,7 +250,7 @@ def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n
         assumed: noise of such runs.
         n_series: number of simulated series.
 
-        Returns:
+    Returns:
         In units of y; NaN below six sentences or eight values, and without any noise.
     """
     xs = as_floats(x)

@@ -69,11 +69,11 @@ class _Design:
     """Quantities that depend on the values of x only.
 
     Attributes:
-    weights: of the means in the least-squares slope [value].
-    roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
-    axes: their eigenvectors [autocorrelation, value, value - 2].
-    slope_variances: variance of the slope, for noise of variance 1 [autocorrelation].
-    neighbours: mean correlation of neighbours [autocorrelation].
+        weights: of the means in the least-squares slope [value].
+        roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
+        axes: their eigenvectors [autocorrelation, value, value - 2].
+        slope_variances: variance of the slope, for noise of variance 1 [autocorrelation].
+        neighbours: mean correlation of neighbours [autocorrelation].
     """
 
     weights: Floats
@@ -108,9 +108,9 @@ class ClusterSummary:
     """Summary of the sentences of crossed series.
 
     Attributes:
-    means: of each value [..., value].
-    white_variance: of a mean, without the sentences' levels and slopes [...].
-    slope_variance: of the least-squares slope, from the variance between sentences [...].
+        means: of each value [..., value].
+        white_variance: of a mean, without the sentences' levels and slopes [...].
+        slope_variance: of the least-squares slope, from the variance between sentences [...].
         df: degrees of freedom of `slope_variance` [...].
         n_clusters: sentences with observations [...].
     """
@@ -134,15 +134,15 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     Satterthwaite's. Interval and p are those of the mixture. docs/validity.md has the error rates.
 
     Args:
-    x: values of the covariate, distinct [value].
-    parts: means of the series and their errors [series].
-    level: of the intervals.
+        x: values of the covariate, distinct [value].
+        parts: means of the series and their errors [series].
+        level: of the intervals.
 
     Returns:
-    NaN for p and interval below eight values, with an unknown variance, and without any noise.
+        NaN for p and interval below eight values, with an unknown variance, and without any noise.
 
     Raises:
-    ValueError: values of x are equal or not finite.
+        ValueError: values of x are equal or not finite.
     """
     check_interrupted()
     xs, ys = as_floats(x), as_floats(parts.means)
@@ -298,9 +298,9 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
     divided by the observations of a mean.
 
     Args:
-    x: values of the covariate [value].
-    sums: of the observations in each cell [..., cluster, value]; 0 for empty cells.
-    counts: number of observations in each cell, same shape. Each value must have some.
+        x: values of the covariate [value].
+        sums: of the observations in each cell [..., cluster, value]; 0 for empty cells.
+        counts: number of observations in each cell, same shape. Each value must have some.
 
     Raises:
         ValueError: a value has no observation, or x is empty or not finite.
@@ -366,7 +366,7 @@ class CovariateEffect:
     """Test and size of any effect of the covariate.
 
     Attributes:
-    sd: standard deviation of the values' effects in the population of sentences; 0 if the estimate of the variance is negative.
+        sd: standard deviation of the values' effects in the population of sentences; 0 if the estimate of the variance is negative.
         low, high: 95% interval of `sd`.
         p: two-sided, of no effect of any value.
     """
@@ -386,13 +386,13 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
     interval over sentences, which includes 0 if the test is not significant.
 
     Args:
-    sums: of the observations in each cell [cluster, value].
-    counts: number of observations in each cell, same shape.
-    seed: of random flips.
-    level: of the interval.
+        sums: of the observations in each cell [cluster, value].
+        counts: number of observations in each cell, same shape.
+        seed: of random flips.
+        level: of the interval.
 
     Returns:
-    NaN below three sentences or two values, and if no sentence has two values.
+        NaN below three sentences or two values, and if no sentence has two values.
     """
     check_interrupted()
     parts = _parts_of_effects(sums, counts)

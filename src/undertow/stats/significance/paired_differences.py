@@ -31,8 +31,8 @@ class JackknifeReplicates:
     """Jackknife replicates of differences, for one clustering of the items.
 
     Attributes:
-    without: the differences without each group of clusters [group, difference].
-    counting: whether a group has data for a difference [group, difference].
+        without: the differences without each group of clusters [group, difference].
+        counting: whether a group has data for a difference [group, difference].
     """
 
     without: Floats
@@ -44,10 +44,10 @@ class PairedErrors:
     """Intervals and tests of differences, each [difference].
 
     Attributes:
-    low, high: of the interval; NaN without one.
-    inner_low, inner_high: of the interval with twice the error rate, for two one-sided tests of equivalence.
-    p: for the null of a difference within the margin; NaN without exchangeable groups.
-    n_clusters: number of groups of clusters; with two clusterings, of the one with fewer.
+        low, high: of the interval; NaN without one.
+        inner_low, inner_high: of the interval with twice the error rate, for two one-sided tests of equivalence.
+        p: for the null of a difference within the margin; NaN without exchangeable groups.
+        n_clusters: number of groups of clusters; with two clusterings, of the one with fewer.
     """
 
     low: Floats

@@ -51,9 +51,9 @@ def exchange_p_values(n_clusters: int, seed: int, is_extreme: Callable[[Floats],
     Random exchanges include the observed one, so p is never 0.
 
     Args:
-    n_clusters: number of clusters.
-    seed: of random exchanges.
-    is_extreme: maps patterns [pattern, cluster] to whether they are as extreme [pattern, test].
+        n_clusters: number of clusters.
+        seed: of random exchanges.
+        is_extreme: maps patterns [pattern, cluster] to whether they are as extreme [pattern, test].
     """
     patterns = exchange_patterns(n_clusters, seed)
     starts = range(0, len(patterns), 2 * AT_ONCE)
@@ -70,7 +70,7 @@ def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLik
     clusters have counts, and within `point_estimates`.
 
     Args:
-    first: sums [cluster, test] and counts [cluster, test] of one side; 0 for clusters without data.
+        first: sums [cluster, test] and counts [cluster, test] of one side; 0 for clusters without data.
         second: those of the other side.
         seed: of the random exchanges.
     """
@@ -112,7 +112,7 @@ def crossed_exchange_p(
     this p is a lower bound if both vary; `undertow.stats.intervals.multiway_cluster` has a test that is valid then.
 
     Args:
-    first: numerator and denominator of one side [item]; 0 for items without data.
+        first: numerator and denominator of one side [item]; 0 for items without data.
         second: those of the other side.
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
@@ -136,10 +136,10 @@ class SignFlipTest:
     JASA 64). It excludes 0 exactly if the p-value is at most 1 - level. Both are exact for symmetric distributions of differences.
 
     Attributes:
-    value: the mean difference; NaN without data.
-    p: two-sided p-value, including the observed signs; NaN below `MIN_CLUSTERS` clusters.
-    n_clusters: clusters with a difference.
-    n_differing: clusters with a difference other than 0. With five of them p cannot be below 0.05.
+        value: the mean difference; NaN without data.
+        p: two-sided p-value, including the observed signs; NaN below `MIN_CLUSTERS` clusters.
+        n_clusters: clusters with a difference.
+        n_differing: clusters with a difference other than 0. With five of them p cannot be below 0.05.
         lowest, highest: the most extreme means of random subsets, most extreme first [subset].
     """
 
@@ -176,8 +176,8 @@ def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTes
     """The sign-flip test of each mean difference (sum of sums divided by sum of sizes) [effect].
 
     Args:
-    sums: sum of the differences in each cluster, 0 without data [cluster, effect].
-    sizes: number of these differences, 0 without data [cluster, effect].
+        sums: sum of the differences in each cluster, 0 without data [cluster, effect].
+        sizes: number of these differences, 0 without data [cluster, effect].
         seed: of the signs. Equal seeds give equal signs for an equal number of clusters.
     """
     totals, counts = as_floats(sums), as_floats(sizes)
