@@ -1,1 +1,1 @@
-"""Where a bias would come from: causal graphs, structural models of them, and texts about people drawn from those."""
+"""Causal graphs and structural causal models of selection bias."""

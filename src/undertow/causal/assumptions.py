@@ -13,7 +13,7 @@ from undertow.causal.published import NamedGraph
 from undertow.errors import UndertowError
 
 DRIFT, SPECIFICATION = "drift with W", "specification of the task"
-"""What spurious correlation finds, and what task specification finds."""
+"""Kinds of causal findings: those of spurious correlation, and those of task specification."""
 
 
 _VERDICTS = {True: "granted", False: "not granted", None: "not for a graph to say"}
@@ -43,15 +43,15 @@ class Assumption:
 def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     """The assumptions of an audit's findings, and whether a graph grants them.
 
-    A drift of the label's share with W (McMilin 2024 (AAAI), method 1) shows what selection did if W is a W and the text tells
-    nothing of the label without selection, neither by deciding it nor otherwise: W is set within the text, so whatever way the text
-    tells the label, a drift can come of it. All that it rests on is granted if and only if the graph's W qualifies and its features
-    and label are d-separated in the population; the task is then unspecified. The paper's unspecified graph is such a one, which
-    lacks G -> X as well as X -> Y. That a movement with W tells an unspecified task from a specified one (method 2) rests on the
-    same W, and on a specified task leaving little to it, which depends on sizes and not on arrows.
+    A drift of the label's share with W (McMilin 2024 (AAAI), method 1) is evidence of selection if W is a valid W and the text does not
+    predict the label without selection, neither by determining it nor otherwise: W is part of the text, so any way in which the text
+    predicts the label can cause a drift. All assumptions are granted if and only if the graph's W qualifies and its features and label
+    are d-separated in the population; the task is then unspecified. The paper's unspecified graph, which lacks both G -> X and X -> Y,
+    is an example. That a movement with W identifies an unspecified task (method 2) assumes the same W, and that a specified task leaves
+    little influence to W, which depends on effect sizes instead of arrows.
 
     Args:
-        graph: as an audit names it; its W is the node with the role `covariate`.
+        graph: the graph; its W is the node with the role `covariate`.
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
@@ -62,8 +62,8 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     if not graph.covariate:
         why = f"no node is called {ROLES[COVARIATE]}, and no statement names the covariate"
         claim, instead = (
-            "what is varied in the texts is a node of the graph",
-            "it has no node for what is varied in the texts",
+            "the graph has a node for the covariate W of the texts",
+            "it has no node for the covariate W of the texts",
         )
         return (Assumption(claim, False, why, instead),)
     w = identification.covariate_candidate(graph, graph.covariate)
@@ -86,19 +86,19 @@ def _w_is_not_causal(graph: Graph, w: Candidate) -> Assumption:
     holds = not (w.causes_label or w.caused_by_label)
     instead = f"{graph.label} causes {w.node}" if w.caused_by_label else ""
     return Assumption(
-        f"{w.node} is neither a cause of the label {graph.label}, but through the features, nor an effect of it",
+        f"{w.node} is neither a cause of the label {graph.label}, except through the features, nor an effect of it",
         holds,
-        f"no arrows lead from {w.node} to {graph.label} past {_join(graph.features)}, and none back"
+        f"no arrows lead from {w.node} to {graph.label} without {_join(graph.features)}, and none back"
         if holds
         else first_path(path for path in w.open_in_population if _is_one_way(path)),
-        f"{w.node} causes {graph.label} past the features" if w.causes_label else instead,
+        f"{w.node} causes {graph.label} without the features" if w.causes_label else instead,
     )
 
 
 def _no_confounding(graph: Graph, w: Candidate) -> Assumption:
     ways = (path for path in w.open_in_population if not _is_one_way(path))
     return Assumption(
-        f"{_pair(graph, w)} have no common cause, but through the features",
+        f"{_pair(graph, w)} have no common cause, except through the features",
         not w.shares_cause,
         first_path(ways) if w.shares_cause else "no path with arrows into both is open in the population",
         f"{_pair(graph, w)} have a common cause" if w.shares_cause else "",
@@ -106,12 +106,14 @@ def _no_confounding(graph: Graph, w: Candidate) -> Assumption:
 
 
 def _by_selection(graph: Graph, w: Candidate) -> Assumption:
-    """That both are independent in the population and dependent in selected data, as of a W that qualifies."""
-    claim = f"{_pair(graph, w)} are connected by selection alone, but for what the features do to the label"
+    """The assumption that W and the label are independent in the population and dependent in selected data."""
+    claim = f"{_pair(graph, w)} are connected by selection alone, apart from paths through the features"
     if w.connected_by_selection_alone:
         return Assumption(claim, True, _collider_text(graph, w))
     if not graph.selection:
-        return Assumption(claim, False, f"nothing is selected{selection_hint(graph)}", "nothing is selected")
+        return Assumption(
+            claim, False, f"the graph has no selection{selection_hint(graph)}", "the graph has no selection"
+        )
     if w.connected_in_population:
         because = f"{first_path(w.open_in_population)} is open without it"
         return Assumption(claim, False, because, f"not selection alone connects {_pair(graph, w)}")
@@ -120,7 +122,7 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
 
 
 def selection_hint(graph: Graph) -> str:
-    """What a graph without selection may have meant by a node that is called like it; "" where no node is."""
+    """Hint about a node with a typical name of selection in a graph without selection; "" without such a node."""
     if graph.selection or not graph.looks_like_selection:
         return ""
     marked = " or ".join(f"[{node}]" for node in graph.looks_like_selection)
@@ -138,10 +140,10 @@ def _features_do_not_decide(graph: Graph, _: Candidate) -> Assumption:
     deciding = identification.specification(graph).causal_arrows
     because = arrows_text(deciding) if deciding else _no_arrows(graph.features, [graph.label])
     return Assumption(
-        f"the features {_join(graph.features)} do not decide the label {graph.label}",
+        f"the features {_join(graph.features)} do not determine the label {graph.label}",
         not deciding,
         because,
-        f"the features decide the label {graph.label}" if deciding else "",
+        f"the features determine the label {graph.label}" if deciding else "",
     )
 
 
@@ -149,17 +151,17 @@ def _no_other_open_path(graph: Graph, w: Candidate) -> Assumption:
     open_paths, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
     other = "other " if w.connected_in_population or identification.specification(graph).well_specified else ""
     return Assumption(
-        f"the features {_join(graph.features)} tell the label {label} in no other way without selection",
+        f"the features {_join(graph.features)} do not predict the label {label} in another way without selection",
         not open_paths,
         f"{open_paths[0].text} is open in the population"
         if open_paths
         else f"no {other}path between them is open in the population",
-        f"the features tell the label {label} without selection too, by {open_paths[0].text}" if open_paths else "",
+        f"the features predict the label {label} without selection too, by {open_paths[0].text}" if open_paths else "",
     )
 
 
 def _little_left(graph: Graph, w: Candidate) -> Assumption:
-    claim = f"a text that decides the label leaves little of it to {w.node}"
+    claim = f"in a text that determines the label, {w.node} has little influence"
     if not w.connected:
         return Assumption(claim, True, f"{w.node} and {graph.label} are connected through the features alone")
     ways = (*w.open_in_population, *w.opened)
@@ -170,7 +172,7 @@ def _little_left(graph: Graph, w: Candidate) -> Assumption:
     return Assumption(
         claim,
         None,
-        f"{first_path(past or ways)} is open in selected data{whatever}; how much comes through is a matter of sizes",
+        f"{first_path(past or ways)} is open in selected data{whatever}; its influence depends on effect sizes",
     )
 
 
@@ -188,8 +190,8 @@ _ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]]
 
 
 def first_path(ways: Iterable[Path]) -> str:
-    """The first of some paths as it is written; where the search for them found none, what there is to say of it."""
-    return next((path.text for path in ways), "a path that the search does not reach")
+    """Text of the first path; a placeholder if the search found none."""
+    return next((path.text for path in ways), "a path beyond the search limit")
 
 
 def _is_one_way(path: Path) -> bool:
@@ -205,7 +207,7 @@ def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
 
 
 def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
-    """Arrows as they are written, one after the other."""
+    """Arrows as text, joined."""
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
 
 
@@ -213,12 +215,12 @@ def _join(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-# The assumptions behind the findings of an audit under the causal graph that it names.
+# The assumptions of an audit's findings under its causal graph.
 
 
 _WITHOUT_GRAPH = {
     DRIFT: "this is not evidence of selection",
-    SPECIFICATION: "the movement that this goes by is not evidence of selection",
+    SPECIFICATION: "the movement is not evidence of selection",
 }
 _VERBS = {True: "grants", False: "does not grant", None: "cannot speak of"}
 _ENTRY_KEYS = ("name", "title", "source", "text")
@@ -229,8 +231,8 @@ class FindingAssumptions:
     """The assumptions under which an audit's findings are evidence of selection, judged by one graph.
 
     Attributes:
-        kind: what the audit finds, `DRIFT` or `SPECIFICATION`.
-        assumptions: what every finding rests on that is of this kind.
+        kind: kind of the findings, `DRIFT` or `SPECIFICATION`.
+        assumptions: assumptions of findings of this kind.
     """
 
     named_graph: NamedGraph
@@ -240,10 +242,10 @@ class FindingAssumptions:
 
     @classmethod
     def from_manifest(cls, entry: object, kind: str, w_names: Sequence[str]) -> FindingAssumptions:
-        """Read the graph of a manifest and judge the assumptions by it.
+        """Read the graph of a manifest and check the assumptions.
 
         Args:
-            entry: the manifest's entry of the graph, as `graph_entry` gives it.
+            entry: the manifest's entry of the graph, from `graph_entry`.
             kind: `DRIFT` or `SPECIFICATION`.
             w_names: names of the W lists in the texts.
 
@@ -251,7 +253,7 @@ class FindingAssumptions:
             UndertowError: the entry is corrupt, or the kind is neither.
         """
         if not isinstance(entry, Mapping) or any(not isinstance(entry.get(name), str) for name in _ENTRY_KEYS):
-            raise UndertowError("the graph in the manifest is corrupt; name it again with --graph")
+            raise UndertowError("the graph in the manifest is corrupt; give it again with --graph")
         name, title, source, text = (entry[part] for part in _ENTRY_KEYS)
         named_graph = NamedGraph(name, title, source, read_graph(text, "the graph in the manifest"))
         return cls(named_graph, kind, tuple(w_names), assumptions(named_graph.graph, kind))
@@ -263,9 +265,9 @@ class FindingAssumptions:
 
     @property
     def caveat(self) -> str:
-        """A sentence for each finding that makes the causal claim; "" if the graph contradicts no assumption."""
+        """A sentence for each finding with the causal claim; "" if the graph contradicts no assumption."""
         faults = "; ".join(row.violation for row in self.violated)
-        return f"Under the graph named, {_WITHOUT_GRAPH[self.kind]}: {faults}." if faults else ""
+        return f"Under this graph, {_WITHOUT_GRAPH[self.kind]}: {faults}." if faults else ""
 
     @property
     def summary(self) -> str:
@@ -274,8 +276,8 @@ class FindingAssumptions:
         said = ", ".join(f"{verb} {n}" for verb, n in n_of.items() if n)
         several = "assumptions" if self.assumptions[1:] else "assumption"
         return (
-            f"Attributing what is found here ({self.kind}) to selection rests on {len(self.assumptions)} {several}. "
-            f"The graph named {said}."
+            f"Attributing the findings ({self.kind}) to selection needs {len(self.assumptions)} {several}. "
+            f"The graph {said}."
         )
 
     @property
@@ -284,25 +286,25 @@ class FindingAssumptions:
         named = self.named_graph
         if named.title:
             return (
-                f"This audit names the graph {named.name}: {named.title[:1].lower()}{named.title[1:]} ({named.source})."
+                f"This audit uses the graph {named.name}: {named.title[:1].lower()}{named.title[1:]} ({named.source})."
             )
         return (
-            f"This audit names the graph of the file {named.name}."
+            f"This audit uses the graph of the file {named.name}."
             if named.name
-            else "This audit names a graph of its own."
+            else "This audit uses a graph given on the command line."
         )
 
     @property
     def about_w(self) -> str:
-        """A sentence on the graph's W and the W lists of the audit; whether they are the same is for the reader to judge."""
+        """A sentence on the graph's W and the W lists of the audit, whose identity the reader must judge."""
         graph, lists = self.named_graph.graph, f" ({', '.join(self.w_names)})" if self.w_names else ""
         if not graph.covariate:
-            return f"No node of the graph is what this audit varied{lists}."
+            return f"The graph has no node for the covariate of this audit{lists}."
         meaning = dict(graph.meanings).get(graph.covariate, "")
-        said = f"it means \u201c{meaning}\u201d" if meaning else "what it means is not said"
+        said = f"it means \u201c{meaning}\u201d" if meaning else "it has no description"
         return (
-            f"In this audit, {graph.covariate} stands for what was varied in the texts{lists}. In the graph {said}; whether the two are "
-            "the same, no program can tell."
+            f"In this audit, {graph.covariate} is the covariate of the texts{lists}. In the graph {said}; check that the two are the "
+            "same, because no program can."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -317,7 +319,7 @@ class FindingAssumptions:
 
 
 def graph_entry(named_graph: NamedGraph) -> dict[str, str]:
-    """The manifest's entry of a graph; it can be read again without the graph's file."""
+    """The manifest's entry of a graph, which does not need the graph's file."""
     return {
         "name": named_graph.name,
         "title": named_graph.title,

@@ -26,7 +26,7 @@ _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}
 
 
 class GraphView(TypedDict):
-    """What a figure of a graph shows; every arrow is (cause, effect), every shared cause the pair of its effects."""
+    """Data of a figure; every arrow is (cause, effect), every shared cause the pair of its effects."""
 
     nodes: tuple[str, ...]
     arrows: tuple[Arrow, ...]
@@ -43,14 +43,14 @@ class GraphView(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question about a graph, and its answer in sentences, one a line."""
+    """One question about a graph, and its answer as lines of sentences."""
 
     title: str
     lines: tuple[str, ...]
 
 
 def describe_graph(graph: Graph) -> tuple[Section, ...]:
-    """Everything that `undertow graph` says of a graph."""
+    """The output of `undertow graph`."""
     features, label, selection = _join(graph.features), graph.label, _join(graph.selection)
     words, specification = _sentences(), identification.specification(graph)
     recovery = identification.recoverability(graph)
@@ -63,7 +63,7 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
     is_direct = any(identification.directed_path(graph, label, node) for node in graph.selection)
     by = first_path(recovery.open_paths)
     selecting = words.selection(features, label, selection, before, after, opened, recovery, is_direct, by)
-    nothing = f"Nothing is selected: the data are the population{selection_hint(graph)}."
+    nothing = f"The graph has no selection: the data are the population{selection_hint(graph)}."
     between = _task_paths(graph)
     paths = [*(describe_path(graph, path) for path in between[:MAX_LISTED_PATHS]), *_rest_line(between)]
     candidates = [
@@ -85,12 +85,12 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
             words.recovery(features, label, selection, recovery, specification.well_specified)
         ],
         "Who can be a W": candidates,
-        f"What {'selected data' if selection else 'data'} must show if the graph is right": [
+        f"Independences that {'selected data' if selection else 'data'} must show if the graph is right": [
             *listed,
             *([f"... and {more:,} more"] if more else []),
         ],
     } | {
-        f"What a finding rests on: {audit}": [
+        f"Assumptions of a finding: {audit}": [
             f"{row.verdict}: {row.claim} ({row.reason})" for row in assumptions(graph, audit)
         ]
         for audit in (DRIFT, SPECIFICATION)
@@ -229,8 +229,8 @@ def _task(graph: Graph) -> list[str]:
         "the label": (graph.label,),
         "the label's cause": (graph.cause,),
         "varied by an audit": (graph.covariate,),
-        "selection: 1 for all that is in the data": graph.selection,
-        "latent: nobody recorded it": graph.latent,
+        "selection: 1 for everything in the data": graph.selection,
+        "latent: not recorded": graph.latent,
     }
     said = {node: [role for role, nodes in roles.items() if node in nodes] for node in graph.nodes}
     said = {node: [*of, *([meanings[node]] if node in meanings else [])] for node, of in said.items()}

@@ -1,4 +1,4 @@
-"""The papers' structural causal models, as files of equations that may serve as an example.
+"""The papers' structural causal models, as example files of equations.
 
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), equations 1 to 5: people are selected on W + G. McMilin,
 "Selection Induced Collider Bias" (ICLR submission), equations 5 to 9: on W + G or on W - G, and beta on the arrow from W to X.
@@ -20,5 +20,5 @@ def text(name: str) -> str:
 
 
 def load(name: str) -> StructuralCausalModel:
-    """One of `NAMES`, read."""
+    """The model of one of `NAMES`."""
     return StructuralCausalModel.from_text(text(name), name)

@@ -1,6 +1,6 @@
-"""The right side of an equation: an expression tree that is read from text, evaluated on arrays, and never run as code.
+"""The right side of an equation: an expression tree that is parsed from text and evaluated on arrays, never run as code.
 
-It holds numbers, names, noises and functions of a fixed list.
+It has numbers, names, noises and functions of a fixed list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from undertow.types import Floats
 MAX_LENGTH = 1000
 """Characters of one expression."""
 MAX_DEPTH = 100
-"""Brackets within brackets, and sums of sums: each level is an array while it is worked out."""
+"""Maximum nesting of an expression; each level is an array during evaluation."""
 _QUOTED_LENGTH = 40
 
 Values: TypeAlias = "Floats | float"
@@ -44,11 +44,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A draw that depends on nothing.
+    """An independent noise term.
 
     Attributes:
         kind: a key of `NOISES`.
-        place: which noise of its expression it is, from 0: what its random numbers go by.
+        place: index of the noise in its expression, which selects its random stream.
     """
 
     kind: str
@@ -66,11 +66,11 @@ class Application:
 
 Expression: TypeAlias = Number | Name | Noise | Application
 Draw: TypeAlias = Callable[[Noise], Floats]
-"""The standard draws [draw] that belong to a noise."""
+"""Maps a noise to its standard draws [draw]."""
 
 
 def _as_number(test: Callable[..., Any]) -> Callable[..., Any]:
-    """A test whose answer is a number, 1 or 0, as everything here is."""
+    """A comparison that returns 1 or 0 instead of a boolean."""
     return lambda *values: np.asarray(test(*values), dtype=np.float64)
 
 
@@ -79,7 +79,7 @@ def _variadic(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sigmoid(value: Values) -> Values:
-    half: Values = np.tanh(np.divide(value, 2))  # exp(-x) of a large negative x is no float
+    half: Values = np.tanh(np.divide(value, 2))  # exp(-x) overflows for large negative x
     return 0.5 + 0.5 * half
 
 
@@ -116,10 +116,10 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
     "min": (_variadic(np.minimum), 2, 20),
     "max": (_variadic(np.maximum), 2, 20),
 }
-"""What an equation may call: the function, and how few and how many arguments it takes."""
+"""Functions of equations, with their minimum and maximum number of arguments."""
 
 NOISES: Mapping[str, tuple[int, ...]] = {"normal": (0, 2), "uniform": (0, 2), "bernoulli": (1,)}
-"""Kinds of noise, and how many arguments each may have."""
+"""Kinds of noise, with their possible numbers of arguments."""
 
 _NODES: Mapping[type[ast.AST], str] = {
     ast.Add: "+",
@@ -155,7 +155,7 @@ def read_expression(text: str) -> Expression:
     """Read an expression.
 
     Raises:
-        UndertowError: it is none, or holds what an equation may not; does not say where it stands.
+        UndertowError: the text is not an expression, or has something that equations do not allow; without its place.
     """
     if len(text) > MAX_LENGTH:
         raise UndertowError(f"an expression of {len(text):,} characters is too long; divide it into several variables")
@@ -163,7 +163,7 @@ def read_expression(text: str) -> Expression:
         raise UndertowError("an expression is missing; write what the name on the left is, as in 2 * W + normal()")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what Python reads with a doubt (`1and 2`) is a slip
+            warnings.simplefilter("error")  # text that Python parses with a warning (`1and 2`) is a mistake
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UndertowError(f"{_quote(text)} is not an expression; write one as in 2 * W + normal()") from error
@@ -171,7 +171,7 @@ def read_expression(text: str) -> Expression:
 
 
 class _Parser:
-    """The syntax tree of one expression, on its way to become ours."""
+    """Converts Python's syntax tree of one expression."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -228,7 +228,7 @@ class _Parser:
         return functools.reduce(lambda one, other: Application(function, (one, other)), parts)
 
     def _comparison(self, node: ast.Compare, inner: int) -> Expression:
-        """`a < b < c` is `a < b and b < c`; a noise between is one noise in both, since its place is."""
+        """`a < b < c` is `a < b and b < c`; a noise `b` is the same noise in both, because it has the same place."""
         terms = [self.parse(one, inner) for one in (node.left, *node.comparators)]
         tests: list[Expression] = [
             Application(self._operator(operator, node), pair)
@@ -267,13 +267,13 @@ class _Parser:
 
 
 def evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
-    """What an expression gives for values by name, each a number or an array [draw].
+    """Evaluate an expression for values by name, each a number or an array [draw].
 
-    What is not defined is NaN or infinite, and no warning.
+    Undefined values are NaN or infinite, without a warning.
 
     Raises:
-        UndertowError: a probability is not within 0 and 1, a standard deviation is negative, or the ends of a range are the wrong
-            way round, be it for one draw.
+        UndertowError: in some draw, a probability is not within 0 and 1, a standard deviation is negative, or the ends of a range
+            are reversed.
     """
     with np.errstate(all="ignore"):
         return _evaluate(expression, values, draw)
@@ -296,7 +296,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _scale_draws(kind: str, standard: Floats, arguments: list[Values]) -> Values:
-    """Standard draws [draw] made into draws of the distribution that is asked for."""
+    """Transform standard draws [draw] to a distribution."""
     if kind == "bernoulli":
         (probability,) = arguments
         if not np.all((np.asarray(probability) >= 0) & (np.asarray(probability) <= 1)):
@@ -320,7 +320,7 @@ def standard_draws(noise: Noise, generator: np.random.Generator, n_draws: int) -
 
 
 def subexpressions(expression: Expression) -> Iterator[Expression]:
-    """An expression and all that it is made of, as they are written."""
+    """An expression and all its parts, in the order of the text."""
     yield expression
     if isinstance(expression, Noise | Application):
         for one in expression.arguments:
@@ -333,9 +333,9 @@ def names(expression: Expression) -> tuple[str, ...]:
 
 
 def simplify(expression: Expression, constants: Mapping[str, float]) -> Expression:
-    """An expression without the parts that these values of names switch off, as 0 does in `0 * G`.
+    """The expression without parts that these constants remove, such as `0 * G`.
 
-    It goes by single operations: what only cancels, as in `G - G`, is left.
+    It simplifies single operations only; terms that cancel, as in `G - G`, remain.
     """
     if isinstance(expression, Number):
         return expression
@@ -356,7 +356,7 @@ def simplify(expression: Expression, constants: Mapping[str, float]) -> Expressi
 
 
 def _short_circuit(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:
-    """What an operation comes to by one of its arguments alone; None where it takes them all."""
+    """Result of an operation that one argument determines, such as 0 times anything; None if it needs all of them."""
     if function == "where" and known[0] is not None:
         return arguments[1] if known[0] else arguments[2]
     if (function in ("*", "and") and 0 in known) or (function == "/" and known[0] == 0):

@@ -2,7 +2,7 @@
 
 Statements are divided by `;` or line ends, and `#` begins a comment. A statement is one of
 
-    W -> X <- Z            arrows, one after the other if need be; `<->` is a latent common cause of both
+    W -> X <- Z            arrows, possibly in a chain; `<->` is a latent common cause of both
     [S]   (U)              a node alone; brackets mark selection (S = 1 in all data), parentheses a latent node, anywhere
     W: a date or a place   what a node means
     features X1, X2        roles: features (default X), label (Y), cause of the label (G) and covariate (W), which an audit
@@ -30,7 +30,7 @@ Arrow: TypeAlias = tuple[str, str]
 
 FEATURES, LABEL, CAUSE, COVARIATE = "features", "label", "cause", "covariate"
 ROLES = {FEATURES: "X", LABEL: "Y", CAUSE: "G", COVARIATE: "W"}
-"""What a node can be to a task, and the name that means it where no statement does."""
+"""Roles of nodes, with the default name of the node."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<arrow><->|->|<-)|\[\s*(?P<selected>\w+)\s*\]|\(\s*(?P<latent>\w+)\s*\)|(?P<name>\w+)|(?P<comma>,))"
@@ -44,17 +44,17 @@ _SELECTION_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A directed acyclic graph of a prediction task and of how its data were selected; `read_graph` makes it, and checks it.
+    """A directed acyclic graph of a prediction task and of the selection of its data; create it with `read_graph`.
 
     Attributes:
-        nodes: every named node: those with arrows as the arrows name them, then the others.
+        nodes: every named node: those with arrows in the order of the arrows, then the others.
         arrows: (cause, effect), as written.
-        shared: pairs with a latent common cause that has no name, `Z <-> Y`.
-        selection: nodes that are 1 for whoever is in the data; no arrow leaves them.
-        latent: nodes that nobody recorded.
-        cause: what the label depends on, as gender does a pronoun; "" where the graph has no such node.
-        covariate: what an audit varies in its texts; "" where the graph has no such node.
-        meanings: (node, words) of the nodes that have any.
+        shared: pairs with an unnamed latent common cause, `Z <-> Y`.
+        selection: nodes that are 1 for everything in the data; no arrow leaves them.
+        latent: nodes that are not recorded.
+        cause: cause of the label, such as gender for a pronoun; "" without such a node.
+        covariate: covariate of the texts; "" without such a node.
+        meanings: (node, description) of nodes with a description.
     """
 
     nodes: tuple[str, ...]
@@ -75,22 +75,22 @@ class Graph:
 
     @property
     def looks_like_selection(self) -> tuple[str, ...]:
-        """Nodes that are not marked as selection, but could be, and have a name that means it."""
+        """Nodes with a typical name of selection that are not marked as selection but could be."""
         causes = {tail for tail, _ in self.arrows}
         plain = (node for node in self.observed if node not in {*causes, *self.features, self.label})
         return tuple(node for node in plain if _SELECTION_NAME.fullmatch(node))
 
     def text(self) -> str:
-        """The graph in its one spelling, statements on one line and meanings on lines of their own.
+        """Canonical text of the graph, statements on one line and descriptions on further lines.
 
-        `read_graph` of it gives an equal graph.
+        `read_graph` of this text gives an equal graph.
         """
         signs = {node: f"[{node}]" for node in self.selection} | {node: f"({node})" for node in self.latent}
         linked = {node for pair in (*self.arrows, *self.shared) for node in pair}
         statements = [f"{tail} -> {head}" for tail, head in self.arrows]
         statements += [f"{one} <-> {other}" for one, other in self.shared]
         statements += [signs.get(node, node) for node in self.nodes if node in signs or node not in linked]
-        # Statements of the roles that are not what they would be without.
+        # Statements of roles that differ from the defaults.
         current = {FEATURES: self.features, LABEL: (self.label,), CAUSE: (self.cause,), COVARIATE: (self.covariate,)}
         assumed = _assumed_roles(network(self), set(self.selection), {})
         statements += [
@@ -103,12 +103,12 @@ def read_graph(text: str, source: str = "graph") -> Graph:
     """Read a graph.
 
     Args:
-        text: its statements, as the head of this module has them.
-        source: what the text is called in an error: a file, or an option.
+        text: its statements; see the docstring of this module.
+        source: name of the text in errors: a file, or an option.
 
     Raises:
-        UndertowError: a statement is none, arrows close a cycle or leave a selection node, or nobody is features or label;
-            says where.
+        UndertowError: a statement is invalid, arrows close a cycle or leave a selection node, or features or label are missing; the
+            message names the place.
     """
     reading = _GraphReader(source)
     for place, statement in _statements(text, source):
@@ -117,9 +117,9 @@ def read_graph(text: str, source: str = "graph") -> Graph:
 
 
 def network(graph: Graph) -> Any:
-    """The graph as a `networkx.DiGraph`, every shared cause a node of its own; not to be changed.
+    """The graph as a cached `networkx.DiGraph`, with a node for every shared cause; do not modify it.
 
-    The node of a shared cause is the pair of its effects, so that no name can be the same.
+    The node of a shared cause is the pair of its effects, so it cannot clash with a name.
     """
     return _network(graph.nodes, graph.arrows, graph.shared)
 
@@ -161,7 +161,7 @@ def _tokens(statement: str, place: str) -> list[_Token]:
 
 @dataclass
 class _GraphReader:
-    """What the statements so far have said."""
+    """State of the parser after some statements."""
 
     source: str
     arrows: list[Arrow] = field(default_factory=list)
@@ -170,7 +170,7 @@ class _GraphReader:
     alone: dict[str, None] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    places: dict[tuple[str, str], str] = field(default_factory=dict)  # (what, name) -> where it was said first
+    places: dict[tuple[str, str], str] = field(default_factory=dict)  # (what, name) -> place of its first statement
     net: Any = field(default_factory=nx.DiGraph)  # of the arrows
 
     def read_statement(self, statement: str, place: str) -> None:
@@ -185,11 +185,11 @@ class _GraphReader:
             self._read_arrows(tokens, place)
 
     def graph(self) -> Graph:
-        """What was read, once it is known to be a graph of a task."""
+        """The graph, checked."""
         linked = (node for pair in (*self.arrows, *self.shared) for node in pair)
         nodes = tuple(dict.fromkeys((*linked, *self.alone)))
         if not nodes:
-            raise UndertowError(f"{self.source}: is empty; write a graph such as 'W -> X; X -> Y; X -> S; [S]'")
+            raise UndertowError(f"{self.source} is empty; write a graph such as 'W -> X; X -> Y; X -> S; [S]'")
         for (what, name), place in self.places.items():
             if what in (*ROLES, "meaning") and name not in nodes:
                 raise UndertowError(f"{place}: no other statement has {name!r}; the nodes are {', '.join(nodes)}")
@@ -214,9 +214,9 @@ class _GraphReader:
     def _read_meaning(self, said: str, words: str, place: str) -> None:
         node = said.strip("[]() \t")
         if not words:
-            raise UndertowError(f"{place}: says nothing of what {node} means; write it, or leave it out")
+            raise UndertowError(f"{place}: the description of {node} is empty; write it, or remove the statement")
         if self.meanings.setdefault(node, words) != words:
-            raise UndertowError(f"{place}: {node} means {self.meanings[node]!r} already; leave one of the two out")
+            raise UndertowError(f"{place}: {node} already means {self.meanings[node]!r}; remove one of the two")
         if said != node:
             self._mark(_Token("selected" if said[0] == "[" else "latent", node), place)
             self.alone[node] = None
@@ -230,7 +230,7 @@ class _GraphReader:
         if len(names) > 1 and role != FEATURES:
             raise UndertowError(f"{place}: {role} is one node, not {len(names)}; leave the others out")
         if role in self.roles:
-            raise UndertowError(f"{place}: {role} was said before; leave one of the two statements out")
+            raise UndertowError(f"{place}: {role} has an earlier statement; remove one of the two")
         self.roles[role] = names
         self.places.update({(role, name): place for name in names})
 
@@ -238,7 +238,7 @@ class _GraphReader:
         for turn, token in enumerate(tokens):
             if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
                 raise UndertowError(
-                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; {_correction(tokens, turn)}"
+                    f"{place}: expected {'an arrow' if turn % 2 else 'a node'}, got {token.text!r}; {_correction(tokens, turn)}"
                 )
         if len(tokens) % 2 == 0:
             raise UndertowError(f"{place}: an arrow leads nowhere; write a node at its other end, as in W -> X")
@@ -259,7 +259,7 @@ class _GraphReader:
     def _add_arrow(self, ends: Arrow, is_shared: bool, place: str) -> None:
         tail, head = ends
         if tail == head:
-            raise UndertowError(f"{place}: {tail} is not its own cause; leave this arrow out, or name its other end")
+            raise UndertowError(f"{place}: {tail} cannot be its own cause; remove this arrow, or name its other end")
         if is_shared:
             if ends not in self.shared and ends[::-1] not in self.shared:
                 self.shared.append(ends)
@@ -268,7 +268,7 @@ class _GraphReader:
             return
         if self.net.has_node(head) and self.net.has_node(tail) and nx.has_path(self.net, head, tail):
             cycle = " -> ".join([*nx.shortest_path(self.net, head, tail), head])
-            raise UndertowError(f"{place}: closes the cycle {cycle}; turn one of these arrows round, or leave it out")
+            raise UndertowError(f"{place}: closes the cycle {cycle}; reverse or remove one of these arrows")
         self.net.add_edge(tail, head)
         self.arrows.append(ends)
         self.places.setdefault(("leaves", tail), place)
@@ -277,8 +277,8 @@ class _GraphReader:
         for tail, head in self.arrows:
             if tail in selection:
                 raise UndertowError(
-                    f"{self.places['leaves', tail]}: {tail} is selection, which is an effect and the cause of nothing; "
-                    f"let the arrow to {head} begin at what decides selection"
+                    f"{self.places['leaves', tail]}: {tail} is selection, which cannot be a cause; "
+                    f"start the arrow to {head} at a cause of selection"
                 )
 
     def _check_roles(self, roles: dict[str, tuple[str, ...]], unseen: set[str], selection: set[str]) -> None:
@@ -315,10 +315,10 @@ def _correction(tokens: Sequence[_Token], turn: int) -> str:
 
 
 def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Who has each role: as said, else by name where a node of that name can have it."""
+    """Nodes of each role: from statements, else by default names of suitable nodes."""
     taken = {name for names in said.values() for name in names} | set(selection)
     roles = {role: said.get(role, (name,) if name in net else ()) for role, name in ROLES.items()}
-    for role in (CAUSE, COVARIATE):  # a task can do without; not without features and label, which are refused if taken
+    for role in (CAUSE, COVARIATE):  # these are optional, unlike features and label
         if role not in said and not taken.isdisjoint(roles[role]):
             roles[role] = ()
     if CAUSE not in said and roles[CAUSE] and roles[LABEL]:
@@ -331,12 +331,12 @@ def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str
 
 
 MAX_PATHS = 1000
-"""Paths between two nodes, at most, the shortest first; how many there are can grow exponentially with the graph.
+"""Maximum number of paths between two nodes, the shortest first; their number can grow exponentially with the graph.
 
-Paths are examples, then: whether nodes are connected is never read off them, but asked by d-separation.
+Paths serve as examples only; connections are tested by d-separation.
 """
 MAX_STEPS = 100 * MAX_PATHS
-"""Beginnings of paths that are looked at for open ones."""
+"""Maximum number of path prefixes in the search for open paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,9 +344,9 @@ class Path:
     """A path between two nodes, along or against its arrows, that visits no node twice.
 
     Attributes:
-        nodes: from one end to the other; a shared cause is not among them.
-        signs: what stands between them, `->`, `<-` or `<->` [node - 1].
-        colliders: nodes of it that both neighbours point to.
+        nodes: from one end to the other, without shared causes.
+        signs: signs between them, `->`, `<-` or `<->` [node - 1].
+        colliders: nodes with arrows from both neighbours.
     """
 
     nodes: tuple[str, ...]
@@ -355,7 +355,7 @@ class Path:
 
     @property
     def text(self) -> str:
-        """The path as it is written, `X <- W -> S`."""
+        """The path as text, `X <- W -> S`."""
         return self.nodes[0] + "".join(f" {sign} {node}" for sign, node in zip(self.signs, self.nodes[1:], strict=True))
 
     @property
@@ -369,8 +369,8 @@ class PathStatus:
     """Whether a path is open given some nodes, and why.
 
     Attributes:
-        closed_at: its nodes that close it: colliders without a condition, and conditions that are no colliders.
-        opened_by: (collider, condition) of each collider that a condition opens: itself or a descendant of it.
+        closed_at: nodes that close it: colliders without a condition, and conditions that are not colliders.
+        opened_by: (collider, condition) of each opened collider; the condition is the collider itself or a descendant.
     """
 
     is_open: bool
@@ -389,15 +389,14 @@ def paths_between(net: Any, one: str, other: str) -> tuple[Path, ...]:
 def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterator[tuple[Path, Sequence[Any]]]:
     """Open paths between two nodes, each with its nodes in the network, the shortest first, `MAX_PATHS` at most.
 
-    A path is extended by steps that keep it open, and from which the other end can be reached so, so that no number of closed paths
-    stands before an open one.
+    The search extends paths only by steps that keep them open and from which the other end is reachable, so closed paths cost nothing.
     """
     skeleton, opened = net.to_undirected(), with_ancestors(net, given)
 
     def is_open(before: Any, node: Any, after: Any) -> bool:
         return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
 
-    # How many steps lead from the first node of an open step to the other end.
+    # Number of steps from the first node of an open step to the other end.
     distances = {(node, other): 1 for node in skeleton[other]}
     queue = deque(distances)
     while queue:
@@ -407,7 +406,7 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
                 distances[before, node] = distances[node, after] + 1
                 queue.append((before, node))
     order, n_paths = count(), 0
-    # The least length that a path with this beginning can have; of equals the longest beginning, then the first.
+    # Order by the minimum length of a path with this prefix; ties by the longest prefix, then the first.
     beginnings: list[tuple[int, int, int, tuple[Any, ...]]] = [(0, 0, next(order), (one,))]
     for _ in range(MAX_STEPS):
         if not beginnings or n_paths == MAX_PATHS:
@@ -425,10 +424,10 @@ def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterat
 
 
 def path_of(net: Any, nodes: Sequence[Any]) -> Path:
-    """The path over these nodes of the network, shared causes among them."""
+    """The path over these nodes of the network, including shared causes."""
     signs, visible = [], [nodes[0]]
     for before, node in pairwise(nodes):
-        if isinstance(before, tuple):  # a shared cause, which the sign stands for
+        if isinstance(before, tuple):  # a shared cause is shown by the sign
             continue
         visible.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
         signs.append("<->" if isinstance(node, tuple) else "->" if net.has_edge(before, node) else "<-")

@@ -1,6 +1,6 @@
-"""Identification by a causal graph: open paths, recoverability from selected data, covariates that can be W, specification.
+"""Identification in a causal graph: open paths, recoverability from selected data, valid covariates W, specification.
 
-Two nodes are d-separated, given others, if no path between them is open. Data that were selected are data given S = 1.
+Two nodes are d-separated, given others, if no path between them is open. Selected data are data given S = 1.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from undertow.causal.graph import (
 from undertow.errors import UndertowError
 
 MAX_EXAMPLES = 30
-"""Open paths that are given as the reason of something, at most, the shortest first."""
+"""Maximum number of open paths in a reason, the shortest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recoverability:
-    """Whether P(label | features) follows from selected data.
+    """Whether P(label | features) is recoverable from selected data.
 
     Attributes:
-        recoverable: whether it does, from selected data alone.
-        open_paths: paths from selection to the label that the features leave open, the `MAX_EXAMPLES` shortest.
+        recoverable: whether it is recoverable from selected data alone.
+        open_paths: paths from selection to the label that are open given the features, the `MAX_EXAMPLES` shortest.
         external_covariates: nodes that make it recoverable if they are recorded in the selected data and, with the features, in the whole
-            population: P(y | x) = sum over c of P(y | x, c, S = 1) P(c | x). Empty where nothing is needed; None where no recorded
-            nodes do.
-        with_label_distribution: whether P(label), known in the whole population, makes it recoverable, as in a case-control study:
-            P(y | x) is then P(x | y, S = 1) P(y), over its sum over y.
+        population: P(y | x) = sum over c of P(y | x, c, S = 1) P(c | x). Empty if none are needed; None if no recorded nodes
+            suffice.
+        with_label_distribution: whether P(label) in the whole population makes it recoverable, as in a case-control study:
+            P(y | x) is then P(x | y, S = 1) P(y), normalised over y.
     """
 
     recoverable: bool
@@ -52,16 +52,16 @@ class Recoverability:
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """Whether the features decide the label, by McMilin's definition: they are a cause of it.
+    """Whether the features determine the label, by McMilin's definition: they are a cause of it.
 
     Attributes:
         well_specified: whether arrows lead from a feature to the label.
         causal_arrows: arrows on the directed paths from the features to the label; without them the task is unspecified.
-        backdoor_arrows: arrows on the directed paths from the label's cause to the features that avoid the label: with the cause's own
-            path to the label they are back-door paths.
+        backdoor_arrows: arrows on the directed paths from the label's cause to the features that avoid the label; with the cause's
+            path to the label they form back-door paths.
         missing_causal_arrows: arrows each of which would make the task well specified; empty if it is.
         missing_backdoor_arrows: arrows each of which would open a back-door path; empty if there is one.
-        label_causes_features: whether a directed path leads from the label to a feature, which the definition leaves out.
+        label_causes_features: whether a directed path leads from the label to a feature, which the definition ignores.
     """
 
     well_specified: bool
@@ -74,10 +74,10 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Whether a node can be a W.
+    """Whether a node is a valid W.
 
-    What the fields ask of the node and the label leaves aside the paths that end in a way from a feature to the label along the
-    arrows, such as `W -> X -> Y` and `W <- C -> X -> Y`: they are the task's own.
+    The fields ignore paths that end with a directed path from a feature to the label, such as `W -> X -> Y` and
+    `W <- C -> X -> Y`, because these belong to the task.
 
     Attributes:
         observed: it can be recorded, and so be put into a text.
@@ -102,7 +102,7 @@ class Candidate:
 
     @property
     def qualifies(self) -> bool:
-        """Whether an audit can vary it and attribute what follows to selection."""
+        """Whether an audit can vary it and attribute effects to selection."""
         return self.observed and self.causes_features and self.connected_by_selection_alone
 
     @property
@@ -113,7 +113,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """Two recorded nodes that the selected data must show independent, given others, if the graph is right."""
+    """Two recorded nodes that must be independent in selected data, given others, if the graph is right."""
 
     one: str
     other: str
@@ -159,8 +159,8 @@ def path_status(graph: Graph, path: Path, given: Collection[str] = ()) -> PathSt
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
     """Paths between two nodes that are closed in the population and open in selected data, the shortest first.
 
-    Selection closes none: no arrow leaves it, so on a path it is nothing but a collider. What it opens are the open paths that have
-    any collider.
+    Selection closes no path: no arrow leaves it, so it can only be a collider. The paths that it opens are the open paths with a
+    collider.
 
     Raises:
         UndertowError: a name is no node's, or both are the same.
@@ -170,7 +170,7 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
 
 
 def directed_path(graph: Graph, one: str, other: str) -> Path | None:
-    """The shortest way from one node to another along the arrows; None where there is none.
+    """The shortest directed path from one node to another, or None.
 
     Raises:
         UndertowError: a name is no node's, or both are the same.
@@ -181,7 +181,7 @@ def directed_path(graph: Graph, one: str, other: str) -> Path | None:
 
 
 def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
-    """Arrows on the ways along the arrows from any of the starts to any of the ends.
+    """Arrows on directed paths from any of the starts to any of the ends.
 
     Raises:
         UndertowError: a name is no node's.
@@ -194,12 +194,12 @@ def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str])
 def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
     """Open non-causal paths between features and label in the unselected population.
 
-    Of each feature the shortest of each kind, the shortest first; none if and only if no such path is open. Where arrows lead from
-    no feature to the label, that is if and only if features and label are d-separated.
+    For each feature the shortest of each kind, sorted by length; empty if and only if no such path is open. Without directed paths from
+    features to the label, this means that features and label are d-separated.
 
     Args:
         graph: the graph.
-        past: a node that they are not to go by way of.
+        past: a node that the paths must avoid.
     """
     net = network(graph)
     net = net.subgraph(set(net) - {past})
@@ -208,12 +208,11 @@ def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
 
 
 def recoverability(graph: Graph) -> Recoverability:
-    """Whether P(label | features) follows from selected data alone, and what else would have to be known.
+    """Whether P(label | features) is recoverable from selected data alone, or with which additional data.
 
     Bareinboim, Tian and Pearl 2014, "Recovering from Selection Bias in Causal and Statistical Inference": theorem 1 (if and only if
-    selection is d-separated from the label by the features) and theorem 2 (with others, known in the population as well). What
-    would have to be known is enough, and something else may be; all of it needs every x, with its c or y, to be selected with some
-    chance.
+    selection is d-separated from the label by the features) and theorem 2 (with covariates that are known in the population). The
+    additional data are sufficient, not necessary; every x, with its c or y, must have a positive probability of selection.
     """
     net, features = network(graph), set(graph.features)
     selection = set(graph.selection)
@@ -238,7 +237,7 @@ def recoverability(graph: Graph) -> Recoverability:
 def specification(graph: Graph) -> Specification:
     """Whether the features are a cause of the label, which arrows make them one, and which are missing.
 
-    McMilin 2024 (AAAI): a task is unspecified if its features hold no causes of its label.
+    McMilin 2024 (AAAI): a task is unspecified if its features contain no causes of its label.
     """
     net, label = network(graph), graph.label
     deciding = tuple(arrow for arrow in graph.arrows if arrow in _arrows_between(net, graph.features, [label]))
@@ -264,24 +263,24 @@ def specification(graph: Graph) -> Specification:
 
 
 def covariate_candidates(graph: Graph) -> tuple[Candidate, ...]:
-    """Every node but features, label and selection, and whether it can be a W: `candidate`."""
+    """All nodes except features, label and selection, with whether each is a valid W (`covariate_candidate`)."""
     others = {*graph.features, graph.label, *graph.selection}
     return tuple(covariate_candidate(graph, node) for node in graph.nodes if node not in others)
 
 
 def covariate_candidate(graph: Graph, node: str) -> Candidate:
-    """Whether a node can be a W.
+    """Whether a node is a valid W.
 
     A W is neither cause nor effect of the label, causes the features, and depends on the label by selection alone: McMilin 2024
-    (AAAI), section 3.1. Nothing but paths is left aside: an arrow that lies on a way from the features to the label can still be
-    part of another path, and what is below a collider is below it in the whole graph.
+    (AAAI), section 3.1. Only whole paths of the task are ignored: an arrow on a directed path from the features to the label can still be
+    part of another path, and descendants of a collider are those in the whole graph.
 
     Raises:
-        UndertowError: the name is no node's, or that of a feature, the label or selection.
+        UndertowError: the name is unknown, or that of a feature, the label or selection.
     """
     _check_names(graph, [node])
     if node in (*graph.features, graph.label, *graph.selection):
-        raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
+        raise UndertowError(f"{node} is among features, label and selection and cannot be W; name another node")
     net = network(graph)
     before = _open_in_population(net, graph, node)
     opened = (
@@ -305,7 +304,7 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
 
 
 def implied_independences(graph: Graph) -> tuple[Independence, ...]:
-    """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
+    """Independences of recorded nodes in selected data: at most one for each pair, with few conditions."""
     net, selection = network(graph), set(graph.selection)
     independences = []
     for one, other in combinations(graph.observed, 2):
@@ -330,13 +329,13 @@ def _check_ends(graph: Graph, one: str, other: str) -> None:
 
 
 def _separator(net: Any, one: set[str], other: str, included: set[str], others: set[str]) -> set[str] | None:
-    """Few nodes that separate some from one other, together with those that are included: none, one, or as many as are all needed."""
+    """A small separating set of nodes, in addition to those included: none, one, or all that are needed."""
     minimal: set[str] | None = nx.find_minimal_d_separator(
         net, one, {other}, included=included, restricted=included | others
     )
     if minimal is None or minimal <= included:
         return minimal
-    # A node that separates alone is on every path between them in the moral graph of their ancestors.
+    # A single separating node is on every path between them in the moral graph of their ancestors.
     moral = nx.moral_graph(net.subgraph(with_ancestors(net, {*one, other, *included})))
     moral.remove_nodes_from(included)
     _, way = nx.multi_source_dijkstra(moral, one, other)
@@ -344,8 +343,8 @@ def _separator(net: Any, one: set[str], other: str, included: set[str], others: 
     return next((few for few in with_one if nx.is_d_separator(net, one, {other}, few)), minimal)
 
 
-# Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a
-# feature, or reach their other end before:
+# Paths of the task are recognised at the label. From there, all other paths turn downwards before they meet a feature, or reach
+# their other end before:
 #
 #     Y <- M <- G -> S <- X <- W   turns at G: counts            Y <- M <- X <- W   climbs to X: the task's own
 
@@ -362,7 +361,7 @@ def _is_of_task(net: Any, graph: Graph, nodes: Sequence[Any]) -> bool:
 def _open_in_population(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
     """The shortest paths to the label that are open in the population, by kind: `cause`, `effect`, `common cause`.
 
-    An open path has no collider, so it leads up from either end to one top: the node, the label, or a cause of both.
+    An open path has no collider, so from both ends it leads up to one top: the node, the label, or a cause of both.
     """
     label = graph.label
     past_features = net.subgraph(set(net) - set(graph.features) | {node})
@@ -375,36 +374,36 @@ def _open_in_population(net: Any, graph: Graph, node: str) -> Mapping[str, Path]
     above_label = _paths_to_ancestors(past_features.subgraph(set(past_features) - {node}), label)
     tops = [top for top in above if top in above_label]
     if tops:
-        # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
+        # The two halves of a shortest path meet only at the top: a meeting point would be a nearer top.
         top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
         paths["common cause"] = [*above[top], *above_label[top][-2::-1]]
     return {kind: path_of(net, nodes) for kind, nodes in paths.items()}
 
 
 def _paths_to_ancestors(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
-    """The shortest way against the arrows from a node to each of its ancestors and itself."""
+    """The shortest path against the arrows from a node to itself and each of its ancestors."""
     ways: Mapping[Any, Sequence[Any]] = nx.single_source_shortest_path(nx.reverse_view(net), node)
     return ways
 
 
 def _connected_by_selection(graph: Graph, node: str) -> bool:
-    """Whether selected data leave a path open that is not the task's own, of a node of which the population leaves none open.
+    """Whether selection opens a path that does not belong to the task, for a node without such an open path in the population.
 
-    A path that is open in selected data goes from its ends up to nodes above selection, and stays among those in between: all that
-    is between is a cause of a collider, and so of selection. There, every path is open.
+    A path that is open in selected data climbs from its ends to ancestors of selection, and stays among these in between, because every
+    node in between is a cause of a collider, and so of selection. Among ancestors of selection every path is open.
 
-        Y <- M <- G -> S <- X <- W      climb from the label; turn at a node above selection; go on by any way that does not come
-              climb | turn | any way    back to the climb
+    Y <- M <- G -> S <- X <- W      climb from the label; turn at an ancestor of selection; continue on any path that does not
+    climb | turn | any path   return to the climb
 
-    The climbs are tried one by one. There can be many, but they are of features that decide the label and a node that is connected
-    with it in no other way; without such features d-separation decides.
+    The climbs are tried one by one. There can be many, but only if features determine the label and the node has no other connection
+    with it; otherwise d-separation decides.
     """
     net, label = network(graph), graph.label
     if set(graph.features).isdisjoint(nx.ancestors(net, label)):
         return not nx.is_d_separator(net, {node}, {label}, set(graph.selection))
     above = with_ancestors(net, graph.selection)
     skeleton = net.subgraph(above).to_undirected(as_view=True)
-    # The nodes above selection that are met first on the ways up from the node; itself if it is one.
+    # The first ancestors of selection on the way up from the node, possibly itself.
     ends = above & with_ancestors(nx.restricted_view(net, [], net.in_edges(above)), [node])
 
     def leads_on(top: Any, climb: Collection[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs by name: those of the papers, a file of one's own, or a graph written where its name is asked for."""
+"""Graphs by name: those of the papers, a file, or the text of a graph."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from undertow.errors import UndertowError, closest
 
 MAX_BYTES = 2**20
 _OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u2212]>")
-"""Signs that are meant as arrows, and are none here."""
+"""Other signs for arrows, which are refused with a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedGraph:
-    """A graph and where it is from.
+    """A graph and its origin.
 
     Attributes:
-        name: a published graph's, or the file's; "" for a graph that was written in place of a name.
-        title, source: of a published graph; "" else.
+        name: of a published graph or a file; "" for the text of a graph.
+        title, source: of a published graph; "" otherwise.
     """
 
     name: str
@@ -44,13 +44,13 @@ def published() -> dict[str, NamedGraph]:
 
 
 def load_graph(name: str) -> NamedGraph:
-    """The graph of a published name, of a file, or of a text that holds an arrow.
+    """Load a graph by its published name, from a file, or from a text with an arrow.
 
     Raises:
-        UndertowError: the name is empty, there is no such file, or what it holds is no graph.
+        UndertowError: the name is empty, there is no such file, or the content is not a graph.
     """
     if not name.strip():
-        raise UndertowError(f"the graph named is empty; {_published_names()}")
+        raise UndertowError(f"the graph is empty; {_published_names()}")
     if name in published():
         return published()[name]
     if "->" in name or "<-" in name:

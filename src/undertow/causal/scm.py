@@ -1,17 +1,17 @@
-"""A structural causal model as a file of equations: parameters, variables, who is selected, what to compare.
+"""A structural causal model as a file of equations: parameters, variables, selection, pairs to compare.
 
-    alpha = 10                       `=` is a parameter: one number, which a case or an option may change
-    gamma = 0
-    G := alpha * normal()            `:=` is a variable: a number for every person drawn; each normal(), uniform() or
-    W := alpha / 2 * normal()        bernoulli(p) is a noise of its own
-    S := W + G + normal() > 2 * alpha
-    X := W + gamma * G + normal()
-    Y := gamma * X + G + normal()
-    select S                         whoever has S = 1 is in the data
-    compare W, G; X, Y               pairs whose correlation is asked for
-    case well specified: gamma = 1   parameters under a name; a model without cases is one itself
+alpha = 10                       `=` is a parameter: one number, which a case or an option may change
+gamma = 0
+G := alpha * normal()            `:=` is a variable: a number for every simulated person; each normal(), uniform() or
+W := alpha / 2 * normal()        bernoulli(p) is an independent noise
+S := W + G + normal() > 2 * alpha
+X := W + gamma * G + normal()
+Y := gamma * X + G + normal()
+select S                         people with S = 1 are in the data
+compare W, G; X, Y               pairs to correlate
+case well specified: gamma = 1   a named set of parameters; a model without cases is a single case
 
-The order of the lines has no meaning, and `#` begins a comment.
+The order of the lines does not matter, and `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from undertow.types import Floats
 
 SELECT, COMPARE, CASE = "select", "compare", "case"
 MAX_NAMES, MAX_CASES, MAX_PAIRS = 100, 50, 50
-"""A model beyond these is a mistake: every variable is an array while it is drawn."""
+"""Limits of a model, because every variable is an array during simulation."""
 
 _DEFINITION = re.compile(r"(\w+)\s*(:=|=(?!=))\s*(.*)")
 _STATEMENT = re.compile(rf"({SELECT}|{COMPARE}|{CASE})\b\s*(.*)")
@@ -67,14 +67,14 @@ class Equation:
 
 @dataclass(frozen=True, slots=True)
 class StructuralCausalModel:
-    """A structural causal model; `StructuralCausalModel.from_text` reads and checks it.
+    """A structural causal model; create it with `StructuralCausalModel.from_text`.
 
     Attributes:
-        source: what its text is called in an error.
+        source: name of its text in errors.
         parameters: by name, each after those it uses.
         variables: by name, each after its causes.
-        selection: the variable that is 1 for whoever is in the data.
-        cases: parameters to change, by the name of the case; one case without a name where the file has none.
+        selection: the variable that is 1 for selected people.
+        cases: changed parameters by name of the case; one unnamed case if the file has none.
     """
 
     source: str
@@ -86,15 +86,15 @@ class StructuralCausalModel:
 
     @classmethod
     def from_text(cls, text: str, source: str = "model") -> StructuralCausalModel:
-        """Read a model; the head of this module says how one is written.
+        """Read a model; see the docstring of this module for the syntax.
 
         Args:
-            text: the file's.
-            source: what the text is called in an error.
+            text: text of the file.
+            source: name of the text in errors.
 
         Raises:
-            UndertowError: a line cannot be read, a name is unknown or defined twice, equations close a circle, or nobody is
-                selected or compared; says where.
+            UndertowError: a line cannot be parsed, a name is unknown or defined twice, equations form a cycle, or selection or comparison
+                is missing; the message names the place.
         """
         reading = _ModelReader(source)
         for number, line in enumerate(split_lines(text), 1):
@@ -102,10 +102,10 @@ class StructuralCausalModel:
         return reading.model()
 
     def constants(self, settings: Mapping[str, float] | None = None) -> dict[str, float]:
-        """The value of every parameter, with these in the place of the file's.
+        """The value of every parameter, with these settings instead of the file's.
 
         Raises:
-            UndertowError: a setting is no parameter, or a parameter is no finite number.
+            UndertowError: a setting is not a parameter, or a parameter is not finite.
         """
         changed = settings or {}
         for name, number in changed.items():
@@ -121,22 +121,22 @@ class StructuralCausalModel:
         return values
 
     def where(self, name: str) -> str:
-        """The place of a definition, as errors name it."""
+        """The place of a definition, for errors."""
         return _place(self.source, (self.variables.get(name) or self.parameters[name]).line)
 
 
 def implied_graph(model: StructuralCausalModel, settings: Mapping[str, float] | None = None) -> str:
     """The causal graph that the equations imply, as `undertow graph` reads it: `G -> S; W -> S; W -> X; [S]`.
 
-    A cause that a parameter switches off, as 0 does in `gamma * G`, has no arrow. This goes by single operations: two
-    terms that cancel one another keep their arrows.
+    A cause that a parameter removes, such as `gamma * G` with gamma = 0, has no arrow. Only single operations are simplified: terms that
+    cancel keep their arrows.
 
     Args:
         model: the equations.
-        settings: parameters in the place of the model's.
+        settings: parameters that replace those of the model.
 
     Raises:
-        UndertowError: a setting is no parameter, or a parameter is no finite number.
+        UndertowError: a setting is not a parameter, or a parameter is not finite.
     """
     constants = model.constants(settings)
     causes = {
@@ -151,7 +151,7 @@ def implied_graph(model: StructuralCausalModel, settings: Mapping[str, float] | 
 
 
 class _ModelReader:
-    """Lines taken one after the other, and the model that they come to."""
+    """Parser of a model, line by line."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -162,7 +162,7 @@ class _ModelReader:
         self._cases: dict[str, tuple[dict[str, float], int]] = {}
 
     def read_line(self, line: str, number: int) -> None:
-        """Take one line of the file."""
+        """Parse one line of the file."""
         statement = unicodedata.normalize("NFKC", line.partition("#")[0]).strip()  # as Python does with names
         if not statement:
             return
@@ -189,7 +189,7 @@ class _ModelReader:
             raise UndertowError(f"{name!r} cannot be the name of a parameter or variable; choose another one")
         earlier = self._parameters.get(name) or self._variables.get(name)
         if earlier:
-            raise UndertowError(f"{name} is defined in line {earlier.line} already; leave one of the two out")
+            raise UndertowError(f"{name} is already defined in line {earlier.line}; remove one of the two")
         if len(self._parameters) + len(self._variables) >= MAX_NAMES:
             raise UndertowError(f"at most {MAX_NAMES} parameters and variables are read; leave some out")
         equation = Equation(name, read_expression(text), number)
@@ -238,7 +238,7 @@ class _ModelReader:
         self._cases[name] = changed, number
 
     def model(self) -> StructuralCausalModel:
-        """What was taken, if it is a model."""
+        """The model, checked."""
         for equation in self._parameters.values():
             self._check_names(
                 equation, self._parameters, "a parameter is made of parameters alone; := makes it a variable"
@@ -246,9 +246,9 @@ class _ModelReader:
         for equation in self._variables.values():
             self._check_names(equation, self._parameters | self._variables, "")
         if self._selection is None:
-            raise UndertowError(f"{self._source}: nobody is selected; add a line select S")
+            raise UndertowError(f"{self._source}: there is no selection; add a line select S")
         if not self._pairs:
-            raise UndertowError(f"{self._source}: nothing is compared; add a line compare X, Y")
+            raise UndertowError(f"{self._source}: there is no comparison; add a line compare X, Y")
         self._check_variable(*self._selection)
         for pair, number in self._pairs.items():
             for name in pair:

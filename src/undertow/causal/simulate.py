@@ -1,8 +1,8 @@
-"""People drawn from a structural causal model, and what is correlated with what among all of them and among the selected.
+"""Simulation of people from a structural causal model, and correlations among everyone and among the selected.
 
-Draws come in pieces, and of them only the variables that are compared stay: ten million people take about 1.6 GB. Every noise has
-random numbers of its own, by the seed, the name of its variable and its place in the equation: changing one equation, or a
-parameter, leaves all other noises as they are, and cases are compared on the same people.
+People are simulated in chunks, and only compared variables are kept: ten million people take about 1.6 GB. Every noise has its own
+random stream, by the seed, the name of its variable and its place in the equation: a change of one equation or parameter does not
+change other noises, so cases are compared on the same people.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from undertow.types import Floats, Progress
 
 MIN_DRAWS, MAX_DRAWS = 100, 10**7
 MIN_SELECTED = 30
-"""Fewer selected people say nothing about a correlation."""
+"""Minimum number of selected people for a correlation."""
 N_SAMPLED = 2000
-"""So many people of either kind are kept, to be drawn as dots."""
+"""Number of people of either kind that are kept for the figures."""
 HEAVY_SHARE, HEAVY_PEOPLE = 0.1, 100
-"""An interval is in doubt where one person makes this much of its variance, and more than so many times an equal share."""
+"""An interval is unreliable if one person has this share of its variance, and this many times an equal share."""
 _PIECE = 2**16
 
 
@@ -38,11 +38,11 @@ class Correlation:
     """Pearson's r of one pair of variables.
 
     Attributes:
-        selected: among whom: the selected, or everyone.
-        r: NaN where a variable does not vary.
-        low, high: its 95% interval, which does not take the variables for normal.
-        constant: what does not vary, where r is NaN.
-        heaviest_share: of one person in the variance of r, in 0 to 1; NaN where there is no r.
+        selected: whether it is among the selected, or among everyone.
+        r: NaN if a variable is constant.
+        low, high: its 95% interval, without assuming normality.
+        constant: constant variables, if r is NaN.
+        heaviest_share: largest share of one person in the variance of r, in 0 to 1; NaN without r.
     """
 
     x: str
@@ -56,7 +56,7 @@ class Correlation:
     heaviest_share: float = math.nan
 
     def as_dict(self) -> dict[str, Any]:
-        """The correlation as values of a table's row."""
+        """The correlation as a row of a table."""
         when = "after" if self.selected else "before"
         return {"x": self.x, "y": self.y, "selection": when} | {
             name: getattr(self, name) for name in ("r", "low", "high", "n")
@@ -64,7 +64,7 @@ class Correlation:
 
     @property
     def text(self) -> str:
-        """Pearson's r and its interval, or why there is none."""
+        """Pearson's r and its interval, or the reason why r is undefined."""
         if math.isnan(self.r):
             verb = "is" if len(self.constant) == 1 else "are"
             return f"undefined: {' and '.join(self.constant)} {verb} constant" if self.constant else "undefined"
@@ -74,10 +74,10 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What drawing from a model gave.
+    """Results of a simulation.
 
     Attributes:
-        share: of the people who were selected, in 0 to 1.
+        share: share of selected people, in 0 to 1.
         share_low, share_high: its 95% interval (Wilson's).
         correlations: of every pair, among everyone and then among the selected.
         everyone, selected: the first people drawn, and the first selected, by variable [person]; at most `N_SAMPLED`.
@@ -95,7 +95,7 @@ class Simulation:
     selected: Mapping[str, Floats]
 
     def correlation(self, x: str, y: str, *, selected: bool) -> Correlation:
-        """The one of this pair, as the model names it.
+        """The correlation of a pair.
 
         Raises:
             KeyError: the model does not compare the two.
@@ -112,10 +112,10 @@ class Simulation:
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence for each interval that tails make unreliable."""
+        """A sentence for each interval that heavy tails make unreliable."""
         return [
             f"{one.x} and {one.y} {'after' if one.selected else 'before'} selection: one person of {one.n:,} makes "
-            f"{one.heaviest_share:.0%} of the variance of r, so that heavy tails make its interval unreliable; correlate logarithms "
+            f"{one.heaviest_share:.0%} of the variance of r, so its interval is unreliable (heavy tails); correlate logarithms "
             "or ranks, or bound the variable"
             for one in self.correlations
             if one.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / one.n)
@@ -132,7 +132,7 @@ class SimulatedCase:
     result: Simulation
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every correlation, with the share of people that it is of."""
+        """A row for every correlation, with the share of selected people."""
         result = self.result
         settings = " ".join(f"{name}={repr(value).removesuffix('.0')}" for name, value in result.settings.items())
         return [
@@ -196,21 +196,21 @@ def simulate(
     settings: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Draw people from a model and correlate its pairs before and after selection.
+    """Simulate people from a model and correlate its pairs before and after selection.
 
     McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI), figure 2; McMilin ("Selection Induced Collider Bias",
     ICLR submission), figures 6 and 7.
 
     Args:
         model: its equations.
-        draws: people, 100 to 1e7.
+        draws: number of people, 100 to 1e7.
         seed: the same seed and equations give the same people; 0 or more.
-        settings: parameters in the place of the model's.
-        progress: told how many people are drawn, of how many.
+        settings: parameters that replace those of the model.
+        progress: called with the number of simulated people and of all.
 
     Raises:
-        UndertowError: a setting is no parameter, a variable comes out as no number, selection is not by 0 and 1, or fewer
-            than 30 people are selected.
+        UndertowError: a setting is not a parameter, a variable is not finite, selection is not 0 or 1, or fewer than 30 people are
+            selected.
     """
     if not MIN_DRAWS <= draws <= MAX_DRAWS:
         raise UndertowError(f"{draws:,} people cannot be sampled; use {MIN_DRAWS} to {MAX_DRAWS:,}")
@@ -267,7 +267,7 @@ def _correlation(x: str, y: str, people: Mapping[str, Floats], *, selected: bool
 def _draw_people(
     model: StructuralCausalModel, constants: Mapping[str, float], n_draws: int, seed: int
 ) -> Iterator[dict[str, Floats]]:
-    """Every variable [person], a piece of the people at a time."""
+    """Every variable [person], one chunk of people at a time."""
     generators: dict[tuple[str, int], np.random.Generator] = {}
     for first in range(0, n_draws, _PIECE):
         people: dict[str, Floats] = {}
@@ -278,7 +278,7 @@ def _draw_people(
 
 
 class _NoiseSampler:
-    """The noises of one equation for one piece of the people; a noise that stands in two tests is one."""
+    """The noises of one equation for one chunk of people; a noise in two comparisons is the same noise."""
 
     def __init__(
         self, name: str, seed: int, people: range, generators: dict[tuple[str, int], np.random.Generator]
@@ -312,7 +312,7 @@ def _values(
     values = np.broadcast_to(np.asarray(raw, dtype=np.float64), len(sampler.people))
     finite = np.isfinite(values)
     if not finite.all():
-        # Of a later piece of the people, those before had a number each.
+        # In a later chunk, the people of earlier chunks had finite values.
         who = "some people" if finite.any() or sampler.people.start else "everyone"
         raise UndertowError(
             f"{where}: {equation.name} is not a finite number for {who}; look for a division by 0, or a logarithm or root of less"
