@@ -1,4 +1,4 @@
-"""Access control of the server: which requests reach a page, and what every response says to the browser.
+"""Access control of the server: checks of requests, and headers of responses.
 
 Any browser tab and any account on this machine can reach a local server. `TrustedHostMiddleware` refuses other host names; here a
 request must come from the server's own page, carry the token that the command line printed (once in the address, later in a
@@ -39,7 +39,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every response that does not have them itself."""
+"""Default headers of responses."""
 REPORT_HEADERS = {
     POLICY: "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
@@ -47,7 +47,7 @@ REPORT_HEADERS = {
     "x-frame-options": "SAMEORIGIN",
     "cache-control": "no-store",
 }
-"""Of the report of a run: its scripts run without an origin, so that whoever wrote the file reaches neither page nor server."""
+"""Headers of a run's report: its scripts run without an origin, so the file reaches neither page nor server."""
 _ELSEWHERE = re.compile(
     rb"<script\b[^>]*\bsrc=\"https?://[^>]*>\s*</script>|<(?:link|meta)\b[^>]*\"https?://[^>]*>|<link\b[^>]*rel=\"manifest\"[^>]*>",
     re.IGNORECASE,
@@ -57,7 +57,7 @@ _WELCOME = """<!doctype html>
 <meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><link rel="icon" href="data:,">
 <title>Undertow</title><a href="{0}">Undertow</a>
 """
-"""Leads to the page. A redirect would not do: after a link on another page, browsers send no strict cookie with it."""
+"""Page that loads the app. A redirect would not work: after a link on another page, browsers do not send a strict cookie with it."""
 
 Next = Callable[[Request], Awaitable[Response]]
 
@@ -76,7 +76,7 @@ class AccessControl:
         self._cookie = f"undertow-{port}"
 
     def visitor(self, request: Request) -> str | None:
-        """A name for whoever carries the cookie, None for others: Gradio's `auth_dependency`."""
+        """Name of a visitor with the cookie, None for others: Gradio's `auth_dependency`."""
         return "visitor" if self._is_token(request.cookies.get(self._cookie, "")) else None
 
     async def __call__(self, request: Request, call_next: Next) -> Response:
@@ -84,7 +84,7 @@ class AccessControl:
         refused = self._refused(request) or await self._refused_body(request)
         if refused is not None:
             status, sentence = refused
-            # An unread body must not be taken for the next request, so a refusal ends the connection.
+            # A refusal closes the connection, because the unread body must not be parsed as the next request.
             response: Response = PlainTextResponse(
                 sentence, status, {"cache-control": "no-store", "connection": "close"}
             )
@@ -108,7 +108,7 @@ class AccessControl:
         return is_page and self._is_token(request.query_params.get(TOKEN, ""))
 
     def _refused(self, request: Request) -> tuple[HTTPStatus, str] | None:
-        """Why a request is refused without a look at its body; None if it is not."""
+        """Reason to refuse a request, without its body; None to accept it."""
         method, path, headers = request.method, request.scope["path"], request.headers
         own = f"http://{headers.get('host')}"
         if headers.get("origin", own) != own or (
@@ -120,7 +120,10 @@ class AccessControl:
         if self._shows_token(request):
             return None
         if self.visitor(request) is None:
-            return HTTPStatus.FORBIDDEN, "Open this page by the address that the command line shows; it holds a token."
+            return (
+                HTTPStatus.FORBIDDEN,
+                "Open this page with the address from the command line, which contains a token.",
+            )
         if method in ("GET", "HEAD"):
             known = path in READ or path.startswith(READ_BELOW)
         else:
@@ -130,7 +133,7 @@ class AccessControl:
     async def _refused_body(  # noqa: PLR0911 - a check, an answer
         self, request: Request
     ) -> tuple[HTTPStatus, str] | None:
-        """Why a request's body is refused; None if it is not."""
+        """Reason to refuse the body of a request; None to accept it."""
         if request.method != "POST":
             return None
         headers = request.headers
@@ -140,16 +143,16 @@ class AccessControl:
         if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES or "transfer-encoding" in headers:
             return (
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A request states its length, and has {MAX_BODY_BYTES:,} bytes at most.",
+                f"A request must state its length, at most {MAX_BODY_BYTES:,} bytes.",
             )
         try:
             said = json.loads(await request.body(), object_pairs_hook=_once)
         except (ValueError, RecursionError):
             return HTTPStatus.BAD_REQUEST, "A request must be JSON."
         fields = said.pop("data", []) if isinstance(said, dict) else None
-        # Gradio copies whatever an object that claims to be a file names.
+        # Gradio would copy any file named by an object that claims to be a file.
         if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *said, *said.values()])):
-            return HTTPStatus.BAD_REQUEST, "The fields of a request are texts, numbers and booleans."
+            return HTTPStatus.BAD_REQUEST, "The fields of a request must be texts, numbers or booleans."
         path, function = request.scope["path"], said.get("fn_index")
         of_function = path.startswith(API) and path != RESET
         if of_function and not (isinstance(function, int) and function in range(self.n_functions)):

@@ -1,7 +1,7 @@
 """Human annotation of rephrasings: a page at `/annotate`, and a file of annotations.
 
-Whether a rephrasing is right is a human judgement: the page shows one at a time, without its model and prompt, and appends every
-annotation to `annotations.jsonl` in the run folder before it goes on. Categories: Bauer et al. 2022, "Analyzing the Limits of
+The page shows one rephrasing at a time, without its model and prompt, and appends every annotation to `annotations.jsonl` in the
+run folder before it continues. Categories: Bauer et al. 2022, "Analyzing the Limits of
 Self-Supervision in Handling Bias in Language" (Findings of EMNLP), table 10.
 """
 
@@ -38,17 +38,17 @@ from undertow.stats.intervals.bounded_mean import wilson_interval
 
 AUDIT = "bias-rephrasing"
 MAX_BYTES = 64 * 2**20
-"""A larger file of annotations is a mistake: one line has a few hundred bytes."""
+"""Size limit of the file of annotations; a line has a few hundred bytes."""
 ANNOTATIONS = "annotations.jsonl"
 CATEGORIES: Mapping[str, str] = {
-    "correct": "it says the same, without the bias",
-    "rationale paraphrase": "still biased: the same again, or in other words",
-    "only word-based bias rephrased": "insulting words are gone, the biased meaning stays",
-    "unbiased, but not a rephrase": "without the bias, but no longer what the text says",
-    "generated its own example": "it made up a text, a task or an answer of its own",
-    "cannot say": "it cannot be read, or cannot be decided",
+    "correct": "same meaning, without the bias",
+    "rationale paraphrase": "still biased: repeated or paraphrased",
+    "only word-based bias rephrased": "no insulting words, but the same biased meaning",
+    "unbiased, but not a rephrase": "without the bias, but with another meaning",
+    "generated its own example": "an invented text, task or answer",
+    "cannot say": "unreadable or undecidable",
 }
-"""What a rephrasing can be, and what that means."""
+"""Categories of rephrasings with their meanings."""
 MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 80
 _TEXTS = ("model", "dimension", "description_class", "gold", "passage", "answer")
 _COLUMNS = ("item", *_TEXTS, "shots", "missing_reason")
@@ -58,11 +58,11 @@ _UNKNOWN = "This run has no such rephrasing."
 
 @dataclass(frozen=True, slots=True)
 class Rephrasing:
-    """A span and an answer, however many times that answer was given.
+    """A distinct pair of span and answer.
 
     Attributes:
-        id: of the pair of both texts, in every run the same.
-        answer: what it was rephrased to; may be empty.
+        id: of the pair of texts, equal in all runs.
+        answer: the rephrasing; may be empty.
     """
 
     id: str
@@ -120,14 +120,14 @@ def read_annotations(folder: Path) -> pd.DataFrame:
 
 
 def summary(folder: Path) -> list[dict[str, Any]]:
-    """How each person annotated each model's rephrasings.
+    """Counts of categories by model and annotator.
 
-    An answer that several wordings or models gave is one rephrasing, and counts once for each model. Rephrasings are shown in
-    random order, so that those annotated so far are a random sample of all.
+    An answer of several wordings or models is one rephrasing and counts once for each model. Rephrasings are shown in random order, so
+    those annotated so far are a random sample.
 
     Returns:
-        A row for each `model`, `annotator` and `category`: `count`, the model's distinct rephrasings in it; `n`, those that the
-        person annotated; `n_all`, all; `percent` of `n`, with its 95% interval `low` to `high` by Wilson's score.
+        A row for each `model`, `annotator` and `category`: `count` (distinct rephrasings in the category), `n` (annotated ones),
+        `n_all` (all), `percent` of `n` with its 95% Wilson interval `low` to `high`.
 
     Raises:
         UndertowError: as `AnnotationStore` and `read_annotations`.
@@ -146,12 +146,11 @@ def summary(folder: Path) -> list[dict[str, Any]]:
 
 
 def agreement(folder: Path) -> list[dict[str, Any]]:
-    """How often two people chose the same category for a rephrasing.
+    """Agreement of each pair of annotators.
 
     Returns:
-        A row for each pair of annotators with rephrasings in common: `n`, these; `same_percent`, the share with one category; `kappa`,
-        Cohen's, which is 0 at the agreement that their own rates of categories would give by chance (None where both chose one category
-        throughout).
+        A row for each pair of annotators with common rephrasings: `n` of these, `same_percent` with the same category, and Cohen's
+        `kappa` (None if both always chose one category).
 
     Raises:
         UndertowError: as `summary`.
@@ -189,7 +188,7 @@ def _read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
     answers = table[table["missing_reason"].fillna("") == ""].copy()
     if answers.empty:
         raise UndertowError(
-            f"{folder}: has no rephrasing to annotate, since every item has a missing_reason; see its report"
+            f"{folder}: has no rephrasing to annotate, because every item has a missing_reason; see its report"
         )
     for name in _TEXTS:
         answers[name] = answers[name].fillna("").str.strip()
@@ -202,18 +201,18 @@ class AnnotationStore:
     """One person's annotations of one run, in memory and on disk.
 
     Attributes:
-        rephrasings: what is to be annotated, by id, in an order that says nothing about model or wording.
+        rephrasings: to annotate, by id, in random order.
         judged: category and note, by id.
 
     Raises:
-        UndertowError: the folder holds no run of `AUDIT`, its annotations are corrupt, or the name cannot be used.
+        UndertowError: the folder is not a run of `AUDIT`, its annotations are corrupt, or the name is invalid.
     """
 
     def __init__(self, folder: Path, annotator: str) -> None:
         self.annotator, self.path = annotator.strip(), folder / ANNOTATIONS
         if not 0 < len(self.annotator) <= MAX_NAME_CHARS or _CONTROL.search(self.annotator):
             raise UndertowError(
-                f"{annotator[:100]!r}: is no name to annotate under; give one of 1 to {MAX_NAME_CHARS} characters with --annotator"
+                f"{annotator[:100]!r}: is not a valid name of an annotator; give 1 to {MAX_NAME_CHARS} characters with --annotator"
             )
         self._answers, seed = _read_answers(folder)
         pairs = {}
@@ -273,7 +272,7 @@ def pages(store: AnnotationStore) -> APIRouter:
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
-        # Texts are data to the page's script, which shows them as text.
+        # The page's script receives texts as data and shows them as text.
         data = {
             "categories": list(CATEGORIES),
             "rephrasings": [asdict(one) for one in store.rephrasings.values()],

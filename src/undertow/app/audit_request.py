@@ -1,7 +1,7 @@
-"""Audits that a visitor runs: of sentences that were typed, of a challenge file that was pasted, or a small one of another kind.
+"""Audits of a visitor: of typed sentences, of a pasted challenge file, or a small one of another kind.
 
-An audit writes a run folder, as `undertow run` does, into the folder of runs of the operator. Everything is bounded before any of it
-is asked: the text of a challenge, its items, and the items of the audit.
+An audit writes a run folder into the operator's folder of runs, as `undertow run` does. The text of a challenge, its items and the
+items of the audit are limited before the model is queried.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from undertow.types import ClozeQuery, Progress
 
 MAX_CHALLENGE_CHARS = 60_000
 MAX_ITEMS = 50_000
-"""Items of a challenge before the limit draws some of them: sentences times values."""
+"""Maximum number of items of a challenge before sampling: sentences times values."""
 MIN_LIMIT, MAX_LIMIT, DEFAULT_LIMIT = 48, 2_000, 400
 INJECTION = "In {w}: "
 W_LISTS = ("date", "place", "subreddit")
-"""Lists that a pasted challenge can name; any other name could be that of a file of this machine."""
+"""W lists that a pasted challenge can name; other names could be files of this machine."""
 MAX_TASK_DOCUMENTS, MAX_PAIRS, MAX_OCCUPATIONS = 40, 8, 8
 TASKS: Mapping[str, str] = {
     "Identification: which dimension of bias a text has": "bias-identification",
@@ -44,12 +44,12 @@ _N_PREVIEW = 8
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """An audit that a visitor asks for.
+    """An audit requested by a visitor.
 
     Attributes:
-        models: arguments of `undertow.models.resolve`, by what reports call them.
+        models: arguments of `undertow.models.resolve`, by label.
         options: of the audit.
-        limit: at most so many items for each model; 0 where the options bound them.
+        limit: maximum number of items for each model; 0 if the options bound them.
     """
 
     audit: str
@@ -62,11 +62,11 @@ class AuditRequest:
 
         Args:
             runs: the folder of runs.
-            request: how the operator has models loaded.
+            request: the operator's options for loading models.
             progress: called with (queries done, queries in all).
 
         Raises:
-            UndertowError: it cannot be run; says why.
+            UndertowError: it cannot run; the message has the reason.
         """
         loading = {"revision": request.revision, "dtype": request.dtype, "device": request.device}
         keywords = {**loading, **request.settings, **self.options, "limit": self.limit}
@@ -76,13 +76,13 @@ class AuditRequest:
 
 
 def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit: int) -> tuple[AuditRequest, str]:
-    """An audit of a challenge, and what it will ask.
+    """An audit of a challenge, and a preview of its items.
 
-    Sentences that say of themselves whether they decide their blank are for task specification; all others for spurious correlation,
-    with their values in front where they have no place for one.
+    Labelled sentences (`well_specified`) are audited for task specification, others for spurious correlation, with values in front if
+    they have no placeholder.
 
     Args:
-        challenge: what a challenge file holds.
+        challenge: content of a challenge file.
         models: as in `AuditRequest`.
         limit: as in `AuditRequest`.
 
@@ -103,7 +103,7 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         n_items = sum(n[covariate.name] * len(covariate.values) for covariate in chosen.covariates)
         if n_items > MAX_ITEMS:
             raise UndertowError(
-                f"The challenge has {n_items:,} texts, and {MAX_ITEMS:,} are the most here; use undertow run."
+                f"The challenge has {n_items:,} texts; the limit here is {MAX_ITEMS:,}; use undertow run."
             )
         has_place = all("w" in template.holes() for template in chosen.templates)
         is_known = all("well_specified" in template.factors for template in chosen.templates)
@@ -129,9 +129,7 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         for group in chosen.words.groups
     )
     values = " ".join(covariate.summary() for covariate in chosen.covariates) if has_place else ""
-    head = (
-        f"Audit: {name.replace('-', ' ')}. {len(texts):,} texts, of which {min(limit, len(texts)):,} are asked at most."
-    )
+    head = f"Audit: {name.replace('-', ' ')}. {len(texts):,} texts, of which at most {min(limit, len(texts)):,} are scored."
     step = max(len(texts) // _N_PREVIEW, 1)
     return audit_request, "\n".join(
         [head, *filter(None, [values]), f"Words: {words}", *limits, "", *texts[::step][:_N_PREVIEW]]
@@ -139,17 +137,15 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
 
 
 def read_challenge(text: str) -> dict[str, Any]:
-    """A challenge that was pasted.
+    """Parse a pasted challenge.
 
     Raises:
-        UndertowError: it is empty, too long or no TOML, or names a W list that is none of the package.
+        UndertowError: it is empty, too long or not TOML, or names an unknown W list.
     """
     if not text.strip():
         raise UndertowError("There is no challenge yet: paste a challenge file, or choose one.")
     if len(text) > MAX_CHALLENGE_CHARS:
-        raise UndertowError(
-            f"The challenge has {len(text):,} characters, and {MAX_CHALLENGE_CHARS:,} are the most here."
-        )
+        raise UndertowError(f"The challenge has {len(text):,} characters; the limit here is {MAX_CHALLENGE_CHARS:,}.")
     try:
         given = parse_toml(text)
     except (ValueError, RecursionError) as error:
@@ -159,7 +155,7 @@ def read_challenge(text: str) -> dict[str, Any]:
     strange = next((name for name in named if name not in W_LISTS), None)
     if strange is not None:
         raise UndertowError(
-            f"The challenge names the W list {strange!r}; a page knows {', '.join(W_LISTS)}, or write the values under [w]."
+            f"The challenge names the W list {strange!r}; use {', '.join(W_LISTS)}, or write the values under [w]."
         )
     return given
 

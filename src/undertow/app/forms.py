@@ -33,7 +33,7 @@ MAX_ENDS = 5
 MAX_NAME_CHARS, MAX_MODELS = 120, 4
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
-"""What surrounds a value that a sentence has no place for, as in the sentences of known kind."""
+"""Text around a value in front of a sentence, as in the labelled sentences."""
 _HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
 LIST_NAME = "value"
@@ -45,7 +45,7 @@ class Preset:
     """An example that fills the form.
 
     Attributes:
-        placeholder: the word that a value replaces.
+        placeholder: the word that values replace.
     """
 
     title: str
@@ -108,23 +108,21 @@ class AllowedModels:
         for name in names:
             label = Path(name).name if Path(name).exists() else name
             if by_label.setdefault(label, name) != name:
-                raise UndertowError(
-                    f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
-                )
+                raise UndertowError(f"two models have the label {label!r}: {by_label[label]} and {name}; remove one")
         if not by_label:
             raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
         return cls(by_label, any_model, request)
 
     def choose(self, label: str, beside: str, typed: str) -> dict[str, str]:
-        """The models that a visitor chose, or typed, by what the page calls them.
+        """The models that a visitor chose or typed, by label.
 
         Args:
-            label: of the model on the list.
-            beside: of another one; "" for none.
-            typed: names with commas between them, which replace the first; "" for none.
+            label: of the first model on the list.
+            beside: of a second one; "" for none.
+            typed: comma-separated names, which replace the first; "" for none.
 
         Raises:
-            UndertowError: one is not on the list, or no hub id, or is not allowed; or there are too many.
+            UndertowError: a model is not on the list, not a hub id, or not allowed; or there are too many.
         """
         if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
             raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
@@ -133,9 +131,7 @@ class AllowedModels:
         if beside:
             chosen[beside] = self._listed(beside)
         if len(chosen) > MAX_MODELS:
-            raise UndertowError(
-                f"There are {len(chosen)} models, and {MAX_MODELS} are the most beside each other; leave some out."
-            )
+            raise UndertowError(f"There are {len(chosen)} models; the limit is {MAX_MODELS}.")
         return chosen
 
     def _listed(self, label: str) -> str:
@@ -148,7 +144,7 @@ class AllowedModels:
             raise UndertowError(
                 "This page offers only the models of its list; its operator can allow others with --allow-any-model."
             )
-        # The same words may be the path of a folder, and visitors reach no files.
+        # The text could also be the path of a folder, which visitors must not reach.
         if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed or Path(typed).exists():
             raise UndertowError(
                 "That is not a hub id; write one such as bert-base-uncased or owner/name, or choose a model of the list."
@@ -172,10 +168,10 @@ class Form(BaseModel):
 
     @classmethod
     def from_fields(cls, fields: Sequence[object]) -> Form:
-        """A form from the fields that a browser sent.
+        """Create a form from the fields that a browser sent.
 
         Raises:
-            UndertowError: a field is not of its type.
+            UndertowError: a field has the wrong type.
         """
         try:
             return cls.model_validate(dict(zip(cls.model_fields, fields, strict=False)))
@@ -191,10 +187,10 @@ class Question:
 
     Attributes:
         patterns: the sentences.
-        words: what may fill their open places, by group.
-        models: arguments of `undertow.models.resolve`, by what the page calls them.
-        normalise: whether shares are of what the words have together.
-        ends: how many values at either end make up a movement; for task specification.
+        words: words for their blanks, by group.
+        models: arguments of `undertow.models.resolve`, by label.
+        normalise: whether shares are normalised over the words.
+        ends: number of values at either end that are averaged for a movement; for task specification.
     """
 
     patterns: tuple[Pattern, ...]
@@ -224,7 +220,7 @@ class Question:
         ]
 
     def reading(self) -> str:
-        """How the sentences are understood: the first and the last value in them, and what can fill the blank."""
+        """The sentences as parsed, with the first and the last value, and the words for the blank."""
         if len(self.patterns) == 1:
             places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
             texts = [self.patterns[0].reading(self.values[place]) for place in places]
@@ -234,7 +230,7 @@ class Question:
         return "\n".join([*texts, *([f"{BLANK_TEXT} is one of {listed}"] if BLANK in self.patterns[0].places else [])])
 
     def challenge(self) -> dict[str, Any]:
-        """The sentences, words and values as a challenge file has them.
+        """The sentences, words and values as the content of a challenge file.
 
         Raises:
             UndertowError: some sentences have blanks and others pronouns.
@@ -256,7 +252,7 @@ class Question:
 
 
 def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
-    """The question that a form asks.
+    """Check a form and return its question.
 
     Args:
         form: as the browser sent it.
@@ -264,7 +260,7 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
-        UndertowError: a field cannot be used; says which, and how to correct it.
+        UndertowError: a field is invalid; the message says how to correct it.
     """
     patterns = read_sentences(form.sentence, form.placeholder, read_words(form.words))
     values = read_values(form.values, max(form.degree + 2, 3 if audit == DRIFT else 2 * form.ends))
@@ -272,9 +268,9 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
     if lacking is not None and audit == DRIFT:
         wanted = f"the place-holder {form.placeholder.strip()!r}" if form.placeholder.strip() else "a place-holder"
         which = "The sentence" if len(patterns) == 1 else f"Sentence {lacking}"
-        raise UndertowError(f"{which} has no place for the values: write {wanted} where they go, as a word of its own.")
+        raise UndertowError(f"{which} has no place for the values: write {wanted} there, as a separate word.")
     if len(patterns) > 1 and audit == SPECIFICATION:
-        raise UndertowError("This tab judges one sentence; leave one, or run an audit of a challenge file.")
+        raise UndertowError("This tab judges one sentence; remove the others, or run an audit of a challenge file.")
     words: dict[str, tuple[str, ...]] = {}
     for pattern in patterns:
         for group, own in pattern.words.items():
@@ -292,7 +288,7 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
 
 
 class LoadedModel:
-    """Holds one model, so that two are never in memory."""
+    """Cache of one model, so that two are never in memory."""
 
     def __init__(self, request: ModelRequest = _AS_IT_IS) -> None:
         self._request = request
@@ -304,7 +300,7 @@ class LoadedModel:
         gc.collect()
 
     def load(self, name: str) -> ModelHandle:
-        """The model of this name, loaded when it is first asked, and dropped when another is taken.
+        """The model of this name, loaded on first use and dropped when another is loaded.
 
         Raises:
             UndertowError: there is no such model.

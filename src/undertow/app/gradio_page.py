@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from undertow.types import Progress
 
 MAX_WAITING = 4
-"""Questions that wait for the model; one more runs, and Gradio refuses further ones."""
+"""Maximum number of waiting questions; one more runs, and Gradio refuses further ones."""
 
 
 class Page:
-    """The page's components, and what happens when they are used.
+    """The page's components and their handlers.
 
     Args:
         allowed_models: the models that visitors can choose.
-        run_browser: the runs that are shown.
-        files: a folder for downloads and figures; Gradio deletes those of an hour ago.
+        run_browser: the runs to show.
+        files: a folder for downloads and figures; Gradio deletes files after an hour.
     """
 
     def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:
@@ -55,7 +55,7 @@ class Page:
             visitor: the name of the sender of a request; None for a stranger.
 
         Returns:
-            How many handlers the page has.
+            Number of handlers of the page.
         """
         # Fonts of the system: Gradio's own themes fetch theirs from elsewhere.
         theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"], primary_hue="blue")
@@ -80,8 +80,8 @@ class Page:
     def _build(self) -> Any:
         with gr.Blocks(title="Undertow", analytics_enabled=False, delete_cache=(600, 3600)) as blocks:
             gr.Markdown(
-                "# Undertow\nWhat pulls on a model's answer when the question does not decide it? "
-                "Write sentences, and see what the model makes of their words; or run an audit."
+                "# Undertow\nWhat affects a model's answer if the question does not determine it? "
+                "Write sentences and see how the model's words depend on a date or place, or run an audit."
             )
             with gr.Tabs():
                 for audit in (DRIFT, SPECIFICATION):
@@ -112,7 +112,7 @@ class Page:
         return gr.DownloadButton(value=self.keep(name, csv_of(table, "%.6g").encode()), visible=True)
 
     def halt(self, request: gr.Request) -> None:
-        """Stop the work of a visitor who wants that, or who left."""
+        """Stop the work of a visitor who pressed Stop or left."""
         if request.session_hash == self._working:
             self._stop.set()
 
@@ -121,10 +121,10 @@ class Page:
         self._closing = True
 
     def work(self, request: gr.Request, progress: gr.Progress, job: Callable[[Steps], Any]) -> Any:
-        """Do a job, alone, until it is stopped.
+        """Run a job exclusively until it ends or is stopped.
 
         Raises:
-            UndertowError: whatever a visitor can correct.
+            UndertowError: an error that a visitor can correct.
         """
         stop = threading.Event()
 
@@ -146,14 +146,14 @@ class Page:
                 with interruptible(check):
                     return job(step)
             except MemoryError as error:
-                raise UndertowError("Memory ran out; choose a smaller model or fewer values.") from error
+                raise UndertowError("Out of memory; choose a smaller model or fewer values.") from error
             except OSError as error:
                 raise UndertowError(f"A file of this machine cannot be read or written ({error.strerror}).") from error
 
     def replies(self, question: Question, audit: str, step: Steps) -> dict[str, ModelReply]:
         """The reply of each model to a question, within a job."""
         step("Loading the model")
-        # The statistics take a second to load, and the page is there before they are needed.
+        # Import the statistics, which take a second, after the page is built.
         from undertow.app.model_reply import answer_drift, answer_specification
 
         answer = answer_drift if audit == DRIFT else answer_specification

@@ -1,4 +1,4 @@
-"""The reply to a question of the page: runs the model, fits the curves, and gives a sentence, notes and a table.
+"""The reply to a question of the page: runs the model, fits curves, and returns a sentence, notes and a table.
 
 The sentences are in `reply.txt.j2`.
 """
@@ -38,14 +38,14 @@ from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
 from undertow.types import LIKELIHOOD, Item, Progress, Scores
 
 SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
-"""Sentences of known kind, with which a sentence is compared, and how a value goes into them."""
+"""Labelled sentences for comparison, and the position of values in them."""
 CURVE_POINTS = 101
 HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
-"""A chance of being undecided that is nearer than this to one half is no verdict."""
+"""Distance from 50% below which a probability gives no verdict."""
 OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
-"""Rounding error of zero; the smallest number shown exactly; and where four digits end."""
+"""Rounding error of zero, smallest number that is printed, and limit of four digits."""
 Steps = Callable[[str], Progress]
 """Begins a named step and returns its progress callback."""
 
@@ -55,11 +55,11 @@ class ModelReply:
     """The reply to a question.
 
     Attributes:
-        sentence: what it means, plainly.
-        caveats: what a reader must know before believing it.
-        notes: how it was read and tested.
+        sentence: the answer in one sentence.
+        caveats: its limits.
+        notes: scoring and tests.
         table: a row for each value: the value, percent of each group, each group's fit with its band, and the text.
-        sentences: a row for each sentence, of several, the one that moves most first; None otherwise.
+        sentences: for several sentences, a row for each, the largest effect first; None otherwise.
         scores: for task specification, a row for each score of the sentence; None otherwise.
     """
 
@@ -76,20 +76,20 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
     """Whether the answer drifts along the values.
 
     Raises:
-        UndertowError: the model cannot be asked this.
+        UndertowError: the model does not support the question.
     """
     answers = _Answers.from_question(question, handle, step("Asking the model"))
     return answers.reply("drift", answers)
 
 
 def answer_specification(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
-    """Whether the sentence decides its blank, by whether the answer moves from the first values to the last.
+    """Whether the sentence determines its blank, by the movement of the answer from the first to the last values.
 
     Raises:
-        UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
+        UndertowError: the model does not support the question, or too few of the labelled sentences.
     """
     answers = _Answers.from_question(question, handle, step("Asking the model"))
-    reference = _reference(question, handle, step("Asking it sentences of known kind, to compare with"))
+    reference = _reference(question, handle, step("Scoring labelled sentences for comparison"))
     verdict, scores = _verdict(answers, reference)
     return answers.reply("specification", verdict, scores)
 
@@ -101,7 +101,7 @@ def _sentences() -> Any:
         return text if text.startswith("<") else f"= {text}"
 
     def beside(pair: tuple[float, float], between: str) -> str:
-        """Two percentages with as many decimals as tell them apart."""
+        """Two percentages with enough decimals to distinguish them."""
         places = max(1, significant_decimals(abs(pair[0] - pair[1]), 1))
         return f"{pair[0]:.{places}f} {between} {pair[1]:.{places}f}"
 
@@ -116,7 +116,7 @@ class _Answers:
 
     Attributes:
         frame: a row for each sentence and value.
-        rounded: the same, its masses as they are shown.
+        rounded: the same with rounded masses.
         percent: mass of each group, and of other words, at each value, the mean over sentences [w].
     """
 
@@ -137,7 +137,7 @@ class _Answers:
         frame = SpuriousCorrelation().observe(design, items, scores, handle.identity.name).frame
         missing = [reason for reason in scores.missing_reasons if reason]
         rows = _percent(frame, names, scores.scoring_method, normalise=question.normalise)
-        # A value at which a sentence is missing has no mean that others can be compared with.
+        # A value with a missing sentence has no comparable mean.
         n = len(question.patterns)
         percent = rows.groupby(frame["w_index"].to_numpy()).sum(min_count=n) / n
         axis = np.array(question.covariate.axis)
@@ -172,7 +172,7 @@ class _Answers:
         return float(self.frame["other_words"].mean())
 
     def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
-        """The reply with the sentences of a kind, which the template makes of `facts`."""
+        """The reply with the sentences of a kind, rendered from `facts`."""
         template, table = _sentences(), self.percent.reset_index(drop=True)
         table.insert(0, "value", list(self.question.values))
         for group in self.groups:
@@ -205,8 +205,8 @@ def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tupl
 def _percent(frame: pd.DataFrame, names: Sequence[str], scoring_method: str, *, normalise: bool) -> pd.DataFrame:
     """Percent of each group, and of other words, in each text [row].
 
-    A sentence's likelihood compares its options and knows nothing of other words: the mass of all options is then the probability of
-    their first tokens at the blank, the rest of which is the probability of other words.
+    Sentence likelihoods compare options only. The mass of all options is then the probability of their first tokens at the blank, and
+    the rest is the mass on other words.
     """
     percent = frame[[*names]].reset_index(drop=True).astype(float)
     if normalise:
@@ -214,7 +214,7 @@ def _percent(frame: pd.DataFrame, names: Sequence[str], scoring_method: str, *, 
     other = frame["other_words"].reset_index(drop=True).astype(float)
     if other[percent[names[0]].notna()].isna().any():
         raise UndertowError(
-            "This model does not give the probability of other words here; tick Normalise, to compare the listed words alone."
+            "This model gives no probability of other words here; tick Normalise to compare the listed words only."
         )
     if scoring_method == LIKELIHOOD:
         percent = percent.mul((100 - other) / 100, axis=0)
@@ -222,7 +222,7 @@ def _percent(frame: pd.DataFrame, names: Sequence[str], scoring_method: str, *, 
 
 
 def _reference(question: Question, handle: ModelHandle, progress: Progress) -> Reference:
-    """How far this model's answers move between the same values in sentences of known kind."""
+    """Scores of labelled sentences with this model and the same values."""
     ends = question.values[: question.ends] + question.values[-question.ends :]
     given = data.load_sentences(SCHEMAS)
     items = [
@@ -236,7 +236,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
 
 
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:
-    """A sentence compared with those of known kind: what its sentences say, and a row for each score."""
+    """Comparison of a sentence with labelled ones: facts for the template, and a row for each score."""
     frame = answers.frame.assign(part=DETECT, expected="")
     design = {"groups": list(answers.question.words), "endpoint_window": answers.question.ends}
     scored = score_sentences(Observations(frame, design))
@@ -245,7 +245,7 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
         raise UndertowError(f"The model cannot score this: {row['missing_reason']}.")
     chance_percent = float(reference.chances_percent(scored, answers.question.words)[0])
     moved = float(row["total_variation"])
-    # The chance is NaN where the words are not those of the reference.
+    # The probability is NaN for words other than those of the reference.
     basis = "combined" if math.isfinite(chance_percent) else "total_variation"
     threshold, accuracy = reference.thresholds["total_variation"], reference.accuracy[basis]
     if accuracy < HARDLY_BETTER_THAN_CHANCE:
@@ -270,12 +270,12 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
     }
     titles = {f"delta_{group}": f"movement of {group} words" for group in answers.question.words} | {
         "total_variation": "movement of all (total variation)",
-        "jensen_shannon": "movement of all, % of the most (Jensen-Shannon)",
-        "entropy": "indecision, % of the most (entropy)",
+        "jensen_shannon": "movement of all, % of maximum (Jensen-Shannon)",
+        "entropy": "entropy, % of maximum",
     }
     ranks = {title: reference.standing(name, float(row[name])) for name, title in titles.items()}
     rows = [[title, one.value, 100 * one.above_unspecified, 100 * one.above_specified] for title, one in ranks.items()]
-    columns = ["score", "here", "% below that do not decide", "% below that decide"]
+    columns = ["score", "this sentence", "% of underspecified below", "% of specified below"]
     return verdict, pd.DataFrame(rows, columns=columns)
 
 

@@ -1,7 +1,7 @@
 """The figures of a reply: the probability of each word group at every value, the fitted curve and its band.
 
-Narrow enough to read on a phone. A figure shows one word group of all models. Figures of one reply have axes of one length, so that
-slopes can be compared; an axis begins where the data do, and says so.
+Figures fit a phone. Each shows one word group of all models. Figures of one reply have y axes of the same length, so slopes are
+comparable; an axis that does not start at zero says so.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from undertow.types import Floats
 
 MAX_LABELS, MAX_LABEL_CHARS = 7, 16
 MIN_SPAN = 1.0
-"""The shortest axis, in percentage points: less is no effect that anybody should see."""
+"""Shortest axis, in percentage points, so that tiny effects look tiny."""
 NO_MOVE = 0.001
 FROM_ZERO = 0.7
-"""An axis that needs this share of the largest number begins at zero."""
+"""An axis whose range is this share of the largest value starts at zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Curve:
 
     Attributes:
         percent: mass at each value [w]; NaN where it is missing.
-        axis: where each value stands on the axis [w], rising.
-        x: where the curve is drawn, from the first to the last answered value [x].
-        fit: the curve.
-        line: the straight line, whatever curve is drawn.
-        q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
+        axis: position of each value [w], increasing.
+        x: positions of the drawn curve, from the first to the last answered value [x].
+        fit: the fitted curve.
+        line: the fitted straight line.
+        q: corrected p-value of the linear trend; NaN if not tested.
     """
 
     name: str
@@ -62,19 +62,19 @@ class Curve:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The curve at the first and the last value, between 0 and 100: a line knows no bounds, and a reader does."""
+        """The curve at the first and the last value, clipped to 0 to 100."""
         curve = np.clip(self.mean, 0, 100)
         return float(curve[0]), float(curve[-1])
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the most of the curve, between 0 and 100."""
+        """Minimum and maximum of the curve, clipped to 0 to 100."""
         curve = np.clip(self.mean, 0, 100)
         return float(curve.min()), float(curve.max())
 
     @property
     def spread(self) -> float:
-        """Difference between the least and the largest mass."""
+        """Difference between the largest and the smallest mass."""
         return float(np.nanmax(self.percent) - np.nanmin(self.percent))
 
     @property
@@ -86,7 +86,7 @@ class Curve:
 
     @property
     def alt(self) -> str:
-        """What the figure shows, in words; quotes nothing that the visitor typed."""
+        """Alt text, without text of the visitor."""
         (first, last), (least, most) = self.ends, self.bounds
         return (
             f"{self.name.capitalize()} words at {len(self.axis)} values: the fitted curve goes from {first:.1f} to {last:.1f} percent, "
@@ -115,13 +115,13 @@ def drawings(curves: Mapping[str, Sequence[Curve]], covariate: Covariate) -> lis
 
 
 def _extent(curves: Iterable[Curve]) -> tuple[float, float]:
-    """The least and the largest of the dots and the curves."""
+    """Minimum and maximum of dots and curves."""
     numbers = np.concatenate([part for one in curves for part in (one.percent, np.clip(one.mean, 0, 100))])
     return float(np.nanmin(numbers)), float(np.nanmax(numbers))
 
 
 def _limits(extent: tuple[float, float], span: float) -> tuple[float, float]:
-    """An axis of this length around an extent, within 0 and 100, from zero where that is near."""
+    """Axis limits of this length around an extent, within 0 and 100, from zero if that is near."""
     low, high = extent
     span = min(max(span, 1.05 * high if high - low > FROM_ZERO * high else span), 105.0)
     start = max((low + high - span) / 2, 0.0)
@@ -179,10 +179,10 @@ def _figure(
 
 
 def labelled(axis: Floats) -> list[int]:
-    """Which values have a label [label]: evenly spread, with the first and the last, and none too near another.
+    """Indices of labelled values [label]: evenly spaced, including both ends.
 
     Args:
-        axis: where each value stands [w], rising.
+        axis: position of each value [w], increasing.
     """
     last = len(axis) - 1
     nearest = 0.5 * np.ptp(axis) / MAX_LABELS

@@ -1,7 +1,6 @@
 """The run folders that the page lists, opens and compares.
 
-A name from a visitor is looked up in the list and never joined to a path. A folder that links elsewhere, or holds a file that
-does, is not listed.
+A name from a visitor is looked up in the list and never joined to a path. Folders with links to other places are not listed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_ROWS = 500
 MAX_REPORT_BYTES = 64 * 2**20
 MAX_FINDINGS, MAX_DIFFERENCES = 3, 3
-"""Sentences of a run that was just made, and of a comparison, that are shown."""
+"""Maximum number of sentences about a new run, and about a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class RunListing:
     """A run of the list.
 
     Attributes:
-        questions: the same for runs that asked questions of one kind.
+        questions: equal for runs with the same kind of questions.
         models: names of its models.
     """
 
@@ -55,12 +54,12 @@ class RunListing:
 
     @property
     def short_title(self) -> str:
-        """Its models, without the folders that they lie in, and when it was made."""
+        """Its models, without their folders, and its date."""
         models = [name.rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name for name in self.models]
         return f"{', '.join(models)} · {moment(self.created)}"
 
     def is_comparable(self, other: RunListing) -> bool:
-        """Whether two runs asked the same kind of questions of models that can be paired."""
+        """Whether two runs have the same kind of questions and models that can be paired."""
         paired = len(self.models) == len(other.models) == 1 or bool({*self.models} & {*other.models})
         return self.name != other.name and self.questions == other.questions and paired
 
@@ -76,16 +75,16 @@ class RunBrowser:
         self.root = folder.resolve()
 
     def list_runs(self) -> list[RunListing]:
-        """The newest runs first, at most `MAX_RUNS`; a run that is corrupt or leads out of the folder is left out.
+        """At most `MAX_RUNS` runs, the newest first, without corrupt runs and links out of the folder.
 
         Raises:
-            UndertowError: the operator's folder cannot be read any more.
+            UndertowError: the operator's folder cannot be read.
         """
         runs = []
         for folder in self._folders():
             with suppress(
                 UndertowError
-            ):  # `undertow report` says what is wrong with it; a list shows what can be opened
+            ):  # only runs that can be opened are listed; `undertow report` reports the problem
                 manifest = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
                 runs.append(_listing(folder.name, manifest))
         return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
@@ -105,10 +104,10 @@ class RunBrowser:
         for folder in self._folders():
             if folder.name == name:
                 return load_run(folder)
-        raise UndertowError("There is no such run on the list; choose one of it, or press Refresh.")
+        raise UndertowError("There is no such run on the list; choose another, or press Refresh.")
 
     def show(self, name: object) -> tuple[tuple[str, ...], pd.DataFrame]:
-        """What was asked of whom in a run, a line each, and its results.
+        """Facts of a run, one per line, and its results.
 
         Raises:
             UndertowError: it is not on the list, or is corrupt.
@@ -118,8 +117,8 @@ class RunBrowser:
         about = (
             f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
             f"Model: {manifest['model']}",
-            f"Asked: {len(run.observations):,} texts; {moment(manifest['created'])}",
-            f"To repeat it: {manifest['command']}",
+            f"Items: {len(run.observations):,}; {moment(manifest['created'])}",
+            f"Command: {manifest['command']}",
         )
         return about, readable(run.results, run.record.results)
 
@@ -129,10 +128,10 @@ class RunBrowser:
         return b"" if folder is None else _file_in(folder, folder / "report.html", MAX_REPORT_BYTES)
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
-        """What differs between two runs: a sentence, and a row for each difference.
+        """Compare two runs: a sentence, and a row for each difference.
 
         Raises:
-            UndertowError: they cannot be compared; says why.
+            UndertowError: they are not comparable; the message has the reason.
         """
         if baseline == candidate:
             raise UndertowError("Choose two different runs to compare.")
@@ -169,10 +168,10 @@ def _listing(name: str, manifest: Mapping[str, Any]) -> RunListing:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether it looks like a run, all of it is files that lie in it, and a page can show its name."""
+    """Whether a folder is a run without links to other places, with a printable name."""
     try:
         there = [path for name in (MANIFEST, OBSERVATIONS, RESULTS, PRECISION) if (path := folder / name).exists()]
-        # What is no file, such as a pipe, would be waited for.
+        # Reading a pipe would block.
         own = all(path.is_file() and _within(path, folder) for path in there)
         return own and folder / MANIFEST in there and not folder.is_symlink() and is_encodable(folder.name)
     except OSError:
@@ -180,7 +179,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Whether a file really lies in the folder, whatever links there are."""
+    """Whether a file is in the folder after resolving links."""
     return path.resolve().is_relative_to(folder.resolve())
 
 
@@ -197,12 +196,12 @@ def finding_text(finding: Finding) -> str:
 
 
 def moment(created: str) -> str:
-    """When a run was made, to the minute, as a person writes it."""
+    """Date and time of a run, to the minute."""
     return created[:16].replace("T", " ")
 
 
 def readable(table: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
-    """The columns of a table of results that say something, and those of one value last: a small screen shows what rows differ in."""
+    """The non-empty columns of a table of results, constant ones last, for small screens."""
     groups = dict.fromkeys(key for result in results for key in result.group)
     names = [name for name in ("measure", *groups, "value", "low", "high", "unit", "q", "n", "note") if name in table]
     said = [name for name in names if (table[name].notna() & (table[name] != "")).any()]

@@ -1,4 +1,4 @@
-"""Parser of typed sentences: opens their pronouns or their blank, and replaces the placeholder by the values.
+"""Parser of typed sentences: finds pronouns or the blank, and replaces the placeholder by the values.
 
     In DATE, she was a child.       ->  In | W |, | she, he, they | was a child.
     In DATE, ___ was a child.       ->  the same, with every form of the pronouns, or with words of the user's own
@@ -25,7 +25,7 @@ MAX_PLACEHOLDER_CHARS = 24
 MAX_VALUES, MAX_VALUE_CHARS = 100, 60
 MAX_LIST_CHARS = MAX_VALUES * (MAX_VALUE_CHARS + 2)
 MAX_PRONOUNS = 4
-"""Pronouns that are left open together: every one makes what follows likelier or less."""
+"""Maximum number of pronouns that become blanks together."""
 GROUPS = (FEMALE, MALE, NEUTRAL)
 MAX_GROUPS, MAX_WORDS, MAX_WORD_CHARS = 6, 12, 40
 MAX_WORDS_CHARS = MAX_GROUPS * (MAX_WORDS + 1) * (MAX_WORD_CHARS + 2)
@@ -38,12 +38,12 @@ _FORMS: Mapping[str, tuple[str, str, str]] = {
     _OWN: ("hers", "his", "theirs"),
     _REFLEXIVE: ("herself", "himself", "themselves"),
 }  # fmt: skip
-"""What each case of a pronoun is in each of `GROUPS`."""
+"""Form of each case in each of `GROUPS`."""
 _CASES: Mapping[str, tuple[str, ...]] = {
     form: tuple(case for case, forms in _FORMS.items() if form in forms)
     for form in dict.fromkeys(form for forms in _FORMS.values() for form in forms)
 } | {"themself": (_REFLEXIVE,)}
-"""The cases that each pronoun may be of; *her* and *his* may be of two, *her/him* and *her/his* of one."""
+"""Possible cases of each pronoun; *her* and *his* have two, *her/him* and *her/his* one."""
 _NO_NOUNS = frozenset(
     re.findall(
         r"\w+",
@@ -56,20 +56,20 @@ _NO_NOUNS = frozenset(
         """,
     )
 )
-"""What stands behind an object and never behind *her* before what she has: *gave her a book*, and *gave her book*."""
+"""Words that follow *her* only as an object: *gave her a book*, but not *gave her book*."""
 _BLANKS = MARKS.pattern
 _PRONOUN = f"(?:{'|'.join(sorted(_CASES, key=len, reverse=True))})"
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A sentence with open places, and places for a value.
+    """A sentence with blanks and places for a value.
 
     Attributes:
-        pieces: the texts around the open places [piece], each in parts between which the value goes [piece][part].
-        words: what may fill the open places, by group.
-        n_values: how often the value stands in it.
-        places: the case of each pronoun that is open, or `BLANK`.
+        pieces: the texts around the blanks [piece], each split at the places of the value [piece][part].
+        words: words for the blanks, by group.
+        n_values: number of places for the value.
+        places: the case of each blanked pronoun, or `BLANK`.
     """
 
     pieces: tuple[tuple[str, ...], ...]
@@ -79,7 +79,7 @@ class Pattern:
     places: tuple[str, ...]
 
     def with_value(self, value: str) -> ClozeQuery:
-        """The question with a value in its places."""
+        """The query with a value in its places."""
         return ClozeQuery(tuple(value.join(parts) for parts in self.pieces), self.options)
 
     def in_front(self, before: str, after: str) -> Pattern:
@@ -88,12 +88,12 @@ class Pattern:
         return replace(self, pieces=((before, after + first[0], *first[1:]), *rest), n_values=self.n_values + 1)
 
     def template(self) -> str:
-        """The sentence as a challenge file writes it: `{w}` for the value, and the name of each open place in braces."""
+        """The sentence as a template of a challenge file: `{w}` for the value, and the name of each blank in braces."""
         pieces = ["{w}".join(re.sub(r"([{}])", r"\1\1", part) for part in parts) for parts in self.pieces]
         return pieces[0] + "".join(f"{{{place}}}{piece}" for place, piece in zip(self.places, pieces[1:], strict=True))
 
     def forms(self) -> dict[str, dict[str, list[str]]]:
-        """The words of each open place as a challenge file has them: by place, then by group."""
+        """The words of each blank in the format of a challenge file: by blank, then by group."""
         if self.places[0] == BLANK:
             return {BLANK: {group: list(words) for group, words in self.words.items()}}
         return {
@@ -101,7 +101,7 @@ class Pattern:
         }
 
     def reading(self, value: str) -> str:
-        """How the sentence is understood, for the person who typed it."""
+        """The sentence as parsed, for the visitor."""
         query = self.with_value(value)
         marks = [
             BLANK_TEXT if BLANK in self.places else f"[{'/'.join(forms)}]"
@@ -111,26 +111,24 @@ class Pattern:
 
 
 def read_sentences(text: str, placeholder: str, words: Mapping[str, tuple[str, ...]] | None = None) -> list[Pattern]:
-    """The patterns of typed sentences, one a line; arguments and errors as of `read_sentence`."""
+    """The patterns of typed sentences, one per line; arguments and errors as for `read_sentence`."""
     if len(text) > 2 * MAX_TEXT_CHARS:
-        raise UndertowError(
-            f"The sentences have {len(text):,} characters, and {MAX_TEXT_CHARS:,} are the most; leave some out."
-        )
+        raise UndertowError(f"The sentences have {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}.")
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     if len(lines) > MAX_SENTENCES:
         raise UndertowError(
-            f"There are {len(lines)} sentences, and {MAX_SENTENCES} are the most here; a challenge file holds more."
+            f"There are {len(lines)} sentences; the limit here is {MAX_SENTENCES}; use a challenge file for more."
         )
     if len(set(lines)) < len(lines):
-        raise UndertowError("A sentence stands there more than once; write each once.")
+        raise UndertowError("A sentence is repeated; write each once.")
     return [read_sentence(line, placeholder, words) for line in lines]
 
 
 def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ...]] | None = None) -> Pattern:
     """The pattern of a typed sentence.
 
-    A blank (`___`, `[MASK]`, `MASK`, `<mask>` or `{blank}`) is what is left open, and pronouns beside it stay as they are; without a
-    blank, every pronoun is. *her* is taken for an object where a word follows that nobody owns; *her/him* and *her/his* say it.
+    If there is a blank (`___`, `[MASK]`, `MASK`, `<mask>` or `{blank}`), only it is open; otherwise every pronoun becomes a blank. *her*
+    is an object if the next word cannot be possessed; *her/him* and *her/his* are explicit.
 
     Args:
         text: the sentence.
@@ -138,14 +136,12 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
         words: words of the user's own for the blank, by group; None for pronouns.
 
     Raises:
-        UndertowError: it has nothing to leave open, or too much, or is too long; or the place-holder cannot be one.
+        UndertowError: it has no blanks, or too many, or is too long; or the placeholder is invalid.
     """
     sentence = checked_text(text, "sentence", MAX_SENTENCE_CHARS)
     token = checked_text(placeholder, "place-holder", MAX_PLACEHOLDER_CHARS)
     if re.fullmatch(_BLANKS, token) or token.lower() in _CASES:
-        raise UndertowError(
-            f"The place-holder cannot be {token!r}, which stands for what the model decides; use another word."
-        )
+        raise UndertowError(f"The place-holder cannot be {token!r}, which marks a blank; use another word.")
     value = rf"(?P<value>(?<!\w){re.escape(token)}(?!\w))|" if token else ""
     pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN}(?:/{_PRONOUN})*)(?!\w))"
     marks = list(re.finditer(pattern, sentence))
@@ -155,15 +151,13 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
         raise UndertowError("The sentence has no blank for words of your own; write ___ where they go.")
     if len(blanks) > 1:
         raise UndertowError(
-            f"The sentence has {len(blanks)} blanks; leave one open, or write pronouns, which may be several."
+            f"The sentence has {len(blanks)} blanks; write one, or use pronouns, of which several are possible."
         )
     if not open_:
-        raise UndertowError(
-            "The sentence has neither a pronoun, such as she or their, nor a blank ___, so there is nothing for the model to decide."
-        )
+        raise UndertowError("The sentence has neither a pronoun, such as she or their, nor a blank ___; write one.")
     if len(open_) > MAX_PRONOUNS:
         raise UndertowError(
-            f"The sentence has {len(open_)} pronouns, and {MAX_PRONOUNS} can be left open; mark the one that you mean with a blank ___."
+            f"The sentence has {len(open_)} pronouns; the limit is {MAX_PRONOUNS}; mark one with a blank ___."
         )
     pieces: list[list[str]] = [[]]
     at = 0
@@ -194,11 +188,11 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
 
 
 def _case_of(mark: re.Match[str], sentence: str) -> str:
-    """The case of a pronoun, by its form, by the forms that were typed beside it, or else by the word behind it."""
+    """The case of a pronoun, by its form, by alternative forms, or by the next word."""
     first, *others = mark.group().lower().split("/")
     cases = [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]
     if not cases:
-        raise UndertowError(f"{mark.group()!r} are forms of no one case; write for example her/him or her/his.")
+        raise UndertowError(f"{mark.group()!r} are forms of different cases; write for example her/him or her/his.")
     follows = re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
     owns = follows is not None and follows[1].lower() not in _NO_NOUNS
     return cases[0] if len(cases) == 1 else next(case for case in cases if owns == (case == _POSSESSIVE))
@@ -211,15 +205,13 @@ def _like(typed: str, word: str) -> str:
 
 
 def read_words(text: str) -> dict[str, tuple[str, ...]]:
-    """Word groups as they were typed, `name: word, word` a line; {} for none.
+    """Parse word groups, one `name: word, word` per line; {} for none.
 
     Raises:
-        UndertowError: a line is no group, there are too few or too many, or a word is of two groups.
+        UndertowError: a line is not a group, there are too few or too many groups, or a word is in two groups.
     """
     if len(text) > MAX_WORDS_CHARS:
-        raise UndertowError(
-            f"The word groups have {len(text):,} characters, and {MAX_WORDS_CHARS:,} are the most; shorten them."
-        )
+        raise UndertowError(f"The word groups have {len(text):,} characters; the limit is {MAX_WORDS_CHARS:,}.")
     groups: dict[str, tuple[str, ...]] = {}
     for line in filter(str.strip, re.split(r"[\n;]", text)):
         name, colon, listed = line.partition(":")
@@ -237,50 +229,48 @@ def read_words(text: str) -> dict[str, tuple[str, ...]]:
         raise UndertowError(
             f"There is {len(groups)} word group; write 2 to {MAX_GROUPS}, one a line."
             if len(groups) < 2
-            else f"There are {len(groups)} word groups, and {MAX_GROUPS} are the most."
+            else f"There are {len(groups)} word groups; the limit is {MAX_GROUPS}."
         )
     every = [word for words in groups.values() for word in words]
     repeated = next((word for word in every if every.count(word) > 1), None)
     if repeated is not None:
-        raise UndertowError(f"The word {repeated!r} stands in the word groups more than once; write it once.")
+        raise UndertowError(f"The word {repeated!r} is in the word groups more than once; write it once.")
     SentenceSet("word groups", "", "", groups, ())  # refuses a name that a column of the results has
     return groups
 
 
 def read_values(text: str, least: int) -> tuple[str, ...]:
-    """Values that were typed with commas between them, or one a line, in their order.
+    """Parse values, comma-separated or one per line, in their order.
 
     Raises:
-        UndertowError: there are too few or too many, one is too long, or one stands there twice.
+        UndertowError: there are too few or too many, or one is too long or repeated.
     """
     if len(text) > MAX_LIST_CHARS:
-        raise UndertowError(
-            f"The list of values has {len(text):,} characters, and {MAX_LIST_CHARS:,} are the most; shorten it."
-        )
+        raise UndertowError(f"The list of values has {len(text):,} characters; the limit is {MAX_LIST_CHARS:,}.")
     values = [checked_text(value, "value", MAX_VALUE_CHARS) for value in re.split(r"[,\n]", text) if value.strip()]
     if len(values) < least:
         raise UndertowError(
-            f"The list has {len(values)} value{'' if len(values) == 1 else 's'}, and {least} are the least for this; "
-            "write more, with commas between them."
+            f"The list has {len(values)} value{'' if len(values) == 1 else 's'}; at least {least} are needed; "
+            "write more, separated by commas."
         )
     if len(values) > MAX_VALUES:
-        raise UndertowError(f"The list has {len(values)} values, and {MAX_VALUES} are the most; leave some out.")
+        raise UndertowError(f"The list has {len(values)} values; the limit is {MAX_VALUES}.")
     repeated = next((value for value in values if values.count(value) > 1), None)
     if repeated is not None:
-        raise UndertowError(f"The value {repeated!r} stands in the list more than once; write each value once.")
+        raise UndertowError(f"The value {repeated!r} is in the list more than once; write each value once.")
     return tuple(values)
 
 
 def checked_text(text: str, what: str, most_signs: int) -> str:
-    """A typed text on one line, its spaces one each.
+    """A typed text on one line with single spaces.
 
     Raises:
-        UndertowError: it is too long, or holds what no model can read and no page can show.
+        UndertowError: it is too long, or has characters that cannot be shown.
     """
     plain = " ".join(text[: 2 * most_signs + 1].split())
     if len(text) > 2 * most_signs or len(plain) > most_signs:
-        raise UndertowError(f"The {what} has {len(text):,} characters, and {most_signs:,} are the most; shorten it.")
+        raise UndertowError(f"The {what} has {len(text):,} characters; the limit is {most_signs:,}.")
     odd = next((sign for sign in plain if unicodedata.category(sign) in {"Cc", "Cs"}), None)
     if odd is not None:
-        raise UndertowError(f"The {what} holds a character that cannot be shown (U+{ord(odd):04X}); take it out.")
+        raise UndertowError(f"The {what} has a character that cannot be shown (U+{ord(odd):04X}); remove it.")
     return plain

@@ -30,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_gradio() -> None:
-    """Refuse where the page cannot be built.
+    """Check that the page can be built.
 
     Raises:
         UndertowError: Gradio is not installed.
@@ -44,10 +44,10 @@ def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, annou
 
     Args:
         allowed_models: the models that visitors can choose.
-        runs: the folder that run folders are shown from, and written into.
-        host: where to serve.
-        port: 0 for any that is free.
-        announce: given its address once it can be opened; the address holds the token.
+        runs: the folder of runs, to show and to write to.
+        host: address to listen on.
+        port: 0 for any free one.
+        announce: called with the address, which contains the token, when the page is ready.
 
     Raises:
         UndertowError: Gradio is not installed, or the port cannot be used.
@@ -61,7 +61,7 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
     """The server of the Gradio page, as `serve` runs it, with an empty folder of its own for downloads and figures."""
     run_browser = RunBrowser(runs)
     server = Server(host, port)
-    # Before Gradio is imported: no telemetry, no sharing, and its files lie in our folder.
+    # Before the import of Gradio: no telemetry, no sharing, and its files in our folder.
     os.environ |= {
         "GRADIO_ANALYTICS_ENABLED": "False",
         "GRADIO_TEMP_DIR": str(files),
@@ -120,7 +120,7 @@ class Server:
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
-            self._socket.listen(128)  # a visitor who comes before the server has started waits here
+            self._socket.listen(128)  # early requests wait here until the server has started
         except (OSError, OverflowError) as error:
             self._socket.close()
             reason = error.strerror if isinstance(error, OSError) else error
@@ -147,7 +147,7 @@ class Server:
             uvicorn.Config(
                 app,
                 http="h11",
-                log_level="critical",  # the page says what a visitor can correct, and Ctrl-C is no error
+                log_level="critical",  # the page reports errors of visitors, and Ctrl-C is not an error
                 access_log=False,
                 ws="none",
                 server_header=False,
@@ -168,7 +168,7 @@ class Server:
 
 
 class PlainText(io.TextIOBase):
-    """A terminal without control characters: where a request fails, Gradio prints there what a visitor sent."""
+    """Standard error without control characters, because Gradio prints a visitor's input when a request fails."""
 
     _CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")), "\N{REPLACEMENT CHARACTER}")
 

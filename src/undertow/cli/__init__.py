@@ -38,7 +38,7 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """In the order of the help; an error quotes no control character of an option or a command."""
+    """Commands in the order of the help; errors escape control characters."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return sorted(super().list_commands(ctx), key=COMMANDS.index)

@@ -20,26 +20,26 @@ def app(  # noqa: PLR0913 - an option each
     models: Annotated[
         str,
         typer.Option(
-            help="Models to choose from, with commas between them: names, hub ids, folders or GGUF files. If not given, smollm2 "
-            "where it is on this machine, and toy.",
+            help="Models to choose from, comma-separated: names, hub ids, folders or GGUF files. Default: smollm2 if it is present, "
+            "and toy.",
             show_default=False,
         ),
     ] = "",
     allow_any_model: Annotated[
         bool,
         typer.Option(
-            "--allow-any-model", help="Let visitors name any other model by its hub id, which is then fetched."
+            "--allow-any-model", help="Let visitors name any other model by its hub id, which is then downloaded."
         ),
     ] = False,
     runs: Annotated[
         Path | None,
         typer.Option(
-            help="Folder whose run folders are shown, and into which audits of the page write; runs, if not given.",
+            help="Folder of runs, to show and to write to; runs if not given.",
             show_default=False,
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to serve at. Another one shows the page to other machines.")
+        str, typer.Option(help="Address to listen on. Others than the default open the page to other machines.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to serve at; 0 for a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
@@ -57,17 +57,17 @@ def app(  # noqa: PLR0913 - an option each
 
     served.check_gradio()
     request = ModelRequest("", revision, dtype, device, settings)
-    # A model that nobody finds is said now, not to each visitor.
+    # Report a missing model now instead of to each visitor.
     refuse_unused(settings, [resolve(replace(request, name=name)) for name in _names(models)])
     allowed_models = AllowedModels.from_names(
         _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
     )
     if runs is not None and not runs.is_dir():
-        raise UndertowError(f"{runs}: there is no such folder of runs; name the one that holds them with --runs")
+        raise UndertowError(f"{runs}: there is no such folder; name the folder of runs with --runs")
     if host not in served.LOOPBACK:
         warn(
-            f"undertow: {host} can be reached by other machines, without encryption; whoever sees the address below can use the models of "
-            "this one"
+            f"undertow: other machines can reach {host}, without encryption; anyone who knows the address below can use the models of "
+            "this machine"
         )
 
     def announce(address: str) -> None:
@@ -90,10 +90,10 @@ def _names(given: str) -> list[str]:
 def annotate(
     run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
     *,
-    annotator: Annotated[str, typer.Option(help="Who annotates; the name of the account if not given.")] = "",
+    annotator: Annotated[str, typer.Option(help="Name of the annotator; that of the account if not given.")] = "",
     port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Print what was annotated so far, and serve nothing.")
+        bool, typer.Option("--summary", help="Print a summary of the annotations, and serve nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -111,7 +111,7 @@ def annotate(
             [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows], as_json=False
         )
         for pair in pairs:
-            kappa = "not defined, since both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
+            kappa = "undefined, because both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
             echo(
                 f"{' and '.join(pair['annotators'])} chose the same for {pair['same_percent']:.1f}% of "
                 f"{counted(pair['n'], 'rephrasing')}; Cohen's kappa {kappa}"

@@ -66,9 +66,7 @@ def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
     names = [name.strip() for name in pair.split(",")]
     conditions = tuple(name.strip() for name in given.split(",") if name.strip())
     if len(names) != 2 or not all(names):
-        raise UndertowError(
-            f"--d-separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
-        )
+        raise UndertowError(f"--d-separated {text!r}: write two nodes, and the conditions after a bar, as in 'W,G|S'")
     return names[0], names[1], conditions
 
 
@@ -81,7 +79,7 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
     write_figure(drawing.figure, out)
     if lacking := signs_as_boxes(drawing) if out.suffix.lower() == ".png" else "":
         warn(
-            f"undertow: {out} shows boxes for {', '.join(lacking)}, which no font of this machine has; install one that has them, or "
+            f"undertow: no font of this machine has {', '.join(lacking)}, so {out} shows boxes; install a font with these characters, or "
             "draw an .svg"
         )
 
@@ -113,7 +111,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Simulate selection bias. Draws people from equations and correlates variables before and after selection."""
     if graph and out is not None:
-        raise UndertowError(f"--show-graph simulates nothing, so --out {out} would be empty; leave one of them out")
+        raise UndertowError(f"--show-graph simulates nothing, so --out {out} would be empty; remove one of the two")
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
         _check_settings(model, changed)
@@ -139,7 +137,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         )
         return
     print_table([row for one in cases for row in _result_rows(one)])
-    echo(f"{result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    echo(f"{result.n_draws:,} simulated people per case, seed {seed}; brackets are 95% intervals.")
     for one in cases:
         for warning in one.result.warnings:
             echo(f"Warning: {one.model}{', ' if one.case else ''}{one.case}: {warning}.")
@@ -178,13 +176,13 @@ def _settings(given: Sequence[str]) -> dict[str, float]:
 
 
 def _check_settings(model: StructuralCausalModel, changed: Mapping[str, float]) -> None:
-    """Refuse an option that would change what a named case means."""
+    """Refuse a setting that contradicts a named case."""
     model.constants(changed)
     for name in changed:
         for case, of_case in model.cases.items():
             if name in of_case:
                 raise UndertowError(
-                    f"--set {name}: case {case!r} of {model.source} sets {name}, so that the option would make its name untrue; "
+                    f"--set {name}: case {case!r} of {model.source} sets {name}, so the option would contradict its name; "
                     "change the case in a file of your own"
                 )
 
@@ -201,7 +199,7 @@ def _print_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[
         print_json(rows)
         return
     for row in rows:
-        # Of several, each line says in a comment of graphs whose it is, and can be read alone.
+        # With several models, a comment in each line names the model, so each line is a complete graph.
         whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
         echo(f"{row['graph']}{whose}")
 

@@ -199,7 +199,7 @@ def init(  # noqa: PLR0913 - an option each
     control: Annotated[
         list[str] | None,
         typer.Option(
-            help="A sentence that decides its word, after its group: 'old: At the age of 91 she is ___.'; may be repeated.",
+            help="A sentence that determines its word, after its group: 'old: At the age of 91 she is ___.'; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -264,7 +264,7 @@ def init(  # noqa: PLR0913 - an option each
 
 
 def _check_new(path: Path, *, is_asking: bool, overwrite: bool) -> None:
-    """Refuse a file that cannot be written; ask before one is replaced, where somebody answers."""
+    """Refuse a file that cannot be written; ask before replacing one, in an interactive session."""
     if path.suffix != ".toml":
         raise UndertowError(f"{path}: a challenge file ends in .toml; name it so")
     if not path.absolute().parent.is_dir():
@@ -285,7 +285,7 @@ def _draft(
     *,
     no_controls: bool,
 ) -> ChallengeDraft:
-    """The answers: those of options, and for the rest what a person types."""
+    """The answers from options, and from the terminal for the rest."""
     from undertow.data.templates import challenge_draft as draft
 
     group, sentence, control = lines
@@ -321,7 +321,7 @@ def _draft(
         controls = [draft.parse_control(one, list(groups)) for one in control]
     elif not no_controls:
         controls = _ask_lines(
-            f"5/5 Which control sentences, that decide their word? Write the group first, as in {next(iter(groups))}: ... ___.",
+            f"5/5 Which control sentences, which determine their word? Write the group first, as in {next(iter(groups))}: ... ___.",
             "Control",
             lambda answer: draft.parse_control(answer, list(groups)),
             least=0,
@@ -346,7 +346,7 @@ def _with_order(chosen: WList, order: str, *, is_asking: bool) -> WList:
 
 
 def _ask(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
-    """An answer that can be read; asks again until there is one."""
+    """Ask until the answer can be parsed."""
     warn(question)
     while True:
         try:
@@ -383,22 +383,22 @@ def _own_power(path: Path, progress: Callable[[int, int], None]) -> PowerPlan | 
 
 def _notes(plan: PowerPlan | None) -> list[str]:
     if plan is None:
-        return ["The values have no order, so that there is no slope: the audit tests whether they differ at all."]
+        return ["The values have no order, so there is no slope; the audit tests whether they differ."]
     notes = [note for one in plan.curves for note in one.covariate.notes]
     return notes + [note for one in plan.curves if (note := one.sizes.limitation())]
 
 
 def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
-    """A sentence where the control sentences cannot show that a model reads."""
+    """A sentence if the control sentences cannot show that a model reads."""
     if not golds:
         return [
-            "Without control sentences nothing shows whether a model reads these sentences; add some as [[controls]]."
+            "There are no control sentences to check whether a model reads these sentences; add some as [[controls]]."
         ]
     notes, least = [], _least_controls(len(groups))
     without = [group for group in groups if group not in golds]
     if without:
         notes.append(
-            f"No control sentence decides for {', '.join(without)}: a model that always prefers one group could get all right."
+            f"No control sentence determines {', '.join(without)}: a model that always prefers one group could get all right."
         )
     if len(golds) < least:
         notes.append(
@@ -409,7 +409,7 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
 
 
 def _least_controls(n_groups: int) -> int:
-    """The fewest control sentences that can show that a model reads: if all are right, the exact 95% interval lies above chance."""
+    """Minimum number of control sentences: if all are right, the exact 95% interval lies above chance."""
     from undertow.stats.calibration import share
 
     return next(n for n in range(1, 100) if share([True] * n).low > 1 / n_groups)

@@ -1,4 +1,4 @@
-"""`undertow compare` and `undertow reproduce`: runs beside each other, and models beside the numbers of the papers."""
+"""`undertow compare` and `undertow reproduce`: comparisons of runs, and of models with published numbers."""
 
 from __future__ import annotations
 
@@ -81,26 +81,28 @@ def reproduce(  # noqa: PLR0913 - an option each
     *,
     model: Annotated[
         list[str] | None,
-        typer.Option("-m", "--model", help="A model to show beside the published numbers; may be repeated."),
+        typer.Option("-m", "--model", help="A model to compare with the published numbers; may be repeated."),
     ] = None,
     recorded: Annotated[
         Path | None, typer.Option(help="Folder with the published outputs as tables (docs/reproduction.md).")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Make all that can be made with what is given.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Make everything that the given models and files allow.")
+    ] = False,
     model_info: ModelInfo = None,
     data_dir: DataDir = "",
-    documents: Annotated[str, typer.Option(help="CAD's file or folder; fetched if not given.")] = "",
+    documents: Annotated[str, typer.Option(help="CAD's file or folder; downloaded if not given.")] = "",
     rephrasings: Annotated[
-        str, typer.Option(help="Table of rephrasings of CAD's texts, which were not published.")
+        str, typer.Option(help="Table of rephrasings of CAD's texts, which are not published.")
     ] = "",
-    limit: Annotated[int, typer.Option(help="Ask at most so many items in each run; 0 for all.")] = 0,
+    limit: Annotated[int, typer.Option(help="Maximum number of items in each run; 0 for all.")] = 0,
     dtype: Dtype = "float32",
     device: Device = "auto",
     width: Annotated[float, typer.Option(help="Width of figures in inches; 3.3 is a column of a journal.")] = 8.0,
     out: Annotated[Path, typer.Option("--out", help="Folder for the artefacts and their runs.")] = Path("reproduction"),
     as_json: Json = False,
 ) -> None:
-    """Make a table or figure of a paper with your models beside the published numbers; lists all of them without a name."""
+    """Make a table or figure of a paper, with your models and the published numbers. Lists all of them without a name."""
     from undertow import reproduction
     from undertow.reproduction.contents import IncompleteInputError
 

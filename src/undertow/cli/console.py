@@ -1,4 +1,4 @@
-"""What every command does with a terminal: text, tables, JSON, a bar, and an end by Ctrl-C that says what became of the work.
+"""Output of the commands: text, tables, JSON, progress, and messages after Ctrl-C.
 
 Text of several lines is a Jinja template in `report/templates/terminal/`.
 """
@@ -77,18 +77,18 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
 
 
 def _tell(text: str) -> None:
-    """Print a line on progress on standard error; where that is closed, the work goes on without it."""
+    """Print a progress line on standard error; ignored if that is closed."""
     with suppress(OSError, ValueError):
         warn(text)
 
 
 LINE_EVERY_S = 30.0
-"""Seconds between lines on progress where there is no terminal."""
+"""Seconds between progress lines without a terminal."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Verbosity:
-    """What the options -q and -v of the command say."""
+    """Values of the options -q and -v."""
 
     quiet: bool = False
     verbose: bool = False
@@ -98,7 +98,7 @@ VERBOSITY = _Verbosity()
 
 
 class _Phase(logging.Handler):
-    """The phase of the work that the logger `undertow` named last, and how far it is."""
+    """The current phase of the logger `undertow`, and its progress."""
 
     def __init__(self, text: str, *, is_printed: bool) -> None:
         super().__init__(logging.INFO)
@@ -112,7 +112,7 @@ class _Phase(logging.Handler):
 
     @property
     def count(self) -> str:
-        """How much is done, in words."""
+        """Progress in words."""
         return f"{self.done:,} of {self.total:,}" if self.total else ""
 
     def print_line(self) -> None:
@@ -128,7 +128,7 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     Args:
         as_json: whether the command prints JSON, which needs no bar.
         doing: the first phase.
-        steps: whether each phase is a line of its own, as with -v.
+        steps: whether to print each phase on its own line, as with -v.
     """
     phase = _Phase(doing, is_printed=(steps or VERBOSITY.verbose) and not VERBOSITY.quiet)
     level = LOGGER.level
@@ -149,7 +149,7 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
 
 
 def _is_terminal() -> bool:
-    """Whether standard error is a terminal; it may be closed, or None where it was so from the start."""
+    """Whether standard error is a terminal; it may be closed or None."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
@@ -159,7 +159,7 @@ def _set_count(phase: _Phase, done: int, total: int) -> None:
 
 @contextmanager
 def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Call a function every so many seconds, from a thread."""
+    """Call a function periodically from a thread."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -275,10 +275,10 @@ def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") ->
     Args:
         out: the file.
         replace: whether a file that exists is replaced.
-        fix: what else to do with a file that exists.
+        fix: advice about an existing file.
 
     Raises:
-        UndertowError: it is no .pdf, .svg or .png file, its folder does not exist, or it exists already.
+        UndertowError: it is not a .pdf, .svg or .png file, its folder does not exist, or it exists already.
     """
     if out.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise UndertowError(f"{out}: the figure must be a .pdf, .svg or .png file; name one with --out")
@@ -295,7 +295,8 @@ Model = Annotated[
 Revision = Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")]
 Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
+    str,
+    typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 if this machine has fast instructions for it."),
 ]
 WLists = Annotated[
     str, typer.Option(help="W lists, comma-separated; 'date x place' crosses two. Those of the set if not given.")
@@ -337,20 +338,20 @@ Graph = Annotated[
     typer.Option(
         "--graph",
         callback=_named,
-        help="Causal graph that findings are interpreted under: a name of `undertow graph`, a file, or the graph itself.",
+        help="Causal graph for the interpretation of findings: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
 Protocol = Annotated[
     str,
     typer.Option(
         "--protocol",
-        help="How answers are read: exact, paper (where the audit has it), or text (free replies of any chat model).",
+        help="How answers are scored: exact, paper (if the audit has it), or text (free replies of any chat model).",
     ),
 ]
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
-    """The fields of a dataclass as options of a command: as they are annotated, or by their type and the help beside it."""
+    """The fields of a dataclass as options of a command, from their annotation, or their type and help."""
     hints = get_type_hints(options, include_extras=True)
     return [
         parameter(
@@ -378,7 +379,7 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
 
 
 NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
-"""Options that delete something: they stand on the command line, or not at all."""
+"""Options that delete something, which the environment cannot set."""
 
 
 OWN_OPTIONS, _FAMILY_SECTION = "Options", "Servers (openai:MODEL) and UL2"
@@ -390,7 +391,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     _FAMILY_SECTION: (),
     "All commands": ("quiet", "verbose", "log_file", "help"),
 }
-"""Sections of the help of a command on a model, with their options; the rest is its own, or of a model family."""
+"""Sections of the help of model commands, with their options; others are the command's own, or of a model family."""
 
 
 @cache
@@ -426,15 +427,15 @@ class Command(TyperCommand):
 
     @staticmethod
     def further_options() -> list[Any]:
-        """Options beside its own."""
+        """Options in addition to its own."""
         return _shared_options()
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Its first sentence, in the list of commands."""
+        """The first sentence, for the list of commands."""
         return first_sentence(self.help or "")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Its arguments, then its options; those of a command on a model in sections."""
+        """Arguments, then options, in sections for model commands."""
         params = self.get_params(ctx)
         has_sections = any(one.name in _family_names() for one in params)
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in SECTIONS}}
@@ -449,7 +450,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; an error goes into the log file, too."""
+        """Run the command; errors are also written to the log file."""
         try:
             return super().invoke(ctx)
         except UndertowError as error:
@@ -463,7 +464,7 @@ _family_settings: ContextVar[dict[str, Any]] = ContextVar("family_settings")
 
 
 class ModelCommand(Command):
-    """A command on a model: it has the options of all model families, too, which are looked up when it is called."""
+    """A command on a model, with the options of all model families, which are looked up when it is called."""
 
     @staticmethod
     def further_options() -> list[Any]:
@@ -471,7 +472,7 @@ class ModelCommand(Command):
         return [*_params_of(with_options(lambda **_: None, family_options())), *_shared_options()]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; Typer hands on only options that the function names, so those of families go another way."""
+        """Run the command; Typer passes only options in the function's signature, so family options are passed separately."""
         from undertow import models
 
         names = {one.name for one in self.params}
@@ -486,7 +487,7 @@ class ModelCommand(Command):
 
 
 def family_options(own: Iterable[str] = ()) -> list[inspect.Parameter]:
-    """The options of all model families, but for those whose name is the command's own."""
+    """The options of all model families, except those with the name of an own option of the command."""
     from undertow import models
 
     return [
@@ -521,7 +522,7 @@ class Group(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        """As of Typer."""
+        """Like `Typer.command`."""
         return super().command(name, cls=cls or Command, **options)
 
 
@@ -600,7 +601,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     """Print a run as text or as JSON. `with_counts` adds how many items were computed and cached.
 
     Raises:
-        UndertowError: a model has no number; says which, and why.
+        UndertowError: a model has no results; the message names it with the reason.
     """
     from undertow.runs.run_report import sanity_check_caveats
 

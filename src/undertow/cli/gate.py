@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from undertow.runs.gates.evaluate import GateReport
 
 CANNOT_JUDGE = 2
-"""Exit status: rules or a run cannot be used. 1 is for a rule that failed, so that a build can tell the two apart."""
+"""Exit status for unusable rules or runs; 1 means a failed rule."""
 LINES_PER_RULE = 5
 
 
@@ -93,7 +93,7 @@ def refusing(junit: Path | None = None) -> Iterator[None]:
 
 
 def print_gate(gate: GateReport) -> None:
-    """A line on what a run cannot find, some for each rule (it may be of hundreds of results), and how many passed."""
+    """Print notes, up to `LINES_PER_RULE` results of each rule, and the counts."""
     from undertow.runs.gates.evaluate import PASSED
     from undertow.runs.gates.gate_formatting import printable
 

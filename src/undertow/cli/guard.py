@@ -1,4 +1,4 @@
-"""`undertow guard`: whether one sentence, or each of a file, decides its blank."""
+"""`undertow guard`: whether one sentence, or each of a file, determines its blank."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     *,
     model: Model,
     options: Annotated[
-        str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
+        str, typer.Option(help="Word groups for the blank: 'yes: is; no: is not'; pronouns if not given.")
     ] = "",
     file: Annotated[
         Path | None,
@@ -54,7 +54,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     settings: Mapping[str, Any],
 ) -> None:
-    """Check whether a model's answer to a sentence is a guess. It is one if the sentence does not decide its blank."""
+    """Check whether a model's answer to a sentence is a guess. It is one if the sentence does not determine its blank."""
     from undertow.runs import guard as checking
     from undertow.runs.guard import check_out, read_lines, write_verdicts
 

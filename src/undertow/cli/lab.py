@@ -1,4 +1,4 @@
-"""`undertow lab` and `undertow finetune`: models whose bias is known, and heads that are trained on texts."""
+"""`undertow lab` and `undertow finetune`: models with a planted bias, and fine-tuned classification heads."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
 def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command whose further keywords are options: the fields of these settings that have a help, and their defaults.
+    """Decorate a command with options for the fields of these settings that have a help text.
 
-    A field of several names is one option, its names separated by commas.
+    A field with several names becomes one option with comma-separated values.
     """
     fields = {one.name: one for kind in settings for one in dataclasses.fields(kind) if "help" in one.metadata}
     several = {name for name, one in fields.items() if isinstance(one.default, tuple)}
@@ -75,7 +75,7 @@ def _names(given: str) -> tuple[str, ...]:
 
 
 def _settings_from(kind: type[Any], options: Mapping[str, Any], *given: Any) -> Any:
-    """Settings from those options that are theirs."""
+    """Create settings from the options that belong to them."""
     own = {one.name for one in dataclasses.fields(kind)}
     return kind(*given, **{name: value for name, value in options.items() if name in own})
 
@@ -112,9 +112,9 @@ def build(  # noqa: PLR0913 - an option each
         return
     print_table([_in_words(one) for one in built])
     n_learned = sum(one.converged for one in built)
-    echo(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
+    echo(f"{len(built)} models, {n_learned} of which have converged; audit them with undertow lab verify")
     if n_learned < len(built):
-        echo("Models that have not learned it say nothing about the audit; they are listed and not counted.")
+        echo("Models that have not converged are listed but not counted, because they do not test the audit.")
 
 
 def _in_words(built: BuiltModel) -> dict[str, str]:
@@ -220,8 +220,8 @@ def lab_finetune(
     for row in over_seeds(frame):
         echo(
             f"Trained on {_TRAINED_ON[str(row['trained on'])]}, challenge {row['challenge']}: over {row['seeds']} seeds the "
-            f"female slope is {row['female']:+.2f} points a step "
-            f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
+            f"female slope is {row['female']:+.2f} points per step "
+            f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}), the planted slope {row['planted']:+.2f}"
         )
     echo(f"Written to {results_file(out, strength)}")
 
@@ -260,7 +260,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
 
 @contextmanager
 def _bar(as_json: bool) -> Iterator[Progress]:
-    """A bar with the loss and the time left on a terminal; nothing elsewhere."""
+    """A bar with loss and remaining time on a terminal; nothing elsewhere."""
     if as_json or not sys.stderr.isatty():
         yield lambda done, total, loss: None
         return

@@ -1,4 +1,4 @@
-"""`undertow pull` and `undertow demo`: the default model fetched, and audited."""
+"""`undertow pull`, `undertow demo`, `undertow list`, `undertow cache` and `undertow doctor`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pull(
 
     with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="download, in MB") as progress:
         path, fetched = pull(name, progress)
-    echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
+    echo(f"{name}: {'downloaded and checked,' if fetched else 'already present,'} {path}")
 
 
 def demo(
@@ -131,7 +131,7 @@ def list_models(*, as_json: Json = False) -> None:
         {
             "model": name,
             "what it is": f"{package.source}; {package.licence}; "
-            + ("on this machine" if location(name).is_file() else f"not here yet: undertow pull {name}"),
+            + ("on this machine" if location(name).is_file() else f"not on this machine: undertow pull {name}"),
         }
         for name, package in PACKAGES.items()
     ]
@@ -209,9 +209,9 @@ def doctor(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     settings: Mapping[str, Any],
 ) -> None:
-    """Load a model and check it. Lists what it supports, asks 20 sentences whose answer is known, and measures its speed."""
+    """Load a model and check it. Lists supported queries, scores 20 control sentences, and measures the speed."""
     with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
-        # What takes seconds to load is loaded after the bar is there.
+        # Import slow modules after the progress bar appears.
         from undertow.inference import doctor
         from undertow.models.base import DTYPES, ModelRequest, split_label
 
@@ -235,7 +235,7 @@ def doctor(  # noqa: PLR0913 - an option each
 
 
 def _how_many(number: float) -> str:
-    """A number of parameters in words that leave a small one more than nothing."""
+    """A number of parameters with a suitable unit."""
     for unit, words in ((1e6, " million"), (1e3, " thousand")):
         if number >= unit:
             return f"{number / unit:,.0f}{words}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from undertow.audits.spurious_correlation.power_plan import PowerCurve
 
 DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
-"""What the default model shows on the published dates, for its share of female words."""
+"""Noise of the default model on the published dates, for its share of female words."""
 
 
 def _noise(name: str, what: str) -> Any:
@@ -121,7 +121,7 @@ def _check(given: Mapping[str, float | None], like: Path | None, group: str) -> 
         if number is None:
             continue
         if like is not None:
-            raise UndertowError(f"{flag}: --like {like} takes it from there; leave one of the two out")
+            raise UndertowError(f"{flag}: --like {like} estimates this value; remove one of the two")
         if not (0 <= number < math.inf) or (option == "autocorrelation" and number >= 1):
             valid_range = "0 or more and below 1" if option == "autocorrelation" else "0 or more"
             raise UndertowError(f"{flag} {number:g}: must be {valid_range}")
@@ -163,7 +163,7 @@ def _table(curve: PowerCurve) -> list[dict[str, str]]:
 
 
 def digits(number: float) -> str:
-    """Three digits; a dash where nothing is claimed."""
+    """Three significant digits; a dash without a value."""
     if not math.isfinite(number):
         return "-"
     return f"{number:.3g}" if number < 1000 else f"{number:.0f}"

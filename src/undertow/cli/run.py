@@ -1,4 +1,4 @@
-"""`undertow run AUDIT`: an audit of models, or what it will take."""
+"""`undertow run AUDIT`: run an audit, or estimate its cost."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ _given_options: ContextVar[set[str]] = ContextVar("given_options")
 
 
 class AuditCommand(Command):
-    """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
+    """`undertow run AUDIT`, with a hint about patterns that the shell has expanded."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; options that are given although they have their default value count as given beside a preset."""
+        """Run the command; options that are given with their default value override a preset."""
         token = _given_options.set(
             {name for name in ctx.params if ctx.get_parameter_source(name).name in ("COMMANDLINE", "ENVIRONMENT")}
         )
@@ -105,14 +105,14 @@ class AuditCommand(Command):
             _given_options.reset(token)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
+        """Refuse extra arguments, such as further folders of an unquoted `-m run/*`."""
         ctx.allow_extra_args = True
         left: list[str] = super().parse_args(ctx, args)
         paths = [argument for argument in left if Path(argument).exists()]
         if paths:
             ctx.fail(
-                f"{paths[0]!r} belongs to no option; put a pattern in quotes, as in -m 'run/checkpoint-*', so that the shell "
-                "leaves it as it is, or write -m before each model"
+                f"{paths[0]!r} belongs to no option; quote patterns, as in -m 'run/checkpoint-*', so that the shell "
+                "does not expand them, or write -m before each model"
             )
         if left:
             ctx.fail(f"got {' '.join(map(repr, left))}, which belongs to no option")
@@ -120,7 +120,7 @@ class AuditCommand(Command):
 
 
 class AuditGroup(TyperGroup):
-    """`undertow run`: one subcommand for each file in `undertow.audits`, its options read from its settings."""
+    """`undertow run`: one subcommand for each audit, with the options of its settings."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
         from undertow import audits
@@ -135,7 +135,7 @@ class AuditGroup(TyperGroup):
 
 
 def _command_of(name: str, audit: Any) -> Callable[..., None]:
-    """A function whose signature is the common options followed by the audit's own; those that it refuses are not in its help."""
+    """A function with the common options and the audit's own in its signature; options that it refuses are hidden."""
     from undertow import models
     from undertow.audits.base import presets_of
 

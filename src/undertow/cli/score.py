@@ -205,7 +205,7 @@ def scaling(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Relate detection of undecided sentences to drift and model size."""
+    """Relate detection of underspecified sentences to drift and model size."""
     from undertow.runs import score
 
     points, relations = score.scaling(runs, _sizes(size or []))

@@ -47,7 +47,7 @@ _FILE = (
     '<label class="undertow-file">Choose a file: <input type="file" id="undertow-file" accept=".toml,text/plain" '
     f'data-max="{MAX_CHALLENGE_CHARS}"></label> <output id="undertow-file-error"></output>'
 )
-"""A script of `style.html` copies the file's text into the field: the server takes text only, and no upload."""
+"""A script of `style.html` copies the file's text into the field, because the server accepts text but no uploads."""
 _EXAMPLE_NAME, _DONE = "an example", "Findings"
 
 
@@ -57,18 +57,18 @@ class ChallengeTab:
     def __init__(self, page: Page) -> None:
         self._panel = AuditPanel(page)
         gr.Markdown(
-            "A challenge file holds sentences with slots, word groups for the blank, and lists of values. Paste one or choose one, "
-            "check what it asks, and run it as an audit."
+            "A challenge file has sentences with slots, word groups for the blank, and lists of values. Paste one or choose one, "
+            "check it, and run it as an audit."
         )
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=300):
                 names = [_EXAMPLE_NAME, *data.names()]
                 start = gr.Dropdown(names, value=_EXAMPLE_NAME, label="Start from", filterable=False)
                 gr.Markdown(_FILE, sanitize_html=False)
-                info = f"TOML, {MAX_CHALLENGE_CHARS:,} characters at most."
+                info = f"TOML, at most {MAX_CHALLENGE_CHARS:,} characters."
                 more: dict[str, Any] = {"lines": 12, "max_lines": 24, "elem_id": "undertow-challenge"}
                 self.text = field("Challenge file", EXAMPLE, MAX_CHALLENGE_CHARS, info, **more)
-                info = "Sentences and values are kept in balance. The command line has no limit."
+                info = "Balanced over sentences and values. The command line has no limit."
                 self.limit = gr.Slider(MIN_LIMIT, MAX_LIMIT, DEFAULT_LIMIT, step=1, label="Texts at most", info=info)
                 self.models = ModelFields(page)
                 check = gr.Button("Check the file", size="sm")
@@ -82,11 +82,11 @@ class ChallengeTab:
         self._panel.wire([self.audit], [self.text, self.limit, *self.models.fields], [self._panel.report.view])
 
     def start(self, name: object) -> str:
-        """The text of the example, or of a set of the package."""
+        """Text of the example, or of a built-in set."""
         return (RESOURCES / "sets" / f"{name}.toml").read_text(encoding="utf-8") if name in data.names() else EXAMPLE
 
     def check(self, text: object, limit: object) -> Updates:
-        """What a challenge will ask, or what is wrong with it."""
+        """Preview of a challenge, or the error."""
         try:
             _, preview = of_challenge(read_challenge(str(text)), {}, limit_of(limit))
         except UndertowError as error:
@@ -109,7 +109,7 @@ class ChallengeTab:
 
 
 class SmallAuditTab:
-    """An audit of a fixed kind with few settings; a sub-class has its form, and what it asks."""
+    """An audit of a fixed kind with few settings; a subclass has its form and its audit."""
 
     about = ""
 
@@ -130,7 +130,7 @@ class SmallAuditTab:
         raise NotImplementedError
 
     def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:
-        """The audit that the fields ask for.
+        """The audit of the fields.
 
         Raises:
             UndertowError: a field cannot be used.
@@ -154,13 +154,13 @@ class TextTab(SmallAuditTab):
     """Bias in text."""
 
     about = (
-        "Can the model name, find, judge or rewrite bias in a text? It is asked about statements that come with Undertow, "
+        "Can the model name, find, judge or rewrite bias in a text? The audit uses statements that come with Undertow, "
         "with one wording of each class of task description."
     )
 
     def build(self) -> list[Any]:  # noqa: D102
         task = gr.Radio(list(TASKS), value=next(iter(TASKS)), label="Task")
-        info = f"{MAX_TASK_DOCUMENTS} at most here; undertow run has no limit. A claim needs 6."
+        info = f"At most {MAX_TASK_DOCUMENTS} here; undertow run has no limit. A claim needs 6."
         return [task, gr.Slider(1, MAX_TASK_DOCUMENTS, value=12, step=1, label="Number of texts", info=info)]
 
     def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
@@ -171,14 +171,14 @@ class ChecklistTab(SmallAuditTab):
     """The occupation checklist."""
 
     about = (
-        "Does the model prefer a woman or a man for an occupation, although both are described alike? It is asked about pairs of names, "
-        "with the skills of the occupation granted to both and without."
+        "Does the model prefer a woman or a man for an occupation, although both are described alike? The audit asks about pairs of names, "
+        "with and without skills of the occupation granted to both."
     )
 
     def build(self) -> list[Any]:  # noqa: D102
-        info = f"{MAX_PAIRS} at most here; undertow run has no limit. A claim needs 6."
+        info = f"At most {MAX_PAIRS} here; undertow run has no limit. A claim needs 6."
         pairs = gr.Slider(1, MAX_PAIRS, value=6, step=1, label="Pairs of names", info=info)
-        info = f"{MAX_OCCUPATIONS} at most here. A claim over occupations needs 6."
+        info = f"At most {MAX_OCCUPATIONS} here. A claim over occupations needs 6."
         return [pairs, gr.Slider(1, MAX_OCCUPATIONS, value=2, step=1, label="Occupations", info=info)]
 
     def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102

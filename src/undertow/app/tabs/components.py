@@ -1,4 +1,4 @@
-"""Parts that the tabs share: fields, tables, the panel of a piece of work, the choice of models, and the report of a run.
+"""Shared parts of the tabs: fields, tables, the work panel, the choice of models, and the report of a run.
 
 Typed text and text of runs appear only in components that show plain text, never in HTML, Markdown or templates.
 """
@@ -40,11 +40,11 @@ class StoppedError(UndertowError):
 
 
 class WorkPanel:
-    """Buttons that start and stop pieces of work, their outcome, and what is wrong with the request.
+    """Buttons that start and stop work, its outcome, and errors of the request.
 
     Args:
-        page: that does the work.
-        empty: text where the outcome will be; "" to show that place only when there is one.
+        page: the page that does the work.
+        empty: placeholder text of the outcome; "" to hide the place without an outcome.
     """
 
     def __init__(self, page: Page, empty: str = "") -> None:
@@ -73,7 +73,7 @@ class WorkPanel:
         filled: Sequence[Any],
         kept: Sequence[Any] = (),
     ) -> None:
-        """Have each start button do its work on the fields; besides the outcome it fills `filled`, which an error hides, and `kept`."""
+        """Connect each start button; in addition to the outcome, work updates `filled`, which errors hide, and `kept`."""
 
         def halt(request: gr.Request) -> Updates:
             self._page.halt(request)
@@ -122,7 +122,7 @@ class WorkPanel:
 
 
 class ModelFields:
-    """The choice of the models: one, one beside it, and names that were typed."""
+    """The choice of models: a first and a second one, and typed names."""
 
     def __init__(self, page: Page) -> None:
         allowed = page.allowed_models
@@ -132,8 +132,8 @@ class ModelFields:
             choices = [(NO_MODEL, ""), *names]
             self.beside = gr.Dropdown(choices, value="", label="Beside it", filterable=False, min_width=130)
         info = (
-            f"Hub ids such as bert-base-uncased or owner/name, with commas between them, {MAX_MODELS} at most. They replace the first "
-            "model above, and may have to be fetched."
+            f"Hub ids such as bert-base-uncased or owner/name, comma-separated, at most {MAX_MODELS}. They replace the first "
+            "model above and may be downloaded."
         )
         self.other = field("Or other models", "", MAX_MODELS * MAX_NAME_CHARS, info, visible=allowed.any_model)
 
@@ -162,7 +162,7 @@ class ReportView:
     def show(self, name: str) -> Updates:
         """Updates that show the report of the run of this name."""
         address = f"{REPORT}/{quote(name, safe='')}"  # letters, digits, and _.-~%: no markup
-        opened = f'<a href="{address}" target="_blank" rel="noopener">Open the report in a tab of its own</a>'
+        opened = f'<a href="{address}" target="_blank" rel="noopener">Open the report in a new tab</a>'
         frame = f'<iframe title="Report of the run" src="{address}"></iframe>'
         return {self.view: gr.Markdown(f"{opened}\n\n{frame}", visible=True, sanitize_html=False)}
 
@@ -186,7 +186,7 @@ class AuditPanel(WorkPanel):
         Args:
             request: of the visitor.
             progress: of the page.
-            audit_request: gives the audit, or raises what is to be corrected.
+            audit_request: returns the audit, or raises an error for the visitor.
             filled: components of an earlier outcome, to hide.
         """
         try:
@@ -197,34 +197,32 @@ class AuditPanel(WorkPanel):
         findings = run.findings
         sentences = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
         more = (
-            f"{len(findings) - len(sentences)} further findings are in the report. "
+            f"The report has {len(findings) - len(sentences)} further findings. "
             if len(findings) > len(sentences)
             else ""
         )
-        kept = (
-            f"{more}★ marks what is statistically significant. The run is kept as {run.folder.name}; see the tab Runs."
-        )
+        kept = f"{more}★ marks significant findings. The run is saved as {run.folder.name}; see the tab Runs."
         hidden = {one: hide(one) for one in filled}
         return {**hidden, **self.show_outcome("\n\n".join([*sentences, kept])), **self.report.show(run.folder.name)}
 
 
 def field(label: str, value: str, most_chars: int, info: str, **more: Any) -> Any:
-    """A text field; one that is not shown sends what it began with."""
+    """A text field; a hidden one sends its initial text."""
     return gr.Textbox(label=label, value=value, max_length=most_chars, info=info, **more)
 
 
 def text_box(label: str, **more: Any) -> Any:
-    """A text to read, as high as it is."""
+    """A read-only text of its own height."""
     return gr.Textbox(label=label, interactive=False, **{"visible": False, "max_lines": 60, **more})
 
 
 def problem_box() -> Any:
-    """A place for what is wrong."""
+    """A box for errors."""
     return text_box("Error", lines=2, elem_classes="undertow-problem")
 
 
 def show(*text: str) -> Any:
-    """A visible text box, with a text or the one that it has."""
+    """Show a text box, optionally with a new text."""
     return gr.Textbox(*text, visible=True)
 
 
@@ -239,7 +237,7 @@ def table_view(label: str, **more: Any) -> Any:
 
 
 def show_table(table: pd.DataFrame, **more: Any) -> Any:
-    """A table as cells of text: whatever stands in one is shown as it is."""
+    """Show a table with all cells as plain text."""
     from undertow.app.model_reply import cells_of
 
     headers = [str(name) for name in table.columns]

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from undertow.app.gradio_page import Page
 
 _NONE = "There are no runs yet. Run an audit in one of the other tabs or with undertow run, or start this page with --runs FOLDER."
-_ALONE = "no other run asked the same questions"
+_ALONE = "no other run has the same questions"
 
 
 class RunsTab:
     """The tab.
 
     Args:
-        page: that the tab is of.
-        blocks: the whole page, whose loading fills the list.
+        page: the page of the tab.
+        blocks: the Gradio blocks, whose load event fills the list.
     """
 
     def __init__(self, page: Page, blocks: Any) -> None:
@@ -48,7 +48,7 @@ class RunsTab:
         gr.Markdown("## Compare two runs")
         with gr.Row():
             self.baseline = gr.Dropdown([], label="Baseline", filterable=False, min_width=220)
-            info = "Runs that asked the same kind of questions."
+            info = "Runs with the same kind of questions."
             self.candidate = gr.Dropdown([], label="Candidate", info=info, filterable=False, min_width=220)
         self._panel.build_buttons("Compare")
         self._panel.build_boxes("What differs")
@@ -70,7 +70,7 @@ class RunsTab:
         except UndertowError as error:
             listed, problem = [], str(error)
         pairs = {one: others for one in listed if (others := [other for other in listed if one.is_comparable(other)])}
-        # The newest is the candidate, so that the baseline is what it can be compared with.
+        # The newest run is the candidate, and the baselines are runs that are comparable with it.
         baseline = next((others[0] for others in pairs.values()), None)
         return {
             self.list: gr.Radio([(one.title, one.name) for one in listed], value=None),
@@ -80,7 +80,7 @@ class RunsTab:
         }
 
     def candidates(self, name: object) -> Any:
-        """The runs that a baseline can be compared with."""
+        """Runs that are comparable with a baseline."""
         try:
             listed = self._page.run_browser.list_runs()
         except UndertowError:

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 TITLES = {DRIFT: "Spurious correlation", SPECIFICATION: "Task specification"}
 _ABOUT = {
-    DRIFT: "Put dates, places or any list of values into sentences. They say nothing about who the sentence is about; if the pronouns, or "
-    "words of your own, still follow them, the model learned a spurious correlation.",
-    SPECIFICATION: "Does the sentence itself say which pronoun is right? If the answer moves with a value that should not matter, it "
-    "probably does not. Your sentence is compared with 480 sentences of which that is known; the model is asked those too, which takes "
+    DRIFT: "Put dates, places or any list of values into sentences. The values do not determine who the sentence is about; if pronouns, or "
+    "words of your own, still depend on them, the model learned a spurious correlation.",
+    SPECIFICATION: "Does the sentence itself determine the pronoun? If the answer moves with a value that should not matter, it "
+    "probably does not. Your sentence is compared with 480 labelled sentences; scoring these takes "
     "a while the first time.",
 }
 _OWN = "My own"
-_NO_ANSWER = "The model's answer will stand here."
+_NO_ANSWER = "The model's answer appears here."
 
 
 class SentenceTab:
     """A tab with a form and its answer.
 
     Args:
-        page: that the tab is of.
+        page: the page of the tab.
         audit: `DRIFT` or `SPECIFICATION`.
     """
 
@@ -79,22 +79,22 @@ class SentenceTab:
 
     def _build_form(self, one: Preset) -> None:
         is_drift = self._audit == DRIFT
-        several = f"One a line, {sentence_parser.MAX_SENTENCES} at most. " if is_drift else ""
+        several = f"One per line, at most {sentence_parser.MAX_SENTENCES}. " if is_drift else ""
         self.sentence = field(
             "Sentences" if is_drift else "Sentence",
             one.sentence,
             sentence_parser.MAX_TEXT_CHARS if is_drift else sentence_parser.MAX_SENTENCE_CHARS,
-            f"{several}The model decides the pronouns (she, he, they, her ...), or one blank, written as three underscores.",
+            f"{several}The model fills the pronouns (she, he, they, her ...), or one blank, written as three underscores.",
             lines=2,
             max_lines=10,
         )
-        in_front = "" if is_drift else " Without it they go in front: In 1901: ..."
+        in_front = "" if is_drift else " Without it, values go in front: In 1901: ..."
         info = f"The word of your sentence that the values replace.{in_front}"
         self.placeholder = field("Place-holder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
-        info = "Leave it empty for pronouns. Or a group a line, for the blank, such as kind: gentle, patient"
+        info = "Empty for pronouns. Or one group per line for the blank, such as kind: gentle, patient"
         self.words = field("Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6)
         self.reading = text_box("How it is read", value=self._reading(one), visible=True)
-        self.reading.info = "Of two forms, write which you mean: her/him or her/his."
+        self.reading.info = "If a form is ambiguous, write which you mean: her/him or her/his."
         orders = "; ".join(f"{preset.title}: {preset.covariate.order}" for preset in self._presets)
         titles = [*(preset.title for preset in self._presets), _OWN]
         self.preset = gr.Radio(titles, value=one.title, label="Values", info=f"In order. {orders}.")
@@ -102,18 +102,18 @@ class SentenceTab:
             "List of values",
             ", ".join(one.values),
             sentence_parser.MAX_LIST_CHARS,
-            f"In order, with commas between them; {sentence_parser.MAX_VALUES} at most. Change it, and it is your own list. "
-            "Numbers are taken by their size.",
+            f"In order, comma-separated; at most {sentence_parser.MAX_VALUES}. You can edit the list. "
+            "Numbers are used as numbers.",
             lines=3,
             max_lines=6,
         )
         self.models = ModelFields(self._page)
         with gr.Accordion("More settings", open=False):
-            info = "Shares of what the listed words have together. Off: of all words."
+            info = "On: shares of the listed words. Off: probabilities among all words."
             self.normalise = gr.Checkbox(value=True, label="Normalise", info=info)
-            info = "1 is a straight line; more bends more."
+            info = "1 is a straight line."
             self.degree = gr.Radio(list(DEGREES), value=1, label="Degree of the fit", info=info)
-            info = "The movement is between the means of the first and the last so many."
+            info = "The movement is between the means of this many first and last values."
             self.ends = gr.Slider(
                 1, MAX_ENDS, value=1, step=1, label="Values at either end", info=info, visible=not is_drift
             )
@@ -125,16 +125,16 @@ class SentenceTab:
             size: dict[str, Any] = {"min_width": 240, "type": "filepath", "format": "png", "buttons": ["fullscreen"]}
             n = sentence_parser.MAX_GROUPS
             self.figures = [gr.Image(visible=False, interactive=False, show_label=False, **size) for _ in range(n)]
-        label = "Your sentence, and how many of the sentences of known kind lie below it"
+        label = "Your sentence, and the share of labelled sentences with lower scores"
         self.scores = table_view(label, wrap=True, max_height=900, elem_classes="undertow-scores")
         self.sentences = table_view(
-            "Sentences: effect is the movement of the first group less the second over the list, in points",
+            "Sentences: effect is the change of the first group minus the second over the list, in points",
             wrap=True,
             elem_classes="undertow-scores",
         )
         with gr.Accordion("Numbers and notes", open=False, visible=False) as self.details:
             self.notes = text_box("How it was read")
-            label = "Percent of each group at each value; fit, low and high are its curve and the band around it"
+            label = "Percent of each group at each value, with the fitted curve and its band (low, high)"
             self.table = table_view(label)
             self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
 
@@ -148,7 +148,7 @@ class SentenceTab:
         return self.read(one.sentence, one.placeholder, "")
 
     def read(self, sentences: object, placeholder: object, words: object) -> str:
-        """How typed sentences are understood, or what is to be corrected."""
+        """Typed sentences as parsed, or the error."""
         if not isinstance(sentences, str) or not isinstance(placeholder, str) or not isinstance(words, str):
             return ""
         try:
@@ -167,7 +167,7 @@ class SentenceTab:
         progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
         *fields: Any,
     ) -> Iterator[Updates]:
-        """The answer to the form: how it is read at once, then the reply or what is to be corrected."""
+        """The answer to the form: first the parsed sentences, then the reply or the error."""
         report = self._panel.report.view
         try:
             question = self._question(fields)
@@ -226,7 +226,7 @@ class SentenceTab:
 
 
 def _joined(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
-    """The tables of several models, one below the other, with a column for the model; of one model as it is."""
+    """The tables of several models, concatenated with a column for the model; for one model unchanged."""
     import pandas as pd
 
     known = {label: table for label, table in tables.items() if table is not None}
@@ -236,7 +236,7 @@ def _joined(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
 
 
 def _labelled(lines: Mapping[str, Sequence[str]]) -> list[str]:
-    """The lines of several models, each with its model in front; what holds of all of them once."""
+    """The lines of several models with the model in front; common lines once."""
     every = dict.fromkeys(line for own in lines.values() for line in own)
     return [
         line
