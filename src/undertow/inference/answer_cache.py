@@ -1,4 +1,4 @@
-"""Answers kept in SQLite, so that no query is computed twice.
+"""Answer cache in SQLite, so that no query is computed twice.
 
 One SQLite file in WAL mode, keyed by model identity and query digest. Each batch is one transaction, written to
 disk before the next batch starts, so a process that is killed loses at most the batch in progress.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SCHEMA_VERSION = 6
 SYNCHRONOUS = "FULL"
-"""Of SQLite: a transaction that ended outlives a power cut."""
+"""SQLite's mode in which a committed transaction survives a power failure."""
 LOCK_RETRY_S = 0.5
 """Seconds that SQLite itself waits for a lock; it ignores Ctrl-C meanwhile."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

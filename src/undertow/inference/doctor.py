@@ -1,4 +1,4 @@
-"""Check a model on this machine: which queries it supports, whether it reads, how fast it is, what bfloat16 costs."""
+"""Check a model on this machine: supported queries, control sentences, speed, effect of bfloat16."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class Checkup:
     Attributes:
         model: the name that the user gave.
         identity: its identity, field by field.
-        facts: parameters, objective and training, where known.
+        facts: parameters, objective and training, if known.
         capabilities: supported kinds of query, each with its protocols.
-        notes: notes on how it is read.
-        reading: how many decided sentences it gets right; None where it supports none.
+        notes: notes on its scoring.
+        reading: result on the control sentences; None if it supports none.
         load_s: seconds to load it.
-        items_per_s: decided sentences answered a second, by kind of query; {} without answers.
+        items_per_s: control sentences answered per second, by kind of query; {} without answers.
         dtype: precision of the arithmetic.
         dtype_gap_nats: largest difference of a log-probability between bfloat16 and float32 on the sample; NaN if not compared.
         dtype_flips: share of the sample in which the most probable group differs between the two; NaN if not compared.
-        dtype_note: why the two were not compared; "" where they were.
+        dtype_note: why the two were not compared; "" if they were.
     """
 
     model: str
@@ -84,7 +84,7 @@ def _silent(done: int, total: int) -> None:
 
 
 def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = _silent) -> Checkup:
-    """Load a model, query sentences that decide their answer, and compare dtypes if requested.
+    """Load a model, query control sentences, and compare dtypes if requested.
 
     Args:
         request: the model.
@@ -101,7 +101,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
     items = decided_items(handle)
-    LOGGER.info("answer %d sentences that decide between she and he", len(items))
+    LOGGER.info("answer %d control sentences", len(items))
     result = _query_sentences(opened, items, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
     checkup = Checkup(
@@ -166,7 +166,7 @@ def _why_not_compared(opened: ModelHandle) -> str:
     if opened.identity.dtype == FLOAT16:
         return f"it runs in {FLOAT16}"
     if opened.identity.family in WITHOUT_ARITHMETIC:
-        return f"{opened.identity.family} does no arithmetic here"
+        return f"{opened.identity.family} computes nothing on this machine"
     if opened.identity.dtype not in (FLOAT32, BFLOAT16):
         return f"it runs in {opened.identity.dtype}"
     return "" if BLANK in opened.capabilities else "it fills no blanks"

@@ -1,7 +1,7 @@
-"""Protocol `text`: queries as prompts that are answered freely, and their answers as the answer reader reads them.
+"""Protocol `text`: queries as prompts with free replies, which the answer reader parses.
 
-A reply is cached under its prompt, without the rules that read it: other rules read it again, without a request. The rules' version
-and digest are part of the design, and so of the run's key and its manifest.
+A reply is cached under its prompt, independent of the rules, so other rules can parse it again without a request. Version and digest
+of the rules are part of the design, and so of the run's key and its manifest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from undertow.types import (
 )
 
 REPLY_TOKENS = 256
-"""Most tokens of a reply to a question with fixed answers; a rewritten passage has room for itself besides."""
+"""Maximum tokens of a reply to a question with fixed answers; for a rewritten passage, its length is added."""
 MISSING_REASONS: Mapping[str, str] = {
     REFUSAL: "refusal: the model declines to answer",
     UNCLEAR: "unclear: the answer reader finds no answer in the reply",
@@ -56,32 +56,28 @@ MISSING_REASONS: Mapping[str, str] = {
 }
 """Why a reply has no answer, by its outcome."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICES: (TEXT,), WRITING: (TEXT,)}
-"""What a model supports of which free replies are read, as an audit's `adapt_settings` wants to know it."""
+"""Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
 
 def check_text(handle: ModelHandle, queries: Sequence[Query]) -> None:
     """Refuse a model without replies, and queries without prompts.
 
     Raises:
-        UndertowError: says what protocol text reads.
+        UndertowError: protocol text does not support the model or a query.
     """
     name = handle.identity.name
     if GENERATION not in handle.capabilities:
-        raise UndertowError(
-            f"{name}: answers no prompts, so protocol {TEXT} has no reply to read; use --protocol {EXACT}"
-        )
+        raise UndertowError(f"{name}: answers no prompts, so protocol {TEXT} has no replies; use --protocol {EXACT}")
     if not all(isinstance(query, GeneratedQuery) for query in queries):
-        raise UndertowError(
-            f"{name}: protocol {TEXT} reads replies to prompts; add --prompts, or leave --query-type out"
-        )
+        raise UndertowError(f"{name}: protocol {TEXT} needs prompts; add --prompts, or remove --query-type")
     if any(isinstance(query, ConstrainedGenerateQuery) and query.temperature for query in queries):
-        raise UndertowError(f"{name}: protocol {TEXT} reads one reply at temperature 0; leave --temperature out")
+        raise UndertowError(f"{name}: protocol {TEXT} uses one reply at temperature 0; remove --temperature")
 
 
 def reply_queries(handle: ModelHandle, queries: Sequence[Query]) -> tuple[list[Query], str]:
     """The prompts of the queries [query], and the protocol under which the model answers them.
 
-    A model with protocol `text` of its own gets the answers beside, to bound their probability.
+    A model with its own protocol `text` also gets the possible answers, to bound their probability.
     """
     protocol = TEXT if TEXT in handle.capabilities[GENERATION] else EXACT
     return [_prompt(query, bounded=protocol == TEXT) for query in queries], protocol
@@ -99,7 +95,7 @@ def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
 
 
 def read_answer(query: Query, answer: Answer) -> Answer:
-    """The answer in a reply; missing, with the reason, where it has none."""
+    """The answer in a reply; missing with the reason if there is none."""
     if answer.missing_reason:
         return answer
     question, options = question_of(query)
@@ -118,7 +114,7 @@ def read_answer(query: Query, answer: Answer) -> Answer:
 
 
 def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
-    """What the answer reader is to find, and the answers that it may give; () for written texts."""
+    """The question for the answer reader, and the possible answers; () for generated texts."""
     if isinstance(query, GenerateQuery):
         words = tuple(option.fills[0].strip() for option in query.options)
         return Question(WORD, words, tuple(option.group for option in query.options), prompt=query.prompt), words

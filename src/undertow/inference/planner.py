@@ -1,4 +1,4 @@
-"""Plan forward passes: which queries go into which pass, and where each answer's log-probabilities are read.
+"""Plan forward passes: the queries of each pass, and the positions of each answer's log-probabilities.
 
 Pure and torch-free. A pack holds whole queries, so a computed pack is a batch of complete answers. The plan depends
 on the queries alone, so an interrupted run that resumes packs the same way and gives bit-identical numbers.
@@ -27,7 +27,7 @@ from undertow.models.base import (
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[list[int]]]
-"""Where an answer's numbers are: indices into the reads, by query of the pack, then path [query][path][read]."""
+"""Indices into the reads, by query of the pack, then path [query][path][read]."""
 
 Readers: TypeAlias = tuple[Callable[[PackedTree], Floats], Callable[[TokenBatch], Floats]]
 """A model's two ways to read: a tree, and a plain batch."""

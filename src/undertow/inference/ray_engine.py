@@ -58,7 +58,7 @@ LOOPBACK = "127.0.0.1"
 ON_START = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray would print lost workers to standard output, among our results.
+    # Ray would print lost workers to standard output, between our results.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}

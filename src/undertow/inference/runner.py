@@ -106,7 +106,7 @@ class RunEstimate:
         memory_bytes: weights and the largest pass, estimated.
         passes: the unit that `n_passes` counts.
         notes: notes on the design: its W lists, and limits of its power.
-        n_controls: further queries that enter no measure: sentences that decide their answer, for comparison.
+        n_controls: number of control sentences, which enter no measure.
     """
 
     n_queries: int
@@ -570,13 +570,13 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
 
 
 def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answer:
-    """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
+    """Sum each option's log-likelihood over its paths; other words have the probability outside the first tokens at the blank."""
     sums = list(map(sum, reads_nats))
     spaced = _nats_of(sums, query.spaced)
     logprobs = _nats_of(sums, query.option_paths)
     if spaced:
         logprobs = list(map(_log_sum, logprobs, spaced))
-    # Minus infinity is an answer: the token is not among those that the protocol counts.
+    # Minus infinity is an answer: the token is outside those that the protocol uses.
     if any(math.isnan(value) or value == math.inf for value in sums):
         return Answer.missing("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
@@ -595,7 +595,7 @@ def _nats_of(sums: Sequence[float], options: Sequence[Sequence[int]]) -> list[fl
 
 
 def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> float:
-    """One minus the probability of the options' first tokens; NaN where these are read from different distributions.
+    """One minus the probability of the options' first tokens; NaN if these are from different distributions.
 
     A masked model reads a word of two tokens in a text with two masks.
     """

@@ -59,16 +59,16 @@ TIE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SanityCheck:
-    """Number of decided sentences that a model gets right.
+    """Result of a model on control sentences.
 
     Attributes:
         right: sentences where it prefers the right word; a tie is wrong.
         answered: sentences with an answer.
         low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         high_percent: upper end.
-        missing_reason: why a sentence has no answer; "" where all have one.
+        missing_reason: why a sentence has no answer; "" if all have one.
         could_flip: answers that probability hidden by a server could change.
-        n_groups: word groups that each sentence decides between.
+        n_groups: number of word groups.
     """
 
     right: int

@@ -1,4 +1,4 @@
-"""The causal graph that an audit names: its manifest entry, and the assumptions of the findings under it."""
+"""The causal graph of an audit: its manifest entry, and the assumptions of the findings under it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def named_graph(audit: str, graph: str) -> dict[str, str]:
-    """The manifest's entry of the graph that an audit names; {} without a graph.
+    """The manifest's entry of the causal graph; {} without a graph.
 
     Raises:
-        UndertowError: the graph is invalid, or no finding of the audit rests on one.
+        UndertowError: the graph is invalid, or the audit does not use graphs.
     """
     if not graph:
         return {}
@@ -35,7 +35,7 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
     from undertow.causal.published import load_graph
 
     entry = graph_entry(load_graph(graph))
-    FindingAssumptions.from_manifest(entry, kind, ())  # an audit of another package may name a kind that is none
+    FindingAssumptions.from_manifest(entry, kind, ())  # an audit of another package may have an invalid kind
     return entry
 
 

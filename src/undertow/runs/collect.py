@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_JUDGED = ("replay", "toy")
-"""Families without a sanity check: they have the answers of a finished run, or planted ones."""
+"""Families without a sanity check: their answers are recorded or planted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ModelUnderTest:
 
     @property
     def lists(self) -> list[str]:
-        """A line on each W list of the items: its size, its ends, its order and its scale."""
+        """A line on each W list of the items: size, ends, order and scale."""
         values: dict[str, dict[str, None]] = {}
         for item in self.first:
             if "w_name" in item.factors:
@@ -88,17 +88,17 @@ class ModelUnderTest:
         return [list_text(name, list(values[name]), one) for name, one in covariates.items() if name in values]
 
     def key(self, audit: str) -> str:
-        """Equal for equal questions to the same model."""
+        """Key of the questions and the model."""
         protocol = str(self.design["protocol"])
         return digest([audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design])
 
     def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
-        """The most items that the model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
+        """Upper bound of the items: later batches depend on answers, so the audit's `max_items` bounds them."""
         return audit.max_items(self.settings, config.sampling) if audit.adaptive else self.first
 
 
 def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
-    """The models of a run, and the key of what they are asked.
+    """The models of a run, and the key of their queries.
 
     Raises:
         UndertowError: two names resolve to one model, or no model of the run takes an option.
@@ -138,7 +138,7 @@ class AuditResponses:
 
     @property
     def scores(self) -> Scores:
-        """Those of all batches, in the order of the items."""
+        """Scores of all batches, in the order of the items."""
         answers = tuple(answer for result in self.results for answer in result.scores.answers)
         return Scores(answers, self.results[0].scores.scoring_method) if self.results else Scores(answers)
 
@@ -159,7 +159,7 @@ class AuditResponses:
 
     @property
     def facts(self) -> dict[str, str | float]:
-        """Facts that the model gives about itself."""
+        """Facts of the model about itself."""
         return {key: fact for result in self.results for key, fact in result.facts.items() if fact}
 
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
@@ -186,8 +186,8 @@ class AuditResponses:
 def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress, *, engine: Engine) -> AuditResponses:
     """Query a model with all batches and controls, through the answer cache.
 
-    Controls come last. Those of the package are only for a model that gives the probability of other words; those of a challenge
-    file show whether the model reads, and take the place of the five sentences.
+    Controls come last. The built-in controls are only for models that give the probability of other words; those of a challenge file
+    replace the five sentences of the sanity check.
     """
     protocol = str(subject.design["protocol"])
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
@@ -267,7 +267,7 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
 
 
 def _with_replies(frame: pd.DataFrame, scores: Scores) -> pd.DataFrame:
-    """The table with each reply, what was read in it, and bounds on the probability of that in percent."""
+    """The table with each reply, its outcome, and bounds on the probability of the answer in percent."""
     replies = [answer.reply or Reply("", "") for answer in scores.answers]
     return frame.assign(
         reply=[one.text for one in replies],
@@ -278,7 +278,7 @@ def _with_replies(frame: pd.DataFrame, scores: Scores) -> pd.DataFrame:
 
 
 BY_MODEL = ("controls", "tokens_of_word")
-"""Entries of a design that have a table for each model."""
+"""Entries of a design with a table for each model."""
 
 
 def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:

@@ -23,12 +23,12 @@ from undertow.types import digest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """What Python, the command line and the manifest say of a run.
+    """A run as Python, the command line and the manifest describe it.
 
     Attributes:
         audit: name of the audit.
         options: the audit's own options, by name.
-        models: names that the user gave; a pattern stands for several, and `label=NAME` says what reports call one.
+        models: names that the user gave; a pattern matches several folders, and `label=NAME` sets a label for reports.
         model_options: options of model families, by name.
         revision, dtype, device: as in `undertow.models.base.ModelRequest`.
         protocol: "" for the audit's default.
@@ -38,7 +38,7 @@ class RunConfig:
         graph: a causal graph by name, file or text; "" for none.
         float32_sample: in reduced precision, number of items to score again in float32; 0 for a tenth.
         engine, ray_address, workers: as in `undertow.inference.engines.EngineChoice`.
-        network, tokenizer: a network in memory, which `models` names; None for models by name.
+        network, tokenizer: a network in memory, labelled by `models`; None for models by name.
     """
 
     audit: str
@@ -84,19 +84,17 @@ class RunConfig:
             names = [in_memory["model_name"] or models.name_of(model)]
             common |= _of_network(model, in_memory["tokenizer"], common, of_family)
         elif any(in_memory.values()):
-            raise UndertowError(
-                "tokenizer and model_name are for a network in memory; leave them out with a model's name"
-            )
+            raise UndertowError("tokenizer and model_name are for a network in memory; remove them for a model by name")
         else:
             names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
         if config.float32_sample < 0:
             raise UndertowError(
-                f"--float32-sample {config.float32_sample} is negative; leave it out to score a tenth of the items again"
+                f"--float32-sample {config.float32_sample} is negative; remove it to score a tenth of the items again"
             )
         if config.float32_sample and config.dtype == FLOAT32:
             raise UndertowError(
-                "--float32-sample is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto"
+                "--float32-sample is for runs in reduced precision; remove it, or add --dtype bfloat16 or auto"
             )
         return config
 
@@ -148,23 +146,23 @@ class RunConfig:
         for name, n_times in Counter(name for _, name in given).items():
             if n_times > 1 and (own := [label for label, one in given if one == name and label]):
                 raise UndertowError(
-                    f"model {name!r} is given {n_times} times, labelled {' and '.join(own)}; a run asks a model once, so give it one label"
+                    f"model {name!r} is given {n_times} times, labelled {' and '.join(own)}; give it once, with one label"
                 )
         names = expand_patterns([name for _, name in given])
         if patterns := labels.keys() - {*names}:
             (pattern, *_) = patterns
             raise UndertowError(
-                f"{labels[pattern]}={pattern}: a label names one model, and this is a pattern; leave it out"
+                f"{labels[pattern]}={pattern}: a label is for one model, and this is a pattern; remove the label"
             )
         if twice := [one for one, n in Counter(labels.get(name, name) for name in names).items() if n > 1]:
-            raise UndertowError(f"two models are called {twice[0]!r}; give each a label of its own")
+            raise UndertowError(f"two models have the name {twice[0]!r}; give each its own label")
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
         request = ModelRequest("", self.revision, self.dtype, self.device, self.model_options)
         return [replace(request, name=name, label=labels.get(name, "")) for name in names]
 
     def changed(self) -> dict[str, Any]:
-        """Options that are not at their defaults, under the names that command line and Python share."""
+        """Options that differ from their defaults, by the names of command line and Python."""
         own = {name: _as_text(value) for name, value in self.options.items()}
         families = models.settings() if self.model_options else {}
         of_family = {name: value for name, value in self.model_options.items() if value != families[name].default}
@@ -173,7 +171,7 @@ class RunConfig:
 
     @property
     def command(self) -> str:
-        """The command line of the run; "" where none can repeat it, since the network is in memory."""
+        """The command line of the run; "" for a network in memory, which no command can repeat."""
         if self.network is not None:
             return ""
         named = [part for model in self.models for part in ("-m", model)]
@@ -189,7 +187,7 @@ class RunConfig:
         return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
 
     def folder_name(self, requests: Sequence[ModelRequest], run_key: str) -> str:
-        """The name of the run folder where none is given."""
+        """Default name of the run folder."""
         more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
         return f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
 
@@ -205,10 +203,10 @@ COMMON = {
 def _of_network(
     network: Any, tokenizer: Any, common: Mapping[str, Any], of_family: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a network in memory says of a run.
+    """Model options of a network in memory.
 
     Raises:
-        UndertowError: the tokenizer is missing, or an option is given that the network decides or its family would not read.
+        UndertowError: the tokenizer is missing, or an option does not apply to a network in memory.
     """
     if tokenizer is None:
         raise UndertowError("a network in memory needs its tokenizer; give it as tokenizer=...")
@@ -237,7 +235,7 @@ def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     for name, value in checked.items():
         if isinstance(value, str) and "@" in urlsplit(value).netloc:
             raise UndertowError(
-                f"model: option {name} holds a name or password, which would be written down; leave it out of the address"
+                f"model: option {name} contains a user name or password, which the manifest would store; remove it from the address"
             )
     return own, checked
 
@@ -253,14 +251,14 @@ def _typed(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> d
 
 
 def _as_text(value: Any) -> Any:
-    """A list of names as the command line has it, and a path as text."""
+    """A list of names joined by commas, and a path as text."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, Path) else value
 
 
 def key_of_run(request_key: str, seed: int) -> str:
-    """Runs with the same key ask the same of the same model, and measure it the same way."""
+    """Key of a run: equal for equal questions, models and measures."""
     return digest([request_key, seed])
 
 

@@ -37,7 +37,7 @@ class Run:
         audit, model = str(self.manifest["audit"]), str(self.manifest["model"])
         try:
             findings = self.findings
-        except UndertowError:  # the audit is not installed, or the folder does not hold what it needs
+        except UndertowError:  # the audit is not installed, or the folder lacks data
             counted = ""
         else:
             counted = f", {len(findings)} findings ({sum(one.significant for one in findings)} significant)"
@@ -46,22 +46,22 @@ class Run:
 
     @property
     def results(self) -> pd.DataFrame:
-        """The measures, a row each."""
+        """The results, a row each."""
         return self.record.results_table()
 
     @property
     def observations(self) -> pd.DataFrame:
-        """A row per item, factors as columns."""
+        """The observations, a row per item, factors as columns."""
         return self.record.observations
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Who was asked what, when, with which versions and seed."""
+        """Models, settings, date, versions and seed."""
         return self.record.manifest
 
     @property
     def report(self) -> Path:
-        """The page to open in a browser."""
+        """The report page."""
         return self.folder / "report.html"
 
     @property
@@ -71,17 +71,17 @@ class Run:
 
     @property
     def causal_assumptions(self) -> FindingAssumptions | None:
-        """What the findings rest on under the graph that the run names; None where it names none."""
+        """The assumptions of the findings under the causal graph of the run; None without a graph."""
         return assumptions_of(self.record)
 
     @property
     def tables(self) -> list[ReportTable]:
-        """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
+        """Further tables of the audit, such as a paper's, without those behind a warning."""
         text = audit_of(self.record).report_text(observations_of(self.record), self.record.results)
         return [table for table in text.tables if not table.warning]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: findings first, then the numbers, every text as text."""
+        """HTML for notebooks: findings, then results, with escaped text."""
         from undertow.report.notebook import run_html
 
         head = f"{self.manifest['audit']}: {self.manifest['model']}"
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def paper_tables(self) -> dict[str, PaperTable]:
-        """Tables as a paper prints them, by name; the first is the one to begin with."""
+        """Tables for papers by name, the main one first."""
         audit, manifest = audit_of(self.record), self.manifest
         clusters = self.observations["cluster"].nunique() if "cluster" in self.observations else 0
         title = str(manifest["design"].get("title", "recorded answers"))
@@ -98,7 +98,7 @@ class Run:
         return paper_tables(self.record.results, audit.table_layouts, self.tables, about)
 
     def table(self, name: str = "") -> pd.DataFrame:
-        """A table of a paper as numbers, a row for each model and group: estimate, interval, p, q; see `paper_tables`.
+        """A table for a paper as numbers, a row for each model and group: estimate, interval, p, q; see `paper_tables`.
 
         Raises:
             UndertowError: there is no such table.
@@ -118,7 +118,7 @@ class Run:
         return audit_of(self.record).sentence_table
 
     def cite(self) -> Citation:
-        """A paragraph on methods with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""
+        """A methods paragraph with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""
         manifest, findings, rows = self.manifest, self.findings, self.observations
         parts = manifest.get("models") or [{"name": manifest["model"], "identity": manifest.get("model_identity", {})}]
         design, version = manifest["design"], str(manifest["versions"].get("undertow", ""))
@@ -179,13 +179,13 @@ class Run:
         title: bool = True,
         format: str = "",  # noqa: A002 - as matplotlib calls it
     ) -> Figure | bytes:
-        """One of the figures, drawn again; a notebook shows it.
+        """Draw one of the figures; a notebook shows it.
 
         Args:
-            which: its place in the report, or its name (`figure_names`).
+            which: its index in the report, or its name (`figure_names`).
             width: in inches; 3.3 is a column of a journal.
-            title: False to leave out the title, which a paper has in its caption.
-            format: `pdf`, `svg` or `png` for the bytes of such a file; "" for a figure of matplotlib.
+            title: whether to draw the title, which papers have in the caption.
+            format: `pdf`, `svg` or `png` for the bytes of such a file; "" for a matplotlib figure.
 
         Raises:
             UndertowError: there is no such figure, width or format.
@@ -222,16 +222,16 @@ def _by_w(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 @short_traceback
 def load_run(folder: str | Path) -> Run:
-    """A run folder that was written before.
+    """Open a run folder.
 
     Raises:
-        UndertowError: it is no run folder, or is corrupt.
+        UndertowError: the folder is not a run folder, or is corrupt.
     """
     return Run(Path(folder), read_record(Path(folder)))
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """The run folders in a folder, the newest first: audit, model, items, when it was made, whether it can be read.
+    """The run folders in a folder, the newest first: audit, model, items, date, state.
 
     Raises:
         UndertowError: there is no such folder.
@@ -277,10 +277,10 @@ def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
     try:
         record = read_record(folder)
     except UndertowError:
-        return None  # corrupt: it is made again, from stored answers
+        return None  # corrupt: computed again from cached answers
     manifest = record.manifest
     if manifest["counts"].get("lost"):
-        return None  # what got no answer is asked again
+        return None  # lost queries are repeated
     if any(manifest.get(name) != value for name, value in wanted.items()):
         return None
     counts = {"computed": 0, "tokens": 0}

@@ -1,7 +1,7 @@
-"""Judge whether a sentence decides its blank, or any answer would be a guess.
+"""Judge whether a sentence determines its blank, or any answer would be a guess.
 
-A `Guard` queries a model with a schema set once, learns how far its answers move with W in sentences that decide their blank
-and in those that do not, and then judges any sentence with a blank.
+A `Guard` queries a model with a schema set once, fits the score `combined` to these labelled sentences, and then judges any sentence
+with a blank.
 """
 
 from __future__ import annotations
@@ -55,15 +55,14 @@ class Verdict:
 
     Attributes:
         text: the sentence, its blank marked `{blank}`.
-        unspecified: True where the answer is a guess, since nothing in the sentence decides it; None without
-            an answer.
-        chance_percent: probability that it is unspecified, with a prior of 50%; NaN for word groups that the schema set lacks.
-        advice: what to do with it, in one sentence.
-        rests_on: the score that the verdict rests on, and how well it does on the schema set, in one sentence.
-        percent: share of each word group of what they have together, by W value.
+        unspecified: True if the sentence does not determine the answer, which is then a guess; None without an answer.
+        chance_percent: probability that it is underspecified, with a prior of 50%; NaN for word groups that the schema set lacks.
+        advice: advice in one sentence.
+        rests_on: the score behind the verdict, and its accuracy on the schema set, in one sentence.
+        percent: share of each word group, by W value.
         scores: movements and entropy, with their ranks among the schema set's sentences.
         other_words_percent: the largest share of other words, over the W values.
-        missing_reason: why there is no verdict; "" where there is one.
+        missing_reason: why there is no verdict; "" if there is one.
         notes: caveats on how the model was queried.
     """
 
@@ -93,7 +92,7 @@ class Guard:
     """Judges sentences for one model.
 
     Args:
-        handle: the model; loaded at the first query that is not cached, and kept.
+        handle: the model; loaded at the first query that is not cached.
         settings: settings of the task-specification audit: schema set, W and its injection.
         progress: called with (queries done, queries in all) for the schema set.
 
@@ -115,8 +114,8 @@ class Guard:
         scored, _ = self._scored(items, design, progress)
         if "well_specified" not in scored:
             raise UndertowError(
-                f"challenge {settings.challenge!r} does not say which of its sentences decide their blank, so nothing can be "
-                "compared with it; add a column well_specified, or use undertow-schemas"
+                f"challenge {settings.challenge!r} does not say which of its sentences determine their blank; "
+                "add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.from_scores(scored, design["words"])
         name, dtype = handle.identity.name, handle.identity.dtype
@@ -132,7 +131,7 @@ class Guard:
 
         Args:
             text: the sentence.
-            options: words for the blank, by group; by default pronouns, in the case that the model finds likeliest.
+            options: words for the blank, by group; by default pronouns, in the case that the model finds most probable.
 
         Raises:
             UndertowError: the sentence has no blank, or the options are invalid.
@@ -189,7 +188,7 @@ class Guard:
             text=given.title,
             unspecified=None,
             chance_percent=math.nan,
-            advice="Nothing can be said of this sentence.",
+            advice="There is no verdict on this sentence.",
             rests_on="",
             percent={str(w): masses.loc[w].to_dict() for w in masses.index},
             scores={name: of.standing(name, float(row[name])) for name in score_names},
@@ -253,8 +252,8 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
 
     Args:
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file.
-        challenge: the schema set to learn from; it must say which sentences decide their blank.
-        data_dir: folder with the published files of winogender, where that is the set.
+        challenge: the schema set to learn from, with labelled sentences.
+        data_dir: folder with the published files of winogender, if that is the set.
         w: the W list: date, place, subreddit, or a file.
         inject: template that puts W into a sentence.
         date_start: first year of the list of dates.
@@ -262,7 +261,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_count: number of years.
         endpoint_window: number of W values to average at each end of the list.
         revision: of a hub id.
-        dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
+        dtype: precision of the arithmetic; verdicts in reduced precision are not checked against float32, and have a note.
         device: `auto`, `cpu`, `cuda`, ...
         progress: called with (queries done, queries in all).
         options: those of model families, for example `base_url` of `openai:MODEL`.
@@ -302,7 +301,7 @@ CASES = ("nominative", "accusative", "possessive")
 
 
 def _variants(number: int, text: str, options: Options = "") -> list[challenge.SentenceSet]:
-    """The sentence with the options, or with the pronouns of each case; the likeliest case is used."""
+    """The sentence with the options, or with the pronouns of each case, of which the most probable is used."""
     if options:
         return [challenge.single(str(number), text, options)]
     cases = CASES[:1] if "{verb:" in text else CASES
@@ -317,7 +316,7 @@ def _likelihood_nats(rows: pd.DataFrame) -> float:
 
 
 AT_ONCE = 200
-"""Lines that are judged together: their verdicts are written before the next are judged."""
+"""Number of lines that are judged, and written, together."""
 MAX_BYTES = 256 * 2**20
 
 
@@ -344,7 +343,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
         options: for the lines that have none.
 
     Raises:
-        UndertowError: the file cannot be read, or a line is invalid; names the line.
+        UndertowError: the file cannot be read, or a line is invalid; the message names the line.
     """
     rows = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path).split("\n")
     lines = []

@@ -113,39 +113,38 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     progress: Progress = no_progress,
     **options: Any,
 ) -> Run:
-    """Audit one model, or several beside each other, and write the run folder.
+    """Audit one or several models and write the run folder.
 
     Args:
         name: of the audit, for example `spurious-correlation`.
-        model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
-            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches; `label=NAME` says what
-            reports call one. Or a network of transformers that is loaded already (causal, masked, encoder-decoder, ...), which is
-            left as it was: its weights, gradients, training mode, attention and torch's random state.
+        model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these to compare them; or a
+            pattern such as `run/checkpoint-*`. `label=NAME` sets the label of a model in reports. Or a loaded transformers network (causal,
+            masked, encoder-decoder, ...), whose weights, gradients, training mode, attention implementation and random state are
+            unchanged afterwards.
         tokenizer: of a network in memory.
-        model_name: what reports call a network in memory; by default what it was loaded from.
+        model_name: label of a network in memory; by default the source that it was loaded from.
         revision: of a hub id.
-        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
+        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 if this machine has fast instructions).
         device: `auto`, `cpu`, `cuda`, ...
-        protocol: `exact` or `paper`, where the audit knows both.
-        preset: settings of the paper that the audit is from, `paper`, where no option says otherwise.
+        protocol: `exact`, `paper` or `text`, as far as the audit supports them.
+        preset: `paper` for the settings of the audit's paper; other options override it.
         seed: of sampling, bootstrap and permutations.
-        limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
-        model_info: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
-            post_training.
-        graph: the causal graph that the findings are to be read under: a name of `undertow graph`, a file, or its text.
-        float32_sample: in reduced precision, the number of items to score again in float32, which tells what the precision costs;
-            0 for a tenth of them, but at least 200.
-        engine: where models run: `local`, in this process, or `ray`, in workers that each load the model. The answers are the same.
-        ray_address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
-        workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
-        out: the run folder; chosen from what is asked if not given.
-        overwrite: replace a folder that holds another run.
-        progress: called with (queries done, queries in all), for each model in turn; a notebook shows a bar if not given.
+        limit: maximum number of items, counted as in `undertow run AUDIT --help`; 0 for all.
+        model_info: a TOML file with facts about models: `[models.NAME]` with parameters, objective, post_training.
+        graph: a causal graph for the interpretation of the findings: a name of `undertow graph`, a file, or its text.
+        float32_sample: in reduced precision, the number of items to score again in float32, to measure its effect; 0 for a tenth, but
+            at least 200.
+        engine: where models run: `local` (this process) or `ray` (workers that each load the model). Answers are equal.
+        ray_address: of a Ray cluster to join: `auto`, or host:port; "" starts one on this machine for this run.
+        workers: number of workers; 0 for one per GPU of the cluster, or one per machine without GPUs.
+        out: the run folder; by default a name from audit, model and options.
+        overwrite: replace a folder with another run.
+        progress: called with (queries done, queries in all), for each model in turn; by default a notebook shows a bar.
         options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families. `challenge` may also be a
-            dict with what a challenge file holds, or a pandas table with a row per sentence.
+            dict with the content of a challenge file, or a pandas table with a row per sentence.
 
     Raises:
-        UndertowError: anything that the caller can fix; answers got so far are kept.
+        UndertowError: anything that the caller can fix; answers so far are cached.
     """
     keywords = {
         name: value for name, value in locals().items() if name in (*COMMON, "tokenizer", "model_name", "preset")
@@ -171,9 +170,9 @@ def run_audit(  # noqa: PLR0913 - where a run comes from and where it goes
         config: audit, options and models.
         out: the run folder; None to choose its name.
         progress: called with (queries done, queries in all).
-        overwrite: replace a folder that holds another run.
+        overwrite: replace a folder with another run.
         cache: file of the answer cache; None for the user's.
-        runs: the folder that a run folder of a chosen name is written into.
+        runs: parent of a run folder with a default name.
     """
     with nullcontext() if config.network is None else preserve(config.network):
         return _run(config, out, progress, cache or cache_file(), overwrite=overwrite, runs=runs)
@@ -194,7 +193,7 @@ def _run(  # noqa: PLR0913 - as above
         "command": config.command,
         "code_sha256": code_sha256(),
         "model_info_sha256": digest(model_info),
-        # No part of the key: the graph changes no query and no result, only what the report says of them.
+        # Not part of the key: the graph changes only the report, no query and no result.
         "graph": graph or None,
     }
     finished = None if overwrite else finished_run(folder, head)
@@ -237,7 +236,7 @@ def _run(  # noqa: PLR0913 - as above
 def _run_model(
     config: RunConfig, subject: ModelUnderTest, store: AnswerCache, cluster: Cluster | None, progress: Progress
 ) -> tuple[ModelRun, dtype_check.Float32Check | None]:
-    """Query a model, and score a sample again in float32 where its precision is reduced."""
+    """Query a model, and score a sample again in float32 if its precision is reduced."""
     audit, _, protocol = config.resolve()
 
     def run_all(handle: ModelHandle, queries: list[Query]) -> Scores:
@@ -250,7 +249,7 @@ def _run_model(
 
 
 def _check(config: RunConfig) -> tuple[Audit, Mapping[str, Mapping[str, str | float]], dict[str, str]]:
-    """The audit, the facts about models, and the graph; refuses invalid options before any model is resolved."""
+    """The audit, the facts about models, and the graph; checks options before any model is resolved."""
     config.engine_choice.check()
     model_info = read_model_info(Path(config.model_info) if config.model_info else None)
     graph = named_graph(config.audit, config.graph)
@@ -260,7 +259,7 @@ def _check(config: RunConfig) -> tuple[Audit, Mapping[str, Mapping[str, str | fl
 
 
 def _model_entries(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the manifest says of the models: one identity, or a list with an entry for each."""
+    """The manifest's entries of the models: one identity, or a list."""
     checks = {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}
     hashes = [part["challenge_sha256"] for part in parts]
     one = {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
@@ -318,9 +317,9 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
         observations: the observations.
         manifest: of the run.
         folder: the run folder.
-        precision: in reduced precision, the results of the sample that was scored again in float32.
+        precision: in reduced precision, the results of the float32 sample.
         overwrite: replace another run there.
-        notes: notes from the results, in place of the manifest's.
+        notes: notes from the results, which replace the manifest's.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write `tables/` into a run folder, where there are any."""
+    """Write `tables/` into a run folder, if there are any."""
     place = folder / "tables"
     shutil.rmtree(place, ignore_errors=True)
     if tables:
@@ -53,7 +53,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         record: of the run.
         text: the audit's texts and tables for the page.
         findings: in any order.
-        draw: draws the figures, in the order to be shown.
+        draw: draws the figures, in order.
         causal_assumptions: assumptions of the findings and a drawing of the graph; None without a graph.
         precision: effects of reduced precision; None in float32.
         sentences_table: `Audit.sentence_table` and `Audit.sentences`; None for an audit without any.
@@ -68,7 +68,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         save_drawing(drawing, folder / "figures")
     main, figures = page_figures(draw, drawings, _place_of_main(drawings, findings))
     manifest = record.manifest
-    # What an audit tells before its significant findings, a reader must know to read those.
+    # Findings that an audit puts before its significant ones are needed to interpret those.
     leading = [one.text for one in takewhile(lambda one: not one.significant, findings)]
     page = Page(
         title=f"{text.title}: {manifest['model']}",
@@ -114,14 +114,14 @@ CONSTANTS = {"model", "prompt", "w_name", "first", "last", "shots", "sampling", 
 
 
 def _place_of_main(drawings: Sequence[Drawing], findings: Sequence[Finding]) -> int:
-    """Place of the drawing that shows what the first finding is about; 0 where none says so."""
+    """Index of the drawing of the first finding; 0 if unknown."""
     group = next((one.results[0].group for some in ranked(findings) for one in some if one.results), {})
     shows = [at for at, one in enumerate(drawings) if one.of and all(group.get(key) == one.of[key] for key in one.of)]
     return min(shows, default=0)
 
 
 def _facts(record: Record) -> dict[str, str]:
-    """Whose model, and what was asked of it."""
+    """Facts about models and items."""
     manifest, text = record.manifest, sentences("run")
     models = manifest.get("models") or [{"name": manifest["model"], "identity": manifest.get("model_identity", {})}]
     return {
@@ -157,14 +157,14 @@ def sentence_rows(of: SentenceTable, table: pd.DataFrame, n_rows: int) -> list[d
 
 
 def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Files of the run folder that a reader may want, and what they are."""
+    """Files of the run folder with their descriptions."""
     given = {str(manifest["challenge_file"]): "the challenge file"} if "challenge_file" in manifest else {}
     tables = {f"tables/{path.name}": "a table" for path in sorted((folder / "tables").glob("*.csv"))}
     return {**given, **sentences("run").files, **tables}
 
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model of a run that errs where a sentence decides its answer, and for each on control sentences of a file."""
+    """A sentence for each model that fails the sanity check, and for each model on control sentences of a challenge file."""
     checks, texts = manifest.get("sanity_check", {}).items(), sentences("run")
     controls = manifest.get("design", {}).get("controls", {})
     said = [
@@ -177,7 +177,7 @@ def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _errors(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Control sentences whose group is not the one that the model prefers."""
+    """Control sentences that the model gets wrong."""
     return [row for row in controls if not row["missing_reason"] and row.get("gold") != row.get("preferred")]
 
 
@@ -187,7 +187,7 @@ FACETS = {
     **{key: key for key in ("model", "challenge", "prompt", "w_name", "context", "shots", "sampling", "decoding")},
     "set": "challenge",
 }
-"""Group keys of results that name a part of the observations, and the columns that hold their levels."""
+"""Group keys of results that select observations, with their columns."""
 
 
 def _basis(record: Record, findings: Sequence[Finding], options: str) -> dict[str, dict[str, str]]:
@@ -205,7 +205,7 @@ def _basis(record: Record, findings: Sequence[Finding], options: str) -> dict[st
 
 
 def beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-    """Join rows of several facets: once where they are equal, else by the name of the model or run."""
+    """Join rows of several facets: once if they are equal, else with the name of the model or run."""
     rows = {}
     for name in dict.fromkeys(name for _, part in parts for name in part):
         texts = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
@@ -228,7 +228,7 @@ def sample_facts(record: Record, facet: Mapping[str, str], options: str) -> dict
         if own is not None and own.any():
             rows = rows[own]
     facts = {"asked": text.sample(rows)}
-    if "other_words" in rows:  # with equal weight for every value of W, as in the table of means
+    if "other_words" in rows:  # equal weights for all values of W, as in the table of means
         means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
         mean = float(means.mean())
         facts["mass on other words"] = text.other_mass(number(mean, 1) if math.isfinite(mean) else "", options)
@@ -245,17 +245,17 @@ def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _protocol(manifest: Mapping[str, Any]) -> str:
-    """The protocol of a run, with the rules that its replies were read by."""
+    """The protocol of a run, with the rules of its answer reader."""
     reader = manifest.get("design", {}).get("answer_reader", "")
     return (
-        f"{manifest['protocol']}: free replies, as the answer reader reads them ({reader})"
+        f"{manifest['protocol']}: free replies, parsed by the answer reader ({reader})"
         if reader
         else str(manifest["protocol"])
     )
 
 
 def provenance_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """When, where and with what seed and versions a run or a comparison was made; a row is left out where it is not known."""
+    """Date, machine, seed and versions of a run or a comparison, as far as known."""
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
     parts = (f"{n:,} {name}" for name, n in counts.items() if n or name in ("items", "missing"))
     rows = {

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from undertow.metrics.model_scaling import Point
 
 MEASURED_ANEW = "measured again,"
-"""How the note begins that says where numbers are not those that were recorded."""
+"""Beginning of the note on results that differ from the recorded ones."""
 NUMBERS = ("value", "low", "high", "p", "q")
 SAME_DIGITS = 1e-9
-"""Machines round differently; numbers that differ by no more, in proportion or at all, are the same."""
+"""Tolerance for equal numbers, relative or absolute, because machines round differently."""
 
 
 @short_traceback
@@ -56,31 +56,31 @@ def score(  # noqa: PLR0913 - likewise
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness or Inspect, without asking any model.
+    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness or Inspect, without querying a model.
 
     Args:
-        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or a log of exported tasks: the harness's or Inspect's folder, or
-            one file of it.
-        audit: which audit a table belongs to; a run folder knows.
-        protocol: `paper` or `exact`, where the recorded data allow a choice.
-        seed: of bootstrap and permutations; that of the run or export, or 0, if not given.
-        model_info: a TOML file that says the parameters, objective and post_training of the models of a table.
-        graph: the causal graph that the findings are to be read under, by name, file or text; a run's own if not given.
-        columns: a TOML file that says which column of a table is which of ours (docs/neighbours.md).
-        out: the run folder to write; a run folder is rewritten in place if not given.
-        overwrite: replace a folder that holds another run.
+        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or a log of exported tasks: the folder of the harness or of
+            Inspect, or one file of it.
+        audit: the audit of a table; not needed for a run folder.
+        protocol: `paper` or `exact`, if the recorded data allow a choice.
+        seed: of bootstrap and permutations; by default that of the run or export, or 0.
+        model_info: a TOML file with parameters, objective and post_training of the models of a table.
+        graph: a causal graph for the interpretation of the findings, by name, file or text; by default that of the run.
+        columns: a TOML file that maps the columns of a table (docs/neighbours.md).
+        out: the run folder to write; by default a run folder is rewritten in place.
+        overwrite: replace a folder with another run.
 
     Raises:
-        UndertowError: the input is not what it should be.
+        UndertowError: the input is invalid.
     """
     source = Path(path)
-    is_plain_file(source)  # refuses a name that no file can have
+    is_plain_file(source)  # refuses an invalid file name
     logged = lm_eval_logs.is_log(source) or inspect_logs.is_log(source)
     if columns and (logged or source.is_dir()):
         raise UndertowError(f"{source}: --columns is for tables; leave it out")
     if (source / MARK).is_file():
         raise UndertowError(
-            f"{source}: holds questions that were exported, and no answers; name the folder that the other tool wrote"
+            f"{source}: contains exported questions without answers; name the folder that the other tool wrote"
         )
     options = {"audit": audit, "protocol": protocol, "seed": "" if seed is None else seed}
     options |= {"model_info": str(model_info), "graph": str(graph), "columns": str(columns)}
@@ -88,7 +88,7 @@ def score(  # noqa: PLR0913 - likewise
         return _score_run(source, options, Path(out) if out else source, overwrite=overwrite)
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
-    if audit:  # an invalid option is refused before anything is read
+    if audit:  # check options before reading
         audits.load(audit)
         named_graph(audit, str(graph))
     model_facts = read_model_info(Path(model_info) if model_info else None)
@@ -112,7 +112,7 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> tuple[
         sha256 = digest([sha256, of_mapping])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
-    notes = ["measured from recorded answers, without a model"]
+    notes = ["scored from recorded answers, without a model"]
     return AnswerLog(audit, observations, 0, notes, sha256), recorded
 
 
@@ -197,7 +197,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
             "python": python_call("score", repr(str(source)), changed),
         }
     manifest = _with_graph(manifest, options["graph"], source)
-    # Its own folder is replaced, whatever its key becomes.
+    # Its own folder is replaced, even if its key changes.
     in_place = folder.resolve() == source.resolve()
 
     def notes(results: Sequence[Result]) -> list[str]:
@@ -210,7 +210,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
 
 
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
-    """Notes on numbers that changed when a run was measured again; [] without changes."""
+    """Notes on results that changed when a run was measured again; [] without changes."""
 
     def moved_numbers(one: Result, other: Result) -> list[str]:
         pairs = [(name, getattr(one, name), getattr(other, name)) for name in NUMBERS]
@@ -224,8 +224,8 @@ def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -
     names = [name for name in NUMBERS if any(name in some for some in moved.values())]
     what = f" ({', '.join(names)})" if names else ""
     return [
-        f"{MEASURED_ANEW} {n_other} of {len(before.keys() | now.keys())} results are not as they were recorded{what}: the measures "
-        "have changed since, or the machine rounds otherwise"
+        f"{MEASURED_ANEW} {n_other} of {len(before.keys() | now.keys())} results differ from the recorded ones{what}: the measures "
+        "have changed, or this machine rounds differently"
     ]
 
 
@@ -252,7 +252,7 @@ def render_report(folder: str | Path, graph: str | Path = "") -> Path:
 
     Args:
         folder: the run folder.
-        graph: the causal graph that the findings are to be read under, by name, file or text; the run's own if not given.
+        graph: a causal graph for the interpretation of the findings, by name, file or text; by default that of the run.
 
     Raises:
         UndertowError: the folder is not a run folder or cannot be written, or the graph is invalid.
@@ -279,7 +279,7 @@ def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[
     measured = points(results, sizes)
     if not measured:
         raise UndertowError(
-            "none of these runs holds an AUROC; name at least one run folder of task-specification whose sentences are of known kind"
+            "none of these runs has an AUROC; name at least one run folder of task-specification with labelled sentences"
         )
     strange = sorted(set(sizes) - {point.model for point in measured})
     if strange:
@@ -293,7 +293,7 @@ def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[
     silent = sorted(notes_by_model[AREA].keys() - {point.model for point in measured})
     if silent:
         raise UndertowError(
-            f"no AUROC of {silent[0]} could be measured ({notes_by_model[AREA][silent[0]].rstrip('.')}); leave its run out, or run it again"
+            f"{silent[0]} has no AUROC ({notes_by_model[AREA][silent[0]].rstrip('.')}); remove its run, or run it again"
         )
     alone = [
         sorted(notes_by_model[one].keys() - notes_by_model[other].keys()) for one, other in ((AREA, GAP), (GAP, AREA))

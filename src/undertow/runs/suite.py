@@ -1,4 +1,4 @@
-"""Several audits from one file: each is run, the runs are judged by a file of rules, and a page lists them all.
+"""Run several audits of one file, judge the runs by rules, and write a page that lists them.
 
 out = "suite"
 models = ["base=gpt2", "tuned=runs/checkpoint-900"]
@@ -41,13 +41,13 @@ from undertow.types import Progress, no_progress
 MAX_BYTES = 2**20
 INDEX = "index.html"
 MAX_NAME = 255
-"""A longer text is no path, but for example a graph."""
+"""Maximum length of a path; a longer text is for example a graph."""
 FILE_FAMILIES = ("gguf", "replay")
-"""Model families whose names have a path behind a colon."""
+"""Model families whose names have a path after a colon."""
 
 
 class _File(Schema):
-    """A suite file; what an entry of `audit` has beside these keys are options of the run."""
+    """A suite file; further keys of an `audit` entry are options of the run."""
 
     out: str = ""
     models: list[str] = Field(default_factory=list)
@@ -70,9 +70,9 @@ class Suite:
     """A finished suite.
 
     Attributes:
-        folder: that holds the runs.
-        runs: by the name of their folder.
-        gate: how the rules judge each run; None without rules.
+        folder: folder of the runs.
+        runs: runs by the name of their folder.
+        gate: outcome of the rules; None without rules.
     """
 
     folder: Path
@@ -114,11 +114,11 @@ def suite(
 ) -> Suite:
     """Run the audits of a suite file, judge them by its rules, and write a page that lists them.
 
-    A run that is finished is not run again; paths in the file are relative to it.
+    Finished runs are not repeated; paths in the file are relative to it.
 
     Args:
-        path: the file: YAML where it ends in .yaml or .yml, else TOML.
-        out: folder of the runs; that of the file if not given, or else its name without suffix.
+        path: the file: YAML if it ends in .yaml or .yml, else TOML.
+        out: folder of the runs; by default that of the file, or else its name without suffix.
         progress: called with (queries done, queries in all), for each model in turn.
         overwrite: replace folders that hold other runs.
 
@@ -175,12 +175,12 @@ def _table(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UndertowError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
-        raise UndertowError(f"{path}: holds no keys with values; write models: and audit: in it")
+        raise UndertowError(f"{path}: has no keys with values; write models: and audit: in it")
     return table
 
 
 def _yaml_loader() -> Any:
-    """A safe loader that refuses a key that stands twice, as TOML does."""
+    """A safe loader that refuses repeated keys, as TOML does."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
@@ -194,10 +194,10 @@ def _yaml_loader() -> Any:
 
 
 def _located(text: str, path: Path, where: str) -> str:
-    """A path of the suite file as one of the working directory; any other text as it is.
+    """Resolve a path of the suite file relative to the file; other text is unchanged.
 
     Raises:
-        UndertowError: it is a path of the working directory only.
+        UndertowError: the path exists relative to the working directory only.
     """
     if len(text) > MAX_NAME or "\n" in text:
         return text
@@ -223,7 +223,7 @@ def _located_model(text: str, path: Path, where: str) -> str:
 
 
 def _located_option(value: Any, path: Path, where: str) -> Any:
-    """An option whose value is a path, or has paths between commas."""
+    """Resolve an option whose value is a path or a comma-separated list of paths."""
     if not isinstance(value, str):
         return value
     parts = [part.strip() for part in value.split(",")]

@@ -1,6 +1,6 @@
-"""Compare two runs: pair them item by item, with clustered intervals of every difference, or refuse with the reason.
+"""Compare two runs item by item, with clustered intervals of every difference, or refuse with the reason.
 
-See docs/comparing.md; docs/decisions/023 gives the reasons.
+See docs/comparing.md and docs/decisions/023.
 """
 
 from undertow.runs.compare.differences import Comparison, compare

@@ -69,7 +69,7 @@ class ComparedRuns:
         return f"{type(self).__name__}({'; '.join(map(repr, self.comparisons))})"
 
     def table(self) -> pd.DataFrame:
-        """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
+        """A row for each difference: the two runs, verdict, measure, group, estimates and extras."""
         import pandas as pd
 
         tables = []
@@ -83,7 +83,7 @@ class ComparedRuns:
 
     @property
     def findings(self) -> list[Finding]:
-        """What differs, in plain sentences, the strongest first; then the number of equivalent and inconclusive differences."""
+        """Significant differences as sentences, the strongest first; then the number of equivalent and inconclusive ones."""
         return findings(self.comparisons)
 
     @property
@@ -96,7 +96,7 @@ class ComparedRuns:
         """Write page, table and JSON into a folder; returns the page.
 
         Raises:
-            UndertowError: the folder holds something else, or cannot be written.
+            UndertowError: the folder has other content, or cannot be written.
         """
 
         def fill(draft: Path) -> None:
@@ -124,9 +124,9 @@ class CompareOptions:
     """Options of a comparison.
 
     Attributes:
-        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        seed: of random groups of clusters, and of flipped signs.
         margins: smallest differences of interest.
-        within: whether to compare the models of each run with each other, too.
+        within: whether to compare also the models of each run with each other.
     """
 
     seed: int = 0
@@ -142,22 +142,22 @@ def compare(
     within: bool = False,
     progress: Progress = no_progress,
 ) -> ComparedRuns:
-    """Compare every pair of run folders item by item, the earlier one the baseline; or the models of one run with each other.
+    """Compare every pair of run folders item by item, with the earlier one as baseline, or the models of one run with each other.
 
     Args:
-        runs: run folders of one audit, asked the same; one of several models will do.
-        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        runs: run folders of one audit with the same questions, or one run of several models.
+        seed: of random groups of clusters, and of flipped signs.
         margin: the smallest difference of interest: one number in the unit of each measure, or numbers by measure ("" for all others).
             If not given, 0.05 percentage points, 0.1 points over a W list for slopes, .005 for shares; see docs/comparing.md.
-        within: whether the models of each run are compared with each other, too; those of a single run always are.
+        within: whether to compare also the models of each run with each other; always true for a single run.
         progress: called with (tables measured, tables in all), for each pair in turn.
 
     Returns:
-        The differences of every measure, with 95% intervals, p of a difference no larger than its margin, Benjamini-Hochberg q over
-        all pairs, and a verdict.
+        The differences of every measure, with 95% intervals, p of a difference within its margin, Benjamini-Hochberg q over all
+        pairs, and a verdict.
 
     Raises:
-        UndertowError: one is no run folder, or they are not comparable, and why; or a margin is none.
+        UndertowError: a folder is not a run folder, the runs are not comparable, or a margin is invalid.
     """
     return Runs.from_folders(runs).compare(CompareOptions(seed, Margins.from_value(margin), within), progress)
 
@@ -203,20 +203,20 @@ class Runs:
 
     @property
     def names(self) -> list[str]:
-        """Unique names of the runs: by model, or by folder where models do not suffice."""
+        """Unique names of the runs: by model, or by folder if models are not unique."""
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
         alone = [len(models_of(record)) == 1 for record in self.records]
         by_model = {
             model for model, is_alone in zip(models, alone, strict=True) if models.count(model) == 1 and is_alone
         }
-        # A folder's own name is enough unless two have the same, or another run's model is called so.
+        # The folder's name is enough unless it is also that of another folder or model.
         is_enough = len(set(short)) == len(short) and not by_model.intersection(short)
         places = [_writable(place) for place in (short if is_enough else map(str, self.folders))]
         names: list[str] = []
         for model, place in zip(models, places, strict=True):
             name = model if model in by_model else place
-            while name in names:  # one folder, named twice
+            while name in names:  # the same folder twice
                 name += " (again)"
             names.append(name)
         return names
@@ -263,7 +263,7 @@ class Runs:
         """Compare every pair.
 
         Raises:
-            UndertowError: two runs are not comparable; says why.
+            UndertowError: two runs are not comparable.
         """
         options = options or CompareOptions()
         compared = [
@@ -281,7 +281,7 @@ class Runs:
         return ComparedRuns(corrected(compared), self, options)
 
 
-# Rows for a reader.
+# Rows as text.
 
 
 def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
@@ -354,7 +354,7 @@ def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Refuse a folder that holds anything but this comparison, before any work is done.
+    """Refuse a folder with other content than this comparison, before any work.
 
     Raises:
         UndertowError: the folder is taken, or cannot be created.

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 MAX_FIGURES = 6
 MAX_ROWS = 18
-"""Differences in one figure; the strongest."""
+"""Maximum number of differences in a figure, the strongest first."""
 MAX_PAIRS = 3
-"""Comparisons that are summed up one by one; of more there is a table, and one sentence on all of them."""
+"""Maximum number of comparisons with separate summaries; more have a table and one common sentence."""
 RUNS = "runs"
-"""Key of the group that says which run less which, where there are several comparisons."""
+"""Group key of the pair of runs, for several comparisons."""
 VERDICT = "verdict"
-"""Key of the group that says what a difference is, in the tables of the page."""
+"""Group key of the verdict, in the tables of the page."""
 LEFT_TO_THE_TABLE = (INNER_LOW, INNER_HIGH, W_SPAN)
-"""Further numbers that comparison.csv holds and the page leaves out."""
+"""Extras that are in comparison.csv but not on the page."""
 
 
 def comparison_text(comparison: Comparison) -> ReportText:
@@ -122,7 +122,7 @@ def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int]
 
 
 def _meanings(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Meanings of measures that mean something else as differences, of those on the page."""
+    """Meanings of measures on the page that differ for differences."""
     own, page_meanings = sentences("comparison").meanings, {}
     for name in dict.fromkeys(one.measure for of in comparisons for one in of.differences):
         if meaning := own.get(name.removesuffix(OVER_PROMPTS)):
@@ -171,7 +171,7 @@ def decimals(one: Result) -> int:
     half = (one.high - one.low) / 2
     if not (math.isfinite(half) and half > 0):
         return significant_decimals(one.value)
-    # An interval that is much narrower than the difference would print digits that say nothing.
+    # An interval much narrower than the difference would print meaningless digits.
     wanted = min(significant_decimals(half), significant_decimals(one.value, MAX_DIGITS - 1))
     return max(wanted, significant_decimals(one.value, 1) if one.value else 0)
 
@@ -197,7 +197,7 @@ def page_of(
         title=f"{text.title}: {all_of_them} with each other"
         if several
         else f"{text.title}: {first.candidate} against {first.baseline}",
-        lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
+        lead=f"Differences between the answers of {all_of_them} to the same questions.{_one_model(comparisons)}",
         facts={
             "Runs": all_of_them,
             "Compared": f"{sum(one.n_answered for one in comparisons):,} items that both answered",
@@ -225,7 +225,7 @@ def page_of(
 
 
 def _row(difference: Result) -> Result:
-    """A difference as a row of the page, with its verdict and without numbers that only the CSV table holds."""
+    """A difference as a row of the page, with its verdict and without extras of the CSV table."""
     word = verdict(difference) if math.isfinite(difference.value) else ""
     detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
     return replace(difference, group={**difference.group, VERDICT: word}, extras=detail)
@@ -261,7 +261,7 @@ def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, st
 
 
 def _one_model(comparisons: Sequence[Comparison]) -> str:
-    """The model, where all runs are of one model and have other names."""
+    """A sentence on the model, if all runs have the same model and other names."""
     models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
     names = set(sides_of(comparisons))
     return f" All runs are of {models.pop()}." if len(models) == 1 and not names & models else ""
@@ -275,7 +275,7 @@ def _who(name: str, run: Record) -> str:
 
 
 def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
-    """Notes of all comparisons without repeats, with the names of the pairs where not all share a note."""
+    """Notes of all comparisons without repeats, with the names of the pairs if not all share a note."""
     by_note: dict[str, list[str]] = {}
     for one in comparisons:
         for note in one.notes:
@@ -287,11 +287,11 @@ def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
 
 def pair_name(comparison: Comparison) -> str:
     """Name of a comparison among others."""
-    return f"{comparison.candidate} less {comparison.baseline}"
+    return f"{comparison.candidate} minus {comparison.baseline}"
 
 
 def named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
-    """A difference with the names of its runs, where there are several comparisons."""
+    """A difference with the names of its runs if there are several comparisons."""
     return replace(difference, group={RUNS: pair_name(comparison), **difference.group}) if several else difference
 
 
@@ -305,7 +305,7 @@ def _pairs(comparisons: Sequence[Comparison]) -> ReportTable:
 
 
 def _compared(sides: Mapping[str, Record]) -> ReportTable:
-    """Facts of the runs side by side; one row per run where there are many."""
+    """Facts of the runs side by side; one row per run if there are many."""
     facts = {name: _facts(name, run) for name, run in sides.items()}
     known = list(dict.fromkeys(key for one in facts.values() for key in one))
     if len(facts) > MAX_PAIRS:
@@ -316,7 +316,7 @@ def _compared(sides: Mapping[str, Record]) -> ReportTable:
 
 
 def _facts(name: str, run: Record) -> dict[str, str]:
-    """Model, protocol, date and command of a run; of one model, if the run has that name."""
+    """Model, protocol, date and command of a run, or of one of its models with this name."""
     manifest = run.manifest
     identities = {str(part["name"]): part["identity"] for part in manifest.get("models", ())}
     identities = {name: identities[name]} if name in identities else identities

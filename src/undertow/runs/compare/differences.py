@@ -1,7 +1,7 @@
 """Differences of two runs: every metric on the items that both answered, with an interval and a test against a margin.
 
-The interval is a paired jackknife: both runs are measured without each group of clusters; docs/decisions/023 gives reasons and
-coverage. An audit may compute the differences of some metrics itself (its `differences`).
+The interval is a paired jackknife that omits each group of clusters from both runs; docs/decisions/023 has reasons and coverage. An
+audit may compute the differences of some metrics itself (`Audit.differences`).
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     from undertow.stats.significance.paired_differences import JackknifeReplicates, PairedErrors
 
 MAX_GROUPS = 50
-"""Clusters up to which each is left out by itself; more are dealt into as many groups at random."""
+"""Maximum number of jackknife groups; more clusters are assigned to groups at random."""
 MAX_CROSSED = 30
-"""The same of items that are in clusters in two ways, and of their cells."""
+"""Maximum number of groups with two clusterings, and of their cells."""
 CROSSED = ("pair", "soc_code")
-"""Columns of an audit whose items share a pair of names with some and an occupation with others."""
+"""Columns of the two clusterings of the occupation checklist."""
 TIE_SHARE = 1e-9
-"""Values that are nearer than this share of their size differ by rounding only: a tie, which is not tested."""
+"""Relative difference below which values are ties, which are not tested."""
 CHANGED_SHARE = 1e-12
-"""A group that moves a value by no more than this share of it has nothing of it."""
+"""Relative change below which a group does not contribute to a value."""
 SAME_SHARE = 1e-5
-"""An interval that is narrower than this share of its difference shows rounding: all clusters share one reading."""
+"""Relative width below which an interval is rounding error: all clusters have the same difference."""
 EFFECT_OF_W = "w_effect_of_difference"
-"""The measure of what W does to a difference, of audits that judge differences themselves."""
+"""The measure of the effect of W on a difference, of audits that compute differences themselves."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
-NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
-HANGS = "Without some of its clusters the number is undefined, so there is no interval."
-UNJUDGED = "Its noise at each value of W is not known here: there is no interval."
-ROUNDED = "The answers differ by rounding only, which decides this number: there is no interval."
-BY_PROMPT = "The mean over prompts decides what is claimed."
-HIDDEN = "The models do not show all probabilities: the interval covers whatever was not shown."
+NO_SPREAD = "All clusters have the same difference, so there is no interval."
+HANGS = "Without some of its clusters the value is undefined, so there is no interval."
+UNJUDGED = "The noise at each value of W is unknown here, so there is no interval."
+ROUNDED = "The answers differ by rounding only, which determines this value, so there is no interval."
+BY_PROMPT = "Only the mean over prompts is tested."
+HIDDEN = "The models hide some probability; the interval covers its bounds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Comparison:
     """A comparison of two runs.
 
     Attributes:
-        baseline: name of the baseline run: its model, or more where both have the same model.
-        differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
-            and Benjamini-Hochberg q over all tests of the same `statement`, over all comparisons of one report; `extras` has both values,
-            `margin`, `inner_low` and `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
+        baseline: name of the baseline run: its model, or more if both have the same model.
+        differences: of each measure and group, candidate minus baseline, with a 95% interval, p of a difference within the margin, and
+            Benjamini-Hochberg q over all tests of the same `statement` in one report; `extras` has both values, `margin`, `inner_low` and
+            `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
         seed: of groups and of flipped signs.
         n_answered: of these, items with an answer in both.
         n_alone: items of the baseline only, and of the candidate only.
@@ -96,7 +96,7 @@ class Comparison:
         return f"{type(self).__name__}({self.audit!r}, {self.baseline!r} against {self.candidate!r}, {differences})"
 
     def table(self) -> pd.DataFrame:
-        """The differences with a column for the measure, each group key, each number and each detail [difference]."""
+        """The differences with a column for the measure, each group key, each estimate and each extra [difference]."""
         import pandas as pd
 
         return Record({}, pd.DataFrame(), self.differences).results_table()
@@ -125,9 +125,9 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         models: pairs of models to compare, the baseline's first; by default one with one, or those with the same names.
 
     Raises:
-        UndertowError: the runs are not comparable, and why; or the seed is negative, or a margin.
+        UndertowError: the runs are not comparable, or the seed or a margin is negative.
     """
-    # Statistics take most of a second to load, and runs that are made import this room too.
+    # Import statistics here: they take most of a second, and other code imports this module too.
     from undertow.stats.point_estimates import point_estimates
 
     if seed < 0:
@@ -137,7 +137,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     called = Names(*(given or own for given, own in zip(names, _names(runs), strict=True)))
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
-    with point_estimates():  # one context, so that what measures keep serves all tables
+    with point_estimates():  # one context for all tables, so that caches of measures are shared
         measured = _Measured.from_pair(audit, paired, seed, margins, called)
     judged = measured.judged()
     margins.check(measure for measure, _ in (*measured.keys, *judged))
@@ -166,9 +166,9 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Comparisons of one report, with q over the tests of the same statement in all of them.
 
-    Slopes are one statement, effects of W another, and all other measures a third: means and effects at these values of W often do
-    differ, and under one correction with them a slope of no drift would be claimed too easily. Where masses were averaged over several
-    prompts, a result by prompt has p and no q: the average decides what is claimed.
+    Slopes, effects of W, and all other measures are corrected separately: means and effects often differ, and a joint correction would
+    make false claims about slopes too likely. With several prompts, results by prompt have p but no q; only averages over prompts are
+    tested.
     """
     from undertow.metrics.multiple_testing import q_values
 
@@ -207,7 +207,7 @@ class _Measured:
     Attributes:
         sides: results of the baseline and of the candidate, by key.
         ways: cluster labels of each row, for one or two clusterings [way][row].
-        max_groups: the most clusters to leave out one by one.
+        max_groups: maximum number of jackknife groups.
     """
 
     audit: Audit
@@ -246,7 +246,7 @@ class _Measured:
         for at, observations in enumerate((self.paired.baseline, self.paired.candidate)):
             results: list[Result] = []
             if not frames[at].empty:
-                with suppress(UndertowError):  # too little is left to measure
+                with suppress(UndertowError):  # too few rows to measure
                     results = results_with_rates(self.audit, replace(observations, frame=frames[at]), self.seed)
             sides.append(by_key(_shared_names(results, self.paired, at)))
         return self.as_arrays(sides)
@@ -258,7 +258,7 @@ class _Measured:
         return np.array(values), np.array(counts)
 
     def open_by(self, key: Key) -> float:
-        """Largest error of a difference from probability that the models did not show; 0 if they showed all."""
+        """Largest error of a difference from hidden probability; 0 if the models hide none."""
         return sum(
             max(one.value - one.extras["bound_low"], one.extras["bound_high"] - one.value)
             for side in self.sides
@@ -296,7 +296,7 @@ class _Measured:
             for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
                 own_values, own_counts = self.values(both)
                 without.append(own_values[1] - own_values[0])
-                # A result depends on a group if its value or number of items changes; a value that is gone has changed.
+                # A result depends on a group if its value or number of items changes, or its value becomes undefined.
                 moved = ~(np.abs(own_values - values) <= CHANGED_SHARE * np.abs(values))
                 counting.append((moved | (own_counts != counts)).any(axis=0))
                 done += 1
@@ -320,7 +320,7 @@ class _Measured:
 
 
 def _shared_names(results: Sequence[Result], paired: PairedRuns, at: int) -> list[Result]:
-    """Results with keys that both runs share: without the model where one model is compared with one."""
+    """Results with common keys of both runs: without the model if one model is compared with one."""
     if len(paired.models) > 1:
         return list(results)
     own = paired.models[0][at]
@@ -333,14 +333,14 @@ def _shared_names(results: Sequence[Result], paired: PairedRuns, at: int) -> lis
 
 
 def _clusterings(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
-    """Cluster labels of each row, for one or two clusterings [way][row], and the most clusters to leave out one by one."""
+    """Cluster labels of each row, for one or two clusterings [way][row], and the maximum number of jackknife groups."""
     if not all(name in frame for name in CROSSED):
-        # An audit that names no clusters takes its items for independent.
+        # Without clusters, the items are independent.
         return [frame["cluster" if "cluster" in frame else "item"].astype(str).tolist()], MAX_GROUPS
     names = ["category", "attribute"]
     what = frame[names].astype(str).agg("/".join, axis=1) if all(name in frame for name in names) else ""
     codes = frame["soc_code"].astype(str)
-    # A question about an attribute is of no occupation: there the attribute is what others share.
+    # A question about an attribute has no occupation; its cluster is the attribute.
     pairs = frame["pair"].astype(str)
     clusters = frame["cluster"].astype(str) if "cluster" in frame else pairs
     return [clusters.where(clusters != "", pairs).tolist(), codes.where(codes != "", what).tolist()], MAX_CROSSED
@@ -374,11 +374,11 @@ class _Rows:
         rows += [
             self._missing_row([one.get(key) for one in recorded])
             for key in recorded[0] | recorded[1]
-            # A result that uses no model's answers, such as a baseline, does not differ.
+            # Results that use no answers, such as baselines, do not differ.
             if key not in {*measured.keys, *self.judged}
             and not any(one[key].group.get("model") == "" for one in recorded if key in one)
         ]
-        # Metrics that the audit replaces by one of the difference, and results by prompt where results over prompts decide.
+        # Metrics that the audit replaces by a metric of the difference, and results by prompt if averages over prompts are tested.
         replaced = {measure.replace("_of_difference", "") for measure, _ in self.judged if "_of_difference" in measure}
         averaged = {_facet(one) for one in rows if one.measure.endswith(OVER_PROMPTS)}
         return [
@@ -425,7 +425,7 @@ class _Rows:
         return self._with_errors(result, judged, 0.0)
 
     def _with_errors(self, result: Result, errors: Result, open_by: float) -> Result:
-        """A difference with the interval, p, note and further numbers of `errors`, widened by what the models did not show."""
+        """A difference with the interval, p, note and extras of `errors`, widened by hidden probability."""
         margin = self.measured.margins.margin(replace(result, extras=errors.extras))
         errors = self._of_identical(result, errors) if self.errors is None else errors
         if open_by and math.isfinite(errors.low):
@@ -437,14 +437,14 @@ class _Rows:
                 extras={**errors.extras, **inner},
                 note=f"{errors.note} {HIDDEN}".strip(),
             )
-        # A tie of two numbers is not tested, and what has no interval is not either: without one nothing is claimed.
+        # Ties, and differences without an interval, are not tested.
         is_tie = result.value == 0.0 and math.isfinite(result.extras["baseline"])
         p = errors.p if not is_tie and math.isfinite(errors.low) else math.nan
         extras = {**result.extras, MARGIN: margin, **errors.extras}
         return replace(result, low=errors.low, high=errors.high, p=p, extras=extras, note=errors.note)
 
     def _clustered(self, at: int, result: Result) -> Result:
-        """The difference with errors from leaving out clusters."""
+        """The difference with jackknife errors."""
         if self.errors is None:
             return replace(result, extras={})
         low, high, p = float(self.errors.low[at]), float(self.errors.high[at]), float(self.errors.p[at])
@@ -452,7 +452,7 @@ class _Rows:
         size = max(abs(number) for number in (*result.extras.values(), 0.0))
         result = replace(result, extras={"n_clusters": float(n_clusters)})
         if n_clusters < 2:
-            # Nothing changes where no cluster has anything else than the others, as where all were answered rightly.
+            # No replicate changes if all clusters are equal, for example if all answers are right.
             return replace(result, note=NO_SPREAD if n_clusters == 0 else ONE_CLUSTER)
         if n_clusters < fewest_clusters():
             return replace(result, note=too_few(n_clusters))
@@ -485,21 +485,21 @@ class _Rows:
             unit=unit_of_difference(known[0].unit),
             null_value=0.0,
             extras={"baseline": math.nan, "candidate": math.nan},
-            note=self._why_not(sides) if None in sides else "It is not measured on the items that both have.",
+            note=self._why_not(sides) if None in sides else "It is undefined on the common items.",
         )
 
     def _why_not(self, sides: Sequence[Result | None]) -> str:
-        """Why a difference is missing."""
+        """Reason of a missing difference."""
         said = []
         for name, result in zip(self.names, sides, strict=True):
             if result is None:
-                said.append(f"{name} has no such number.")
+                said.append(f"{name} has no such result.")
             elif not math.isfinite(result.value):
                 said.append(f"{name}: {result.note or 'it has no value.'}")
         return " ".join(said)
 
     def _displayed_group(self, result: Result) -> dict[str, str]:
-        """The group without the model where one model is compared with one, unless it is another model of a run."""
+        """The group without the model if one model is compared with one, unless it is another model of a run."""
         models = self.measured.paired.models
         own = {"", "all", *(name for one in models for name in one)}
         has_model = len(models) > 1 or result.group.get("model", "") not in own
@@ -507,7 +507,7 @@ class _Rows:
 
 
 def too_few(n_clusters: int) -> str:
-    """Why so few clusters have no interval."""
+    """Reason why too few clusters have no interval."""
     return f"There is no interval and no test with {n_clusters} clusters; both need at least {fewest_clusters()}."
 
 
@@ -518,13 +518,13 @@ def _facet(one: Result) -> tuple[object, ...]:
 
 
 def _notes(measured: _Measured, names: Names, runs: tuple[Record, Record]) -> list[str]:
-    """Notes on what was compared and left out, on clusters that are grouped, on reduced precision and on other versions."""
+    """Notes on compared and excluded items, grouped clusters, reduced precision and other versions."""
     said, paired = sentences("comparison"), measured.paired
     notes = [said.compared(paired.n_answered)]
     if paired.readings:
         readings = " and ".join(f"{name} by {way}" for name, way in zip(names, paired.readings, strict=True))
         notes.append(
-            f"The runs were read in different ways, {readings}: differences are of the models and of the ways together."
+            f"The runs were scored in different ways ({readings}), so differences include effects of the scoring method."
         )
     if paired.n_items > paired.n_answered:
         notes.append(said.unanswered(paired.n_items - paired.n_answered))

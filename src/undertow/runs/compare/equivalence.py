@@ -16,7 +16,7 @@ INCONCLUSIVE = "inconclusive"
 VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
-"""Names of numbers in `extras`: the margin, the ends of the 90% interval, and how far W goes."""
+"""Names of `extras`: the margin, the ends of the 90% interval, and the range of W."""
 PER = " per "
 
 DEFAULT_MARGINS: Mapping[str, float] = {
@@ -24,15 +24,15 @@ DEFAULT_MARGINS: Mapping[str, float] = {
     "share": 0.005,
     "r": 0.005,
 }
-"""By the unit of a difference: half of the last digit at which such numbers are usually printed, 10.1% and .51. Of any other unit 0."""
+"""Default margins by unit: half of the last printed digit of typical numbers (10.1%, .51); 0 for other units."""
 OVER_THE_LIST: Mapping[str, float] = {"percentage points": 0.1, "log-odds": 0.01}
-"""Of slopes, from one end of the W list to the other: 0.1 points, or odds that change by 1%."""
+"""Margins of slopes, over the whole W list: 0.1 points, or a change of the odds by 1%."""
 A_STEP: Mapping[str, float] = {"percentage points": 0.005}
-"""Of slopes of which it is not known how far W goes, as those of an audit from outside."""
+"""Margins of slopes with an unknown range of W, such as those of another package's audit."""
 
 
 def unit_of_difference(unit: str) -> str:
-    """The unit of the difference of two numbers: percentages differ by points."""
+    """The unit of a difference: percentage points for percentages."""
     return "percentage points" + unit.removeprefix("percent") if unit.split(PER, maxsplit=1)[0] == "percent" else unit
 
 
@@ -65,7 +65,7 @@ class Margins:
 
     @classmethod
     def from_value(cls, margin: float | Mapping[str, float] | None) -> Margins:
-        """Margins as a caller names them: one number, numbers by measure ("" for all others), or None for the defaults.
+        """Margins from one number, numbers by measure ("" for all others), or None for the defaults.
 
         Raises:
             UndertowError: a margin is not a number, or below 0.
@@ -79,7 +79,7 @@ class Margins:
 
     @classmethod
     def from_options(cls, texts: Sequence[str]) -> Margins:
-        """Margins as a command line names them: `0.1`, `slope=0.01`, several with commas or one by one.
+        """Margins from command-line options: `0.1`, `slope=0.01`, comma-separated or repeated.
 
         Raises:
             UndertowError: a text has another form, or names a metric twice.
@@ -105,7 +105,7 @@ class Margins:
         """Refuse a metric that is not compared.
 
         Raises:
-            UndertowError: there is no metric of that name; suggests the nearest.
+            UndertowError: there is no metric of that name; the message suggests the nearest.
         """
         known = dict.fromkeys(measures)
         for name in self.of:
@@ -130,7 +130,7 @@ class Margins:
 
     @property
     def value(self) -> float | dict[str, float] | None:
-        """Margins as a caller names them; None for the defaults."""
+        """Margins as an argument of `compare`; None for the defaults."""
         of_all = None if math.isnan(self.of_all) else self.of_all
         return {**({} if of_all is None else {"": of_all}), **self.of} if self.of else of_all
 
@@ -145,9 +145,9 @@ def _checked(number: float, name: str) -> float:
 def verdict(difference: Result) -> str:
     """The verdict on a difference: one of `VERDICTS`.
 
-    It differs by more than its margin where q is below .05 and the 95% interval lies wholly beyond the margin, on either side of 0. It
-    is equivalent within it where the 90% interval lies wholly within: two one-sided tests at .05 (Schuirmann 1987, "A Comparison of
-    the Two One-Sided Tests Procedure and the Power Approach"). Without an interval it is inconclusive.
+    A difference is larger than its margin if q is below .05 and the 95% interval lies wholly beyond the margin, on either side of 0. It is
+    equivalent if the 90% interval lies wholly within the margin: two one-sided tests at .05 (Schuirmann 1987, "A Comparison of the Two
+    One-Sided Tests Procedure and the Power Approach"). Without an interval it is inconclusive.
     """
     margin = difference.extras.get(MARGIN, 0.0)
     if difference.q < ALPHA and (difference.low > margin or difference.high < -margin):

@@ -1,4 +1,4 @@
-"""Pair two runs item by item, or refuse runs that are not comparable; docs/decisions/023 says which runs are."""
+"""Pair two runs item by item, or refuse runs that are not comparable (docs/decisions/023)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ NOT_OF_QUESTIONS = frozenset(
         "prompts", "prompt_masks", "w_notes", "limitations", "controls", "tokens_of_word", "answer_reader",
     }
 )  # fmt: skip
-"""Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
+"""Entries of a design about models, for readers, or implied by the texts; all others must be equal in both runs."""
 SHARES_HOWEVER_READ = ("task-specification",)
-"""Audits whose measures take shares between the word groups, so that it does not matter how masses were read."""
+"""Audits whose measures use shares of the word groups, so the scoring method does not matter."""
 QUESTION_COLUMNS = (
     "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
     "n_shots", "attribute_donor", "options", "cluster",
 )  # fmt: skip
-"""Columns that say what was asked: they are the same for an item of both, or it is not the same item."""
+"""Columns of the question, which must be equal for an item in both runs."""
 ANSWERED_BEFORE = ("granted_female", "granted_male")
-"""Columns with earlier answers that went into a question: where they differ, so may its text."""
+"""Columns of earlier answers in a question; if they differ, its text may differ."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
     "sampling", "draw", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
     "attribute_holder",
 )  # fmt: skip
-"""Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""
+"""Columns that identify rows of a recorded table, whose item names contain models or row numbers."""
 NAMED_BY = ("document", "pair", "sentence")
-"""One of these says which text a row is of; where there is none, its cluster does."""
+"""Columns that identify the text of a row; without any of them, the cluster does."""
 _OF_SENTENCES = ("model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "missing_reason")
 NEEDED_COLUMNS: Mapping[str, Sequence[str]] = {
     "spurious-correlation": (*_OF_SENTENCES, "other_words"),
@@ -48,21 +48,21 @@ NEEDED_COLUMNS: Mapping[str, Sequence[str]] = {
     )),
     "occupation-checklist": ("model", "question_type", "pair", "occupation", "subject", "attribute", "answer", "missing_reason"),
 }  # fmt: skip
-"""Columns that the metrics and the report of an audit read, beside the masses of its word groups."""
+"""Columns that the metrics and the report of an audit need, in addition to masses."""
 NO_ANSWER = "the other run has no answer to it"
 SAME_SHARE = 1e-9
-"""Numbers of a column that are nearer than this share of its largest are the same: another processor rounds otherwise."""
+"""Relative tolerance for equal numbers of a column, because processors round differently."""
 BETWEEN = "\x1f"
 RECORDED, UNSAID = "", "unsaid"
 SCALES = {
-    RECORDED: "masses as they were recorded",
-    UNSAID: "those of an older run, whose design does not say how they were read",
-    LIKELIHOOD: "shares of what the listed words have between them",
+    RECORDED: "masses as recorded",
+    UNSAID: "those of an older run without a scoring method in its design",
+    LIKELIHOOD: "shares of the listed words",
     PROMPT: "probabilities in an answer to a prompt",
-    "place": "probabilities of words in their place",
+    "place": "probabilities of words at the blank",
 }
 Matched: TypeAlias = Sequence[tuple[str, str]]
-"""Models of the baseline and those of the candidate that they are compared with."""
+"""Pairs of models of the baseline and of the candidate."""
 
 
 class Names(NamedTuple):
@@ -74,7 +74,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """Two runs on the items that both have, the same rows in the same order.
+    """Two runs on their common items, with the same rows in the same order.
 
     Attributes:
         baseline, candidate: observations; a row without an answer in one is missing in both.
@@ -82,7 +82,7 @@ class PairedRuns:
         n_answered: of these, rows with an answer in both.
         n_alone: rows of compared models in the baseline only, and in the candidate only.
         identical: whether all answers are the same, to nine digits.
-        readings: how each was read, where that differs; () else.
+        readings: scoring of each run, if they differ; () otherwise.
         others: models of the baseline, and of the candidate, that are not compared, unless the caller chose pairs.
     """
 
@@ -108,7 +108,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         matched: pairs of models; by default one with one whatever their names, several by name.
 
     Raises:
-        UndertowError: they are not comparable; says what differs and how to fix it.
+        UndertowError: they are not comparable; the message says what differs and how to fix it.
     """
     runs = baseline, candidate
     sides = _Sides(runs, names, audit, matched or _by_name(*map(models_of, runs)))
@@ -149,8 +149,8 @@ def _by_name(first: Sequence[str], second: Sequence[str]) -> Matched:
 def matchings(baseline: Record, candidate: Record) -> list[Matched]:
     """All comparisons between the models of two runs.
 
-    One model is compared with one, whatever their names; of several those of one name together, and each that only one run has with
-    each of the other.
+    If each run has one model, these are compared, whatever their names. Otherwise models with equal names are compared together, and each
+    model of one run only with each such model of the other.
     """
     first, second = models_of(baseline), models_of(candidate)
     if len(first) == len(second) == 1:
@@ -169,12 +169,12 @@ def models_of(record: Record) -> list[str]:
     return list(dict.fromkeys(record.observations["model"].astype(str)))
 
 
-# Whether they are comparable.
+# Comparability.
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Two runs whose comparability is checked; each check raises an UndertowError with what differs and how to fix it."""
+    """Checks of the comparability of two runs; each raises an UndertowError with the difference and how to fix it."""
 
     runs: tuple[Record, Record]
     names: Names
@@ -190,7 +190,7 @@ class _Sides:
         return self.runs[0].manifest.get(name, default), self.runs[1].manifest.get(name, default)
 
     def check_designs(self) -> None:
-        """Both runs are of one audit, protocol and design, and have items and models in common."""
+        """Check that audit, protocol and design are equal, and that there are common items and models."""
         audits, protocols = self.facts("audit"), self.facts("protocol")
         if audits[0] != audits[1]:
             self.refuse(
@@ -211,23 +211,23 @@ class _Sides:
         if not self.models:
             listed = "; ".join(_listed(models_of(run)) for run in self.runs)
             fix = "compare runs of one model each, or of models with the same names"
-            self.refuse(f"of several models, they have none in common ({listed})", fix)
+            self.refuse(f"they have no common models ({listed})", fix)
 
     def check_observations(self) -> None:
-        """The masses of both runs are on one scale, and no column is missing that the audit needs."""
+        """Check that the masses of both runs are on one scale, and that no required column is missing."""
         manifests = [run.manifest for run in self.runs]
         audit, columns = manifests[0]["audit"], [set(run.observations) for run in self.runs]
         has_masses = "groups" in manifests[0]["design"] and audit not in SHARES_HOWEVER_READ
         for one, other in self.models if has_masses else ():
             scales = _scale(manifests[0], one), _scale(manifests[1], other)
             if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
-                fix = "compare models that are read alike, or run both with the same --prompts"
+                fix = "compare models with the same scoring method, or run both with the same --prompts"
                 fix = "run the older one again" if UNSAID in scales else fix
                 said = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
                 self.refuse(f"{said} {SCALES[scales[1]]}", fix)
         if audit in NEEDED_COLUMNS:
             needed = [[*NEEDED_COLUMNS[audit], *manifest["design"].get("groups", ())] for manifest in manifests]
-        else:  # an audit from outside has the same columns in every run
+        else:  # an audit of another package must have equal columns in both runs
             needed = [[name for name in columns[at] if not _is_optional(str(name))] for at in (1, 0)]
         for at, name in enumerate(self.names):
             for column in ("item", *needed[at]):
@@ -236,7 +236,7 @@ class _Sides:
                     self.refuse(said, "run its audit again")
 
     def check_texts(self) -> None:
-        """Where texts differ, what decides them may differ in nothing but sizes of the sample."""
+        """Check that texts differ only because of sample sizes."""
         others = [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
         seeds, limits = self.facts("seed", 0), self.facts("limit", 0)
         for first, second in others:
@@ -244,7 +244,7 @@ class _Sides:
                 fix = "run one of them again with the options of the other"
                 self.refuse(f"their texts differ: option {name} {_both(*values)}", fix)
         if others and seeds[0] != seeds[1] and any(map(_is_drawn, self.runs)):
-            said = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
+            said = f"examples or answers were sampled with seed {seeds[0]} in the first and {seeds[1]} in the second"
             self.refuse(said, f"run one of them again with --seed {seeds[0]}")
         if others and not self.audit.adaptive and seeds[0] == seeds[1] and limits[0] == limits[1]:
             hashes = " and ".join(str(one.get("challenge_sha256", ""))[:12] for one in others[0])
@@ -253,7 +253,7 @@ class _Sides:
 
     @property
     def other_texts(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """The manifest's entries of matched models that did not get exactly the same texts."""
+        """The manifest's entries of matched models with different texts."""
         entries = [
             (_of_model(self.runs[0].manifest, one), _of_model(self.runs[1].manifest, other))
             for one, other in self.models
@@ -261,12 +261,12 @@ class _Sides:
         return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
 
     def check_items(self, first: pd.DataFrame, second: pd.DataFrame, *, n_answered: int) -> None:
-        """The shared rows have the same questions; texts may differ where earlier answers do. Some have answers in both."""
+        """Check that common rows have the same questions (texts may differ with earlier answers) and some have answers in both."""
         if first.empty:
             titles = [str(design.get("title", "")) for design in self.facts("design")]
             sets = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
             fix = "run one of them again with the challenge, --seed and --limit of the other"
-            self.refuse(f"they share no item{sets}", fix)
+            self.refuse(f"they have no common item{sets}", fix)
         before = [name for name in ANSWERED_BEFORE if name in first and name in second]
         same_before = (first[before].astype(str) == second[before].astype(str)).all(axis=1).to_numpy()
         for name in QUESTION_COLUMNS if self.other_texts else ():
@@ -280,7 +280,7 @@ class _Sides:
                     fix = "run one of them again with the challenge, options and --seed of the other"
                     self.refuse(f"their queries differ: {said}", fix)
         if not n_answered:
-            said = f"of {len(first):,} items that both have, none has an answer in both"
+            said = f"none of {len(first):,} common items has an answer in both"
             self.refuse(said, "see their reports for the reasons")
 
 
@@ -289,7 +289,7 @@ def _is_optional(column: str) -> bool:
 
 
 def _readings(first: Record, second: Record) -> Sequence[str]:
-    """How either run was read, where one of them was read in free replies and the other was not, or by other rules; () else."""
+    """Scoring of each run, if only one used free replies or both used different rules; () otherwise."""
     protocols = [str(run.manifest.get("protocol", "")) for run in (first, second)]
     ways = [str(run.manifest["design"].get("answer_reader", "")) for run in (first, second)]
     if ways[0] == ways[1] or not {*protocols} <= {EXACT, TEXT}:
@@ -298,7 +298,7 @@ def _readings(first: Record, second: Record) -> Sequence[str]:
 
 
 def _is_drawn(run: Record) -> bool:
-    """Whether the seed decides the examples before a query, or the sampled answer."""
+    """Whether the seed affects the examples of a query, or the sampled answer."""
     frame = run.observations
     return bool(run.manifest["design"].get("sampled")) or ("n_shots" in frame and bool((frame["n_shots"] > 0).any()))
 
@@ -342,7 +342,7 @@ def _of_model(manifest: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     return next((part for part in parts if part["name"] == model), manifest)
 
 
-# Which item is which.
+# Identification of items.
 
 
 def _rows_of(run: Record, model: str) -> pd.DataFrame:
@@ -363,7 +363,7 @@ def _factors(first: pd.DataFrame, second: pd.DataFrame, *, of_tables: bool) -> l
 def _shared(
     first: pd.DataFrame, second: pd.DataFrame, factors: Sequence[str], sides: _Sides, at: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that both have, in the order of the first.
+    """The common rows, in the order of the first run.
 
     Raises:
         UndertowError: two rows of a run are the same item.
@@ -400,7 +400,7 @@ def _answered_in_both(
     ]
     answered = (reasons[0] == "") & (reasons[1] == "")
     if name not in first or name not in second:
-        # An audit that does not say so has an answer to everything.
+        # Without missing reasons, all items have answers.
         return first[answered].reset_index(drop=True), second[answered].reset_index(drop=True), answered[answered]
     marked = []
     for side, reason in zip(sides, reasons, strict=True):
@@ -413,7 +413,7 @@ def _answered_in_both(
 
 
 def _same_outcomes(first: pd.DataFrame, second: pd.DataFrame) -> bool:
-    """Whether free replies have the same outcomes, those without an answer included."""
+    """Whether free replies have the same outcomes, including those without an answer."""
     name = "reply_outcome"
     if name not in first or name not in second:
         return name not in first and name not in second

@@ -1,4 +1,4 @@
-"""Measure a table, and the table without each group of clusters; results by key."""
+"""Measure a table and its jackknife replicates; results by key."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""What a result is: its measure, and its group without empty levels."""
+"""Measure and group (without empty levels) of a result."""
 
 
 def key_of(result: Result) -> Key:
-    """The key of a result. An empty level counts as none, since a table cannot tell them apart."""
+    """The key of a result. Empty levels are dropped, because a table cannot distinguish them from missing ones."""
     return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
 
 
 def point_results(audit: Audit, observations: Observations, seed: int) -> list[Result]:
-    """The results of an audit without the work that only intervals and tests need.
+    """The results of an audit without intervals and tests.
 
     An audit that ignores `undertow.stats.point_estimates` gives the same values, but takes longer.
     """
@@ -33,7 +33,7 @@ def point_results(audit: Audit, observations: Observations, seed: int) -> list[R
 
 
 def results_with_rates(audit: Audit, observations: Observations, seed: int) -> list[Result]:
-    """`point_results`, and the rates of free replies where there are any: over all rows, with an answer or without."""
+    """`point_results`, and the rates of free replies over all rows, with or without an answer."""
     from undertow.metrics.text.reply_rates import reply_results
     from undertow.stats.point_estimates import point_estimates
 
@@ -63,7 +63,7 @@ def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_gro
     Args:
         frame: rows.
         group: of each row, from 0 on [row].
-        n_groups: how many there are.
+        n_groups: number of groups.
     """
     import numpy as np
 
@@ -76,7 +76,7 @@ def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[An
     """The group of each row: one per cluster, or `n_most` random groups of clusters.
 
     Returns:
-        Groups from 0 on [row], and how many there are.
+        Groups from 0 on [row], and their number.
     """
     import numpy as np
     import pandas as pd

@@ -1,4 +1,4 @@
-"""The effect of reduced precision: a sample scored again in float32, the error of its results, and findings that could change.
+"""The effect of reduced precision: a float32 sample, the error of its results, and findings that could change.
 
 See docs/decisions/021.
 """

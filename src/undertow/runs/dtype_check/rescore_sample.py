@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from undertow.runs.config import RunConfig
 
 RunQueries: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
-"""Has a model asked, whatever is stored not asked again."""
+"""Runs queries on a model, using cached answers."""
 
 SHARE, MIN_ITEMS = 0.1, 200
-"""Default size of the sample: a tenth, but at least so many items."""
+"""Default size of the sample: a tenth, but at least this many items."""
 MIN_CLUSTERS_DRAWN, SHARE_OF_CLUSTERS, FEW_CLUSTERS = 10, 0.25, 3
-"""Default number of clusters: at least a quarter of all, but at most the first and at least the last of these."""
+"""Default number of clusters: a quarter of all, but at most the first and at least the last of these."""
 MIN_CLUSTERS = 2
-"""Of a sample whose size is given: one cluster gives no variance."""
+"""Minimum number of clusters of a sample of a given size, because one cluster gives no variance."""
 GROUPS = 10
 """Number of jackknife groups of clusters."""
 NOT_AGAIN = "not scored again in float32"
@@ -69,8 +69,8 @@ def rescore_sample(
 ) -> Float32Check | None:
     """Score a sample again in float32 and compare; None for a model in full precision.
 
-    A model that does not fit into this machine's memory is not loaded. With Ray workers memory is not checked, since the driver
-    does not know theirs: a worker that takes too much is killed, and the engine reports it.
+    A model that does not fit into this machine's memory is not loaded. With Ray workers memory is not checked, because the driver does not
+    know theirs; the engine reports workers that are killed for lack of memory.
 
     Args:
         config: of the run.
@@ -125,7 +125,7 @@ def rescore_sample(
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
-    """Random clusters until they hold enough items and are enough clusters, in the order of the items."""
+    """Random clusters, as many as needed for enough items and clusters, in the order of the items."""
     sizes: dict[str, int] = {}
     for item in items:
         sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
@@ -175,9 +175,9 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
     """Differences between answers to the same queries.
 
     Returns:
-        `rms_nats` and `largest_nats` over all log-probabilities that both have; `turned_percent` of the queries, where another group
-        (or label, or text) is preferred; `one_sided`, queries that have an answer, or a word some probability, in one of both only;
-        and `queries`, how many both were asked.
+        `rms_nats` and `largest_nats` over all log-probabilities in both; `turned_percent`, share of queries with another preferred
+        group (or label, or text); `one_sided`, queries with an answer, or a word with a probability, in only one of both; and
+        `queries`, the number of common queries.
     """
     of_full = {query_digest(item.query): answer for item, answer in full}
     pairs = {
@@ -191,9 +191,9 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
             one_sided += 1
         elif not one.missing_reason:
             first, second = (np.nan_to_num(np.array(each.logprobs_nats), neginf=-np.inf) for each in (one, other))
-            if len(first) != len(second):  # texts that were generated, of other tokens
+            if len(first) != len(second):  # generated texts with different tokens
                 first = second = np.zeros(0)
-            # Two that are both minus infinity, or both missing, do not differ.
+            # Both minus infinity, or both missing, counts as equal.
             apart = np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
             one_sided += not np.isfinite(apart).all()
             distances.append(apart[np.isfinite(apart)])
@@ -209,7 +209,7 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
 
 
 def preferred(query: Query, answer: Answer) -> str | int:
-    """The most probable group or, where options have no groups, option; of a text that was written, the text."""
+    """The most probable group, or option without groups; for a generated answer, its text."""
     if isinstance(query, ConstrainedGenerateQuery) or not answer.logprobs_nats:
         return answer.text
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)

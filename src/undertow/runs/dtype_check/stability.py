@@ -1,6 +1,6 @@
-"""Find the findings that could change in float32, given the error of each result, and tell a reader of the page.
+"""Flag findings that could change in float32, given the error of each result.
 
-Each result is moved by both ends of its error, and the audit computes its findings again.
+Each result is shifted by both ends of its error, and the audit recomputes its findings.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ MOVE_WITH_VALUE = (
         for end in ("low", "high")
     ),
 )
-"""Further numbers of a result that are its value, less something that has no error, or the ends of its intervals."""
+"""Extras of a result that shift with its value, such as ends of its intervals."""
 STANDARD_DEVIATIONS = frozenset({"w_effect", "w_effect_over_prompts"})
 """Measures that cannot be below 0."""
 OTHER_TEST = "values"
-"""Beginning of the p and q of a further test of the same value."""
+"""Prefix of p and q of a further test of the same value."""
 HALF_WIDTH_SDS = 1.96
-"""Of an interval over many clusters, or of one that holds what its own test does not reject. One over few clusters has more
-(docs/decisions/029), as many as `_half_width_sds` says."""
+"""Half-width of an interval in standard errors, with many clusters or for intervals that agree with their test; with few clusters see
+`_half_width_sds` (docs/decisions/029)."""
 OF_ITS_TEST = "sentences_df"
-"""A further number of the results whose interval is that of their test."""
+"""An extra of results whose interval agrees with their test."""
 HALF_WIDTH_SDS_OF_FEW = {6: 2.41, 7: 2.35, 8: 2.30, 9: 2.26}
-"""Standard errors that the percentiles of `percentile_interval` reach on average over normal samples; less than Student's
-quantile, since no draw of so few clusters lies as far out."""
+"""Mean half-width of `percentile_interval` in standard errors over normal samples, by number of clusters; smaller than Student's
+quantile, because draws of few clusters are less extreme."""
 NO_WIDTH = 1e-9
-"""An interval that is narrower than this, in proportion, holds one value but for rounding."""
+"""Relative width below which an interval is a point up to rounding."""
 NOT_OF_GROUP = ("measure", *PRECISION_NUMBERS, PRECISION_FLAG)
 NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
-"""A number that stands for itself, and is no part of a name."""
+"""Pattern of a number that is not part of a name."""
 
 
 def table_of(checks: Iterable[Float32Check]) -> pd.DataFrame | None:
@@ -103,7 +103,7 @@ def flag_unstable(
                 moved = moved_by(result, error)
                 others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
                 could.setdefault(key_of(result), []).extend(_changed(findings, others, result, moved))
-        # The farther end of each error; NaN for a result without an interval of some width, or without a null value.
+        # The end of each error farther from 0; NaN for a result without an interval or a null value.
         shares = [max(abs(row["low"]), abs(row["high"])) / halves.get(_key_of_row(row), math.nan) for row in rows]
         flags = [bool(could.get(_key_of_row(row))) for row in rows]
         table = table.assign(difference_over_halfwidth=shares, could_change=flags)
@@ -112,7 +112,7 @@ def flag_unstable(
         tested = [one for one in results if _has_interval(one) and one.group.get("model") in set(table["model"])]
         largest = table.groupby("model")["difference_over_halfwidth"].max().to_dict()
         block |= {
-            "could_change": [*known, *sorted(named - set(known))],  # what is not a finding yet comes last
+            "could_change": [*known, *sorted(named - set(known))],  # possible new findings come last
             "beyond_interval": sum(abs(row["difference"]) > halves.get(_key_of_row(row), math.inf) for row in rows),
             "unknown_results": sum(error_of(one) is None for one in tested),
             "models": [
@@ -129,7 +129,7 @@ def _has_interval(result: Result) -> bool:
 
 
 def _halves(results: Sequence[Result]) -> dict[Key, float]:
-    """Half-width of the interval of each tested result, if it exceeds rounding."""
+    """Half-width of the interval of each tested result, above rounding error."""
     return {
         key_of(one): (one.high - one.low) / 2
         for one in results
@@ -270,7 +270,7 @@ def precision_text(record: Record) -> PagePrecision | None:
 
 
 def _table(record: Record) -> ReportTable | None:
-    """The results that precision moves most, in half-widths of their intervals."""
+    """The results with the largest errors, in half-widths of their intervals."""
     table = record.precision
     if table is None or table.empty or table["difference_over_halfwidth"].isna().all():
         return None
@@ -289,8 +289,8 @@ def _table(record: Record) -> ReportTable | None:
         return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["difference_over_halfwidth"])]
 
     return ReportTable(
-        f"The {len(worst)} results that it moves most, of {len(table):,}",
+        f"The {len(worst)} results with the largest errors, of {len(table):,}",
         COLUMNS,
         [row(of) for of in worst.to_dict("records")],
-        about="Both values are those of the sample alone, which is smaller than the run. All results are in precision.csv.",
+        about="Both values are those of the sample, which is smaller than the run. All results are in precision.csv.",
     )

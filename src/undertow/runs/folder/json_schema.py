@@ -45,7 +45,7 @@ class Part(TypedDict):
 
 @strict
 class Control(TypedDict):
-    """A sentence that decides its answer; that of a challenge file with its group, and the group that the model prefers."""
+    """A control sentence; for a challenge file with its group and the group that the model prefers."""
 
     prompt: str
     text: str
@@ -57,7 +57,7 @@ class Control(TypedDict):
 
 @strict
 class Decided(TypedDict):
-    """Result of the sanity check: right answers, of all answers; the rest for control sentences of a challenge file."""
+    """Result of the sanity check: numbers of right and of all answers; the rest for control sentences of a challenge file."""
 
     right: Count
     of: Count
@@ -91,7 +91,7 @@ class Covariate(TypedDict, total=False):
 
 @strict
 class Graph(TypedDict):
-    """The causal graph that findings are read under."""
+    """The causal graph of the findings."""
 
     name: str
     title: str
@@ -101,7 +101,7 @@ class Graph(TypedDict):
 
 @strict
 class Unread(TypedDict):
-    """A model in reduced precision, of which nothing was read again in float32."""
+    """A model in reduced precision without a float32 sample."""
 
     model: str
     dtype: str
@@ -111,7 +111,7 @@ class Unread(TypedDict):
 
 @strict
 class ReadAgain(TypedDict):
-    """A model in reduced precision, and what float32 says of a sample."""
+    """A model in reduced precision with its float32 sample."""
 
     model: str
     dtype: str
@@ -153,7 +153,7 @@ class AnyDesign(TypedDict, total=False):
 
 @strict
 class WordDesign(AnyDesign, total=False):
-    """Of an audit of word groups."""
+    """Design of an audit of word groups."""
 
     groups: Annotated[Texts, Field(min_length=1)]
     gaps: list[Annotated[Texts, Field(min_length=2, max_length=2)]]
@@ -169,7 +169,7 @@ class WordDesign(AnyDesign, total=False):
 
 @strict
 class TextDesign(AnyDesign, total=False):
-    """Of an audit of bias in text."""
+    """Design of an audit of bias in text."""
 
     task: Literal["bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"]
     labels: Texts
@@ -182,7 +182,7 @@ class TextDesign(AnyDesign, total=False):
 
 @strict
 class ChecklistDesign(AnyDesign, total=False):
-    """Of the occupation checklist."""
+    """Design of the occupation checklist."""
 
     margin: Number
     greedy: bool
@@ -269,7 +269,7 @@ _MANIFEST, _RESULTS, _ANY = TypeAdapter(Manifest), TypeAdapter(Results), TypeAda
 
 
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
-    """The first field of a manifest that is missing or holds something else than it must; "" if there is none."""
+    """The first missing or invalid field of a manifest; "" if there is none."""
     return wrong_field(_MANIFEST, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
 
 
@@ -284,7 +284,7 @@ def wrong_in_results(results: Mapping[str, Any]) -> str:
 
 
 def wrong_field(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
-    """The first field that a schema refuses, and why; "" if there is none."""
+    """The first invalid field and the reason; "" if there is none."""
     try:
         schema.validate_python(value)
     except ValidationError as error:

@@ -47,26 +47,26 @@ def expand_patterns(names: Sequence[str]) -> list[str]:
 
 
 def _matching(pattern: str) -> list[str]:
-    """The folders that a pattern matches, with ~ expanded, since the shell does not expand it in quotes."""
+    """The folders that a pattern matches, with ~ expanded, because the shell does not expand it in quotes."""
     parts = Path(pattern).parts
     first = next(at for at, part in enumerate(parts) if has_magic(part))
     if ".." in parts[first:]:
         raise UndertowError(
-            f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
+            f"{pattern}: has a .. after a wildcard, which could match a folder many times; write it without"
         )
     matches = dict.fromkeys(map(Path, glob(os.path.expanduser(pattern), recursive=True)))  # noqa: PTH111, PTH207
     return [str(place) for place in matches if place.is_dir()]
 
 
 def checkpoint(name: str) -> dict[str, str | float]:
-    """`step` and `trajectory` (whose checkpoint it is) of a folder such as `run/checkpoint-500`; {} of any other name."""
+    """`step` and `trajectory` (the training) of a folder such as `run/checkpoint-500`; {} for other names."""
     path = Path(name)
     match = _STEP.search(path.name)
     return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
 
 
 class _Facts(Schema):
-    """What a file says of a model."""
+    """Facts about a model in a file."""
 
     parameters: Annotated[float, Field(gt=0, le=sys.float_info.max)] = 1.0
     objective: str = ""
@@ -77,7 +77,7 @@ def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
     """Read facts about models by name: `[models.NAME]` with parameters, objective and post_training.
 
     Raises:
-        UndertowError: the file is invalid; names the entry.
+        UndertowError: the file is invalid; the message names the entry.
     """
     if path is None:
         return {}

@@ -1,4 +1,4 @@
-"""A finished run as a model, which answers the queries of that run and no others: `-m replay:FOLDER`.
+"""A finished run as a model, which answers the queries of that run: `-m replay:FOLDER`.
 
 Use it to compare with a model that is no longer available, or to measure its answers with other settings. For a run of
 several models, `replay:FOLDER@MODEL` names one.
@@ -45,7 +45,7 @@ NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_r
 OTHER_WORDS_HIGH = "other_words.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
-"""What was asked: the text as it is shown, and the options."""
+"""Key of a query: its displayed text and the options."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
@@ -57,7 +57,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if not request.name.startswith(PREFIX):
         return None
     if request.revision or request.dtype != FLOAT32:
-        raise UndertowError(f"{request.name}: replays recorded answers; leave --revision and --dtype out")
+        raise UndertowError(f"{request.name}: replays recorded answers; remove --revision and --dtype")
     given = request.name.removeprefix(PREFIX)
     if not given.strip():
         raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")
@@ -136,7 +136,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
             answers[str(row["text"]), options] = _answer(row, len(options))
         except (TypeError, ValueError) as error:
             raise UndertowError(
-                f"{folder / OBSERVATIONS}: is corrupt (the answer to {str(row['text'])[:60]!r} does not hold together); "
+                f"{folder / OBSERVATIONS}: is corrupt (the answer to {str(row['text'])[:60]!r} is inconsistent); "
                 "run the audit again"
             ) from error
     return answers
@@ -145,17 +145,17 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     reply, outcome = row.get("reply"), row.get("reply_outcome")
     if isinstance(reply, str) and isinstance(outcome, str) and outcome:
-        # Of a run under protocol `text`, whose replies are read again, those without an answer too.
+        # Under protocol `text`, all replies are parsed again, including those without an answer.
         return Answer((math.nan,) * n_options, math.nan, text=reply)
     if row["missing_reason"]:
         return Answer.missing(str(row["missing_reason"]))
     text, bounds = row.get("answer"), row.get("upper_bound_prob")
     logprobs = tuple(map(float, row["logprobs_nats"]))
-    # Missing where the model showed all probabilities.
+    # Missing if the model hides no probability.
     ceilings = () if bounds is None or isinstance(bounds, float) else tuple(map(float, bounds))
     if len(logprobs) != n_options or len(ceilings) not in (0, n_options):
         raise ValueError("each option has one number")
-    # `other_words` is the middle of its bounds, where there are bounds.
+    # `other_words` is the midpoint of its bounds, if there are bounds.
     upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
     return Answer(
         logprobs,

@@ -6,8 +6,8 @@
     precision.csv          in reduced precision: results of a sample in that precision and in float32
     tables/  figures/  report.html  the report, written by a callback
 
-A folder is written beside its place and moved there, the manifest last, so a folder with a manifest is complete. Other kinds
-of folder, such as comparisons, are written in the same way (`Kind`).
+A folder is written to a draft beside its place and moved there, the manifest last, so a folder with a manifest is complete. Other
+kinds of folder, such as comparisons, are written in the same way (`Kind`).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS, PRECISION = "manifest.json", "observations.parquet", "results.json", "precision.csv"
 RESULTS_SHA256 = "results_sha256"
-"""Field of the manifest by which changed results are detected."""
+"""Field of the manifest with the hash of the results."""
 PRECISION_NUMBERS = ("reduced_value", "float32_value", "difference", "low", "high", "difference_over_halfwidth")
 PRECISION_FLAG = "could_change"
-"""Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
+"""Numeric columns of the table, and a boolean one; the others except `measure` are group keys."""
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
 MAX_CELLS, MAX_VALUE_BYTES = 200_000_000, 4 * 2**30
-"""Of the table of observations."""
+"""Limits of the table of observations."""
 MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES, MAX_PRECISION_BYTES = 16 * 2**20, 64 * 2**20, 64 * 2**20
 CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
 """Names of a copy of the challenge file, by its kind."""
@@ -67,7 +67,7 @@ OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bia
 
 
 def _columns(text: str, **others: str) -> dict[str, str]:
-    """What the cells of columns must be: names of columns of text, and the kinds of others."""
+    """Types of columns: names of text columns, and the types of others."""
     return {**dict.fromkeys(text.split(), TEXT), **others}
 
 
@@ -92,7 +92,7 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), wording=WHOLE, whole=TRUTH,
     ),
 }  # fmt: skip
-"""What the cells of columns must be, by audit. An audit from outside has columns of its own."""
+"""Types of columns by audit; audits of other packages have their own columns."""
 _OFTEN_EMPTY = (
     "prompt",
     "missing_reason",
@@ -106,7 +106,7 @@ _OFTEN_EMPTY = (
     "reply",
     "reply_outcome",
 )
-"""Columns of text that may be empty in every row, which other tools write as a column without a type."""
+"""Text columns that may be empty in every row, which other tools write as a column without a type."""
 
 
 class CorruptRunError(UndertowError):
@@ -114,7 +114,7 @@ class CorruptRunError(UndertowError):
 
 
 class ManifestFacts(dict[str, Any]):
-    """The contents of a JSON file of a run folder; a missing key raises when it is read.
+    """The contents of a JSON file of a run folder; access to a missing key raises an error.
 
     Args:
         held: the contents.
@@ -140,10 +140,10 @@ class Record:
     Attributes:
         manifest: JSON-serialisable facts, with at least the keys of `json_schema.Manifest`.
         observations: a row per item, factors as columns.
-        results: the measures.
-        precision: in reduced precision, a row for each result of the sample that was scored again: model, measure and
-            group, the value in reduced precision and in float32, their `difference` with its 95% interval, the farther end
-            of that in halves of the run's interval, and whether a finding could change; None for other runs.
+        results: the results.
+        precision: in reduced precision, a row for each result of the float32 sample: model, measure and group, the value in reduced
+            precision and in float32, their `difference` with its 95% interval, the end of that farther from 0 in half-widths of the
+            run's interval, and whether a finding could change; None for other runs.
     """
 
     manifest: Mapping[str, Any]
@@ -152,7 +152,7 @@ class Record:
     precision: pd.DataFrame | None = None
 
     def results_table(self) -> pd.DataFrame:
-        """The results with a column for the measure, each group key, each number and each detail [result]."""
+        """The results with a column for the measure, each group key, each estimate and each extra [result]."""
         import pandas as pd
 
         rows = [
@@ -208,10 +208,10 @@ class Kind:
         last: the file with its key, written last, so that a folder with this file is complete.
         parts: names that it may contain.
         key: reads the key of a folder; "" if none can be read.
-        stale: files of an older folder to remove, since the new one may not have them.
+        stale: files of an older folder to remove, because the new one may lack them.
         replace: how to replace another folder, for messages; "" if impossible.
-        kept: what a failed write does not lose, for messages; "" for nothing.
-        whole: whether a folder is replaced with all that is in it, since its files have other names.
+        kept: what survives a failed write, for messages; "" for nothing.
+        whole: whether to replace a folder with all its files, because its file names vary.
     """
 
     noun: str
@@ -273,15 +273,15 @@ def write_folder(
 
 
 def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind = RUN) -> None:
-    """Refuse a folder that holds anything but the folder with this key, before any work is done.
+    """Refuse a place with other content than the folder with this key, before any work.
 
     Raises:
-        UndertowError: the place is taken, or no folder can be made there.
+        UndertowError: the place is taken, or no folder can be created there.
     """
     if "\0" in str(folder):
         raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
-    with suppress(OSError):  # a folder that cannot be written to is refused below
-        # Here, since a run that was finished as its process was killed is not written again.
+    with suppress(OSError):  # an unwritable folder is refused below
+        # Here, because a run that was complete when its process was killed is not written again.
         remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, overwrite=overwrite, kind=kind)
 
@@ -299,12 +299,12 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
     if not held:
         return
     if kind.last not in held and UNFINISHED in held and (held == {UNFINISHED} or held.intersection(kind.parts)):
-        return  # its rewriting had begun, and was allowed then
+        return  # a replacement that was allowed has started
     if kind.last not in held and not held <= set(kind.parts):
-        raise UndertowError(f"{folder}: is not empty and holds no {kind.noun}; name another folder with --out")
+        raise UndertowError(f"{folder}: is not empty and not a {kind.noun} folder; name another folder with --out")
     if not overwrite and kind.key(folder) != key:
         raise UndertowError(
-            f"{folder}: holds another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
+            f"{folder}: contains another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
         )
 
 
@@ -314,7 +314,7 @@ def _move(draft: Path, folder: Path, kind: Kind) -> None:
     if not folder.exists():
         draft.rename(folder)
         return
-    # The old manifest goes first and the new one comes last: what lies between is marked, and is not taken for a run.
+    # The old manifest is removed first and the new one comes last, so an incomplete folder is not taken for a run.
     (folder / UNFINISHED).touch()
     for name in (kind.last, *kind.stale):
         (folder / name).unlink(missing_ok=True)
@@ -353,7 +353,7 @@ def read_record(folder: Path) -> Record:
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
     observations, results = _read_observations(folder, manifest), _read_results(folder)
     if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
-        _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
+        _refuse_wrong(folder / RESULTS, "it was changed after the run")
     _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
     return Record(manifest, observations, results, _read_precision(folder))
 
@@ -378,14 +378,14 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 
 
 def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """The observations, with the types that `CELLS` gives to columns; what pandas noted in the file is not used."""
+    """The observations with the column types of `CELLS`; ignores pandas metadata."""
     from pyarrow import ArrowException
 
     path = folder / OBSERVATIONS
     if not path_exists(path):
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
     if file_size(path) > MAX_VALUE_BYTES:
-        raise UndertowError(f"{path}: is too large for the observations of a run; ask less in one run")
+        raise UndertowError(f"{path}: is too large for the observations of a run; use fewer items in one run")
     cells = dict(next((kinds for names, kinds in CELLS.items() if manifest["audit"] in names), {}))
     for group in [*manifest["design"].get("groups", ()), "other_words"] if cells else []:
         cells |= {name: NUMBER for name in (group, f"{group}.low", f"{group}.high") if name not in _OF_SENTENCES}
@@ -398,7 +398,7 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except TooLargeError as error:
         raise UndertowError(
-            f"{path}: is too large for the observations of a run ({error}); ask less in one run"
+            f"{path}: is too large for the observations of a run ({error}); use fewer items in one run"
         ) from error
     except (ArrowException, LookupError, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
@@ -417,7 +417,7 @@ def _check_columns(schema: Any, *, may_nest: bool) -> None:
 
 
 def _cast(column: Any, name: str, must: str) -> Any:
-    """The column with the type of its kind; a number, a truth value or one of some texts may be missing from all rows."""
+    """The column with its type; numbers, booleans and some texts may be missing in all rows."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -444,7 +444,7 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
     path = folder / PRECISION
     if not path_exists(path):
         return None
-    content = read_file(path, MAX_PRECISION_BYTES, "a table of what precision costs")
+    content = read_file(path, MAX_PRECISION_BYTES, "a table of precision errors")
     try:
         table = (
             pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False).rename(columns=csv_value).map(csv_value)

@@ -1,1 +1,1 @@
-"""Gates: rules on the numbers of a run, so that a build fails when a model gets worse."""
+"""Gates: rules on the results of a run, which fail a build if a model gets worse."""

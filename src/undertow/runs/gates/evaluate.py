@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
 DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
-"""A number of `extras` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
+"""An extra of slopes with p of this or more; for smaller p the detectable slope is not computed."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
-"""Numbers that say something of other sentences, which takes clusters enough."""
+"""Numbers that generalise to other sentences, so they need enough clusters."""
 MAX_NAMED, MAX_ROWS = 8, 100
-"""Names that a sentence lists, and rows of a Markdown table, before they stop."""
+"""Maximum number of names in a sentence, and of rows of a Markdown table."""
 CLASS, ALL = "description_class", "all"
 SENTENCES: Mapping[str, str] = {
     VALUE: "{name} is {number}{unit}",
@@ -52,7 +52,7 @@ SENTENCES: Mapping[str, str] = {
     MAGNITUDE: "{name} is {number}{unit} from its null value ({null})",
     MAGNITUDE_LOW: "{name} is at least {number}{unit} from its null value ({null}), by its interval",
     MAGNITUDE_HIGH: "{name} is up to {number}{unit} from its null value ({null}), by its interval",
-    N: "the number of items behind {name} is {number}",
+    N: "the number of items of {name} is {number}",
     N_MISSING: "the number of missing items of {name} is {number}",
     MISSING_PERCENT: "the missing share of {name} is {number} percent",
 }
@@ -66,7 +66,7 @@ SENTENCES_OF_CHANGES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """The outcome of one rule for one result, or for no result where none matches.
+    """The outcome of one rule for one result, or for no result if none matches.
 
     Attributes:
         sentence: the number and what the rule allows, or why it could not be judged.
@@ -116,7 +116,7 @@ class RunReport:
     Attributes:
         folder: the run folder, as the user named it.
         judged: outcomes in the order of the rules and results.
-        limitations: what the run states that it cannot detect, whatever the answers are.
+        limitations: effects that the run cannot detect.
     """
 
     folder: Path
@@ -215,8 +215,8 @@ def gate(
         progress: called with (tables measured, tables in all) while a run is compared.
 
     Raises:
-        UndertowError: rules or a run cannot be read, a run is named twice, a rule needs a baseline and none is given, no rule
-            needs the one that is, or it cannot be compared with a run.
+        UndertowError: rules or a run cannot be read, a run is named twice, the baseline is missing, unused, or not comparable with a
+            run.
     """
     from undertow.runs.folder.storage import read_record
 
@@ -246,7 +246,7 @@ def gate(
 
 
 def _with_unused_rules(rules: Rules, runs: Sequence[RunReport]) -> list[RunReport]:
-    """The reports; a rule for an audit that none of the runs is of has tested nothing, which the first run's report says."""
+    """The reports; the first one also reports rules for audits of which there is no run."""
     audits = dict.fromkeys(run.audit for run in runs)
     known = ", ".join(audits)
     unused = [
@@ -267,7 +267,7 @@ def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a rule judges: a result, or its change against the baseline.
+    """The subject of a rule: a result, or its change against the baseline.
 
     Attributes:
         result: the result; for a change, the difference.
@@ -286,7 +286,7 @@ class Check:
     since: str = ""
 
     def number(self, of: str) -> float:
-        """The number that a rule judges; NaN where it is missing."""
+        """The number that a rule judges; NaN if missing."""
         result = self.result
         if of == MISSING_PERCENT:
             n_items = result.n + result.n_missing
@@ -305,12 +305,12 @@ class Check:
 
     @property
     def has_no_null_value(self) -> bool:
-        """Whether there is a value, and nothing that it could be far from."""
+        """Whether there is a value without a null value."""
         unknown = math.isnan(self.null_value) or (bool(self.since) and math.isnan(self.start_null_value))
         return unknown and math.isfinite(self.result.value)
 
     def reason(self, of: str) -> str:
-        """Why a number is missing."""
+        """Reason of a missing number."""
         if self.result.note:
             return self.result.note.rstrip(".")
         if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
@@ -320,7 +320,7 @@ class Check:
         )
 
     def name(self, of: str, levels: Sequence[str]) -> str:
-        """What is judged, in words."""
+        """The subject in words."""
         model = self.group.get("model", "")
         others = [level for level in levels if level not in (model, f"model={model}")]
         about = f" ({', '.join(others)})" if others else ""
@@ -369,7 +369,7 @@ def _judged(
     if unmatched:
         yield _nothing(rules, rule, unmatched)
     details = dict.fromkeys(name for check in matching for name in check.result.extras)
-    # A slope is tested for drift, or would be with more clusters, where it counts its values of W.
+    # A slope with a number of W values is tested for drift, or would be with more clusters.
     may_have = rule.of == DETECTABLE and "n_w" in details and rule.measure.startswith("slope")
     if matching and rule.of not in (*NUMBERS, *details) and not may_have:
         known = (*NUMBERS, *details)
@@ -389,7 +389,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
     allows = f"rule {rule.name!r} allows {rule.allowed}"
     number, judged = check.number(of), math.nan
     if of in OF_OTHERS and check.n_clusters < fewest_clusters():
-        # Whatever the rule lets by: a run that asks less must not pass a gate.
+        # Even if the rule would pass: a smaller run must not pass a gate.
         clusters = counted(round(check.n_clusters), "cluster")
         outcome = ERROR
         said = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
@@ -400,7 +400,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
         said = f"{check.sentence(rule, number, name)}, and {allows}"
     elif of == DETECTABLE and check.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
         outcome = PASSED
-        said = f"{subject} is not needed, since it was found with p {formatted(check.result.p)}; {allows}"
+        said = f"{subject} is not needed, because p is {formatted(check.result.p)}; {allows}"
     else:
         outcome, so = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
         said = f"{subject} is missing ({check.reason(of)}), and rule {rule.name!r} {so}"
@@ -408,7 +408,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
 
 
 def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check], str]:
-    """The results that match a rule, and the part of the rule that matches none; "" if all parts match."""
+    """The results that match a rule, and a message on the part without a match; "" if all parts match."""
     measure = [check for check in among if check.result.measure == rule.measure]
     if not measure:
         measures = dict.fromkeys(check.result.measure for check in among)
@@ -436,7 +436,7 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
 
 
 def _where(rule: Rule, measure: Sequence[Check]) -> dict[str, tuple[str, ...]]:
-    """The levels of a rule: of all classes of task descriptions together, those of the only one, where a run has one."""
+    """The levels of a rule; for all description classes, the only class if a run has one."""
     classes = {check.group.get(CLASS, "") for check in measure}
     classes = {level for level in classes if not level.startswith("(")}  # without baselines
     if ALL not in rule.where.get(CLASS, ()) or len(classes) != 1:
@@ -451,7 +451,7 @@ def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> 
 
 
 def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], progress: Progress) -> list[Check]:
-    """The differences, with null values from the runs, and the model where there is only one.
+    """The differences, with null values from the runs, and the model if there is only one.
 
     Raises:
         UndertowError: the two cannot be compared.
@@ -469,7 +469,7 @@ def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], prog
             group=model | dict(one.group),
             null_value=_null_value(after, one),
             n_clusters=one.extras.get(N_CLUSTERS, clusters_behind(after, one)),
-            # On the items that both runs answered, and so not always the value that the baseline itself has.
+            # On the common items, so it may differ from the baseline's own value.
             start=one.extras.get("baseline", math.nan),
             start_null_value=_null_value(before, one),
             since=str(since),

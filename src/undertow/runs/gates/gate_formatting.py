@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 _UNSHOWN = {"Cc", "Cs", "Zl", "Zp"}
-"""Unicode categories that a terminal obeys, or that neither XML nor UTF-8 can hold."""
+"""Unicode categories that control a terminal, or that XML or UTF-8 cannot represent."""
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Signs that turn the text behind them round: after one in a name, a sentence could say that something else is allowed."""
+"""Bidirectional control characters, which could change the apparent meaning of a message."""
 MIN_DIGITS, MAX_DIGITS = 3, 17
 
 
@@ -24,7 +24,7 @@ def _is_printable(sign: str) -> bool:
 
 
 def formatted(number: float, thresholds: Iterable[float] = ()) -> str:
-    """A number to three significant digits, or to as many as show on which side of the thresholds it lies."""
+    """A number with three significant digits, or as many as needed to distinguish it from the thresholds."""
     if number.is_integer() and abs(number) < 1e15:
         return f"{number:.0f}"
     before_point = math.floor(math.log10(abs(number))) + 1

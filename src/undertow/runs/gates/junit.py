@@ -14,7 +14,7 @@ from undertow.runs.gates.gate_formatting import printable
 NAME = "undertow gate"
 _TAGS: Mapping[str, str] = {FAILED: "failure", ERROR: "error", SKIPPED: "skipped", PASSED: "system-out"}
 _NO_TIME = {"time": "0.000"}
-"""Judging takes none; some readers ask for the attribute."""
+"""Some readers require the attribute `time`."""
 
 
 def write_junit(gate: GateReport, path: Path) -> None:
@@ -57,7 +57,7 @@ def write_refusal(sentence: str, path: Path) -> None:
 
 
 def _add_case(suite: ET.Element, run: RunReport, one: RuleResult) -> None:
-    # Readers show class by class what dots part, so a name keeps its own from being taken for such.
+    # Readers split class names at dots, so dots of names are replaced.
     classname = f"undertow.{printable(run.audit)}.{printable(run.model).replace('.', '_')}"
     case = ET.SubElement(suite, "testcase", {"classname": classname, "name": one.name, **_NO_TIME})
     kind = {} if one.outcome == PASSED else {"message": one.sentence}

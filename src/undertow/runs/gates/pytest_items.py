@@ -1,6 +1,6 @@
 """Pytest items of a gate: a test for each rule and result, collected after all others.
 
-`undertow.pytest_plugin` loads it where rules are named.
+`undertow.pytest_plugin` loads it if rules are given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from undertow.runs.gates.evaluate import gate as check
 from undertow.runs.gates.gate_formatting import printable
 
 ROOT = "undertow"
-"""The first part of every test's id, and the mark that all of them have."""
+"""First part of every test id, and the mark of all tests."""
 
 
 class GateSession:
@@ -47,7 +47,7 @@ class GateSession:
 
 
 class GateCollector(pytest.Collector):
-    """The tests of all runs, or of one where there are several."""
+    """The tests of all runs, or of one of several."""
 
     gate: GateReport
     runs: Sequence[RunReport]
@@ -56,7 +56,7 @@ class GateCollector(pytest.Collector):
     def from_gate(cls, parent: pytest.Collector, gate: GateReport, only: RunReport | None = None) -> GateCollector:
         """The collector under a parent."""
         name = ROOT
-        if only is not None:  # from the folder of the project, so that an id is the same on every machine
+        if only is not None:  # relative to the project folder, so that ids are the same on every machine
             name = printable(str(_from(parent.config.rootpath, only.folder.absolute()))).replace("::", ":")
         nodeid = f"{parent.nodeid}::{name}" if only is not None else name
         made: GateCollector = cls.from_parent(parent, name=name, nodeid=nodeid)
@@ -82,7 +82,7 @@ class RuleItem(pytest.Item):
     def from_result(cls, parent: GateCollector, gate: GateReport, judged: RuleResult) -> RuleItem:
         """The test under a collector."""
         name = judged.name.replace("::", ":")
-        # As text: what pytest makes of a name by itself does not take brackets for those of a parameter, and `--lf` then misses it.
+        # An explicit node id, because pytest's own does not treat brackets as parameters, and `--lf` would miss the test.
         item: RuleItem = cls.from_parent(parent, name=name, nodeid=f"{parent.nodeid}::{name}")
         item.judged, item.rules = judged, gate.rules.path
         item.add_marker(ROOT)

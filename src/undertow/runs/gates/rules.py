@@ -17,7 +17,7 @@ from undertow.errors import UndertowError
 
 SCHEMA = 1
 MAX_BYTES = 2**20
-"""A rules file larger than this is a mistake (a model or data file given by accident)."""
+"""Size limit of a rules file."""
 BASELINE = "baseline"
 VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
@@ -29,7 +29,7 @@ NUMBERS: Mapping[str, tuple[float, float]] = {
     VALUE: _ANY, LOW: _ANY, HIGH: _ANY, MAGNITUDE: _SIZE, MAGNITUDE_LOW: _SIZE, MAGNITUDE_HIGH: _SIZE,
     P: (0.0, 1.0), Q: (0.0, 1.0), N: _SIZE, N_MISSING: _SIZE, MISSING_PERCENT: (0.0, 100.0),
 }  # fmt: skip
-"""Numbers that every result has, and between what they lie; any other name is one of the result's details."""
+"""Numbers of every result with their ranges; any other name is one of the extras."""
 
 
 def _name(text: object) -> object:
@@ -55,15 +55,15 @@ class Rule(Schema):
     """A condition on every result that it matches.
 
     Attributes:
-        where: levels that a result's group must have, any one of those listed for each key.
-        of: which number of the result is judged: one of `NUMBERS`, or a name of its details.
+        where: required levels of a result's group, any of those listed for each key.
+        of: the number to judge: one of `NUMBERS`, or the name of an extra.
         at_most: the largest number that passes; infinite if unset.
         at_least: the smallest number that passes; minus infinite if unset.
-        against: `BASELINE`, where the change against a baseline run is judged; "" for the result itself.
+        against: `BASELINE` to judge the change against a baseline run; "" for the result itself.
         audit: audit of the runs that it applies to; "" for any.
         optional: whether it may match no result.
         allow_missing: whether a missing number passes.
-        why: purpose of the rule, shown when it fails.
+        why: purpose of the rule, printed if it fails.
     """
 
     name: _Name
@@ -106,7 +106,7 @@ class Rule(Schema):
         fails = self.at_most < lowest or self.at_least > highest
         if fails or (math.isfinite(lowest) and self.at_least <= lowest and self.at_most >= highest):
             raise ValueError(
-                f"{self.of} lies between {lowest:g} and {highest:g}, so {self.allowed} is something that nothing can "
+                f"{self.of} lies between {lowest:g} and {highest:g}, so {self.allowed} can never "
                 f"{'pass' if fails else 'fail'}; fix it"
             )
         return self
@@ -137,7 +137,7 @@ def read_rules(path: Path) -> Rules:
     """The rules of a TOML file.
 
     Raises:
-        UndertowError: the file cannot be read, or is invalid; names file, rule and key.
+        UndertowError: the file cannot be read, or is invalid; the message names file, rule and key.
     """
     content = read_file(path, MAX_BYTES, "a file of rules")
     try:
@@ -148,7 +148,7 @@ def read_rules(path: Path) -> Rules:
         raise UndertowError(f"{path}: was written for another Undertow; write schema = {SCHEMA}, or leave it out")
     file = check(_File, table, str(path))
     if not file.rule:
-        raise UndertowError(f"{path}: holds no rule, so it would let everything pass; begin each rule with [[rule]]")
+        raise UndertowError(f"{path}: has no rule; begin each rule with [[rule]]")
     rules: dict[str, Rule] = {}
     for number, row in enumerate(file.rule, 1):
         named = f" ({row['name']!r})" if isinstance(row.get("name"), str) and row["name"] else ""
