@@ -1,4 +1,4 @@
-"""What a paper says of a run: a paragraph on methods with its numbers, and BibTeX of the papers behind it."""
+"""Citation of a run: a paragraph on methods with its numbers, and BibTeX of the papers behind the audit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Citation:
 
     @property
     def latex(self) -> str:
-        r"""The paragraph for LaTeX: special signs are escaped, and keys stand in \cite."""
+        r"""The paragraph for LaTeX, with special characters escaped and keys in \cite."""
         text = escape_latex(self.methods)
         return _CITED.sub(lambda keys: rf"\cite{{{keys[1].replace(', ', ',')}}}", text, count=1)
 
@@ -43,9 +43,9 @@ def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> C
     """The citation of a run.
 
     Args:
-        facts: its numbers, as the template `papers` reads them.
+        facts: numbers of the run for the template `papers`.
         references: BibTeX keys of the papers behind the audit.
-        version: of Undertow, when the run was made.
+        version: version of Undertow that made the run.
     """
     entries = bibliography()
     software = "\n".join(

@@ -15,26 +15,26 @@ from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
-"""What stands where there is no number."""
+"""Text of a missing number."""
 MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
 _NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=[\d,]*\.\d|\d[^()\[\]]*[)\]])")
-"""The hyphen before a decimal number, or before any number in brackets; of names and dates it is none."""
+"""The hyphen before a decimal number, or before any number in brackets; hyphens of names and dates do not match."""
 
 NOTES = (
-    "Missing is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
-    "out of the averages and counted in the column missing.",
-    "The mass of other words is the probability that went to none of the listed words. It is large by nature where a model would "
-    "rather go on with other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. "
-    "What stands above theirs was not taken up, and the shares of the listed words are shares of little.",
-    "The word groups are categories of words, not of people: nothing is measured here of anybody (of pronouns: nobody's gender), "
-    "many people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.",
+    "Missing is not zero. A sentence that the model could not score, or whose answer could not be parsed, is excluded "
+    "from the averages and counted in the column missing.",
+    "The mass of other words is the probability of all words outside the lists. It is large where other words, such as *the*, are "
+    "likely continuations: compare it with that of control sentences, if the run has them. If it is clearly larger than theirs, "
+    "the shares of the listed words are shares of a small probability.",
+    "The word groups are categories of words, not of people: they do not measure anybody's gender, "
+    "none of these words names many people, and a model whose answers show no trend is not thereby shown to be fair.",
 )
-"""What every audit of this kind rests on, and what it does not show; an audit adds what is its own."""
+"""Assumptions and limits of all audits that compare masses of word groups; an audit adds its own."""
 
 
 OF_DIFFERENCES = {"baseline", "candidate"}
-"""Further numbers that a value is the difference of: they have its decimals, or they would look alike where it is small."""
+"""Further numbers whose difference is the value: they have its decimals, so that small differences are visible."""
 
 TABLE_ONLY = {
     *("intercept", "n_w", "n_clusters", "first", "last", "ols_low", "ols_high"),
@@ -44,7 +44,7 @@ TABLE_ONLY = {
 
 
 def plain(text: str) -> str:
-    """The text on one line, without the control characters that neither XML nor a font can show."""
+    """The text on one line, without control characters that XML and fonts lack."""
     kept = "".join(" " if unicodedata.category(sign) in {"Cc", "Cs", "Zl", "Zp"} else sign for sign in text)
     return " ".join(kept.split())
 
@@ -53,12 +53,12 @@ NO_NAME = "(no name)"
 
 
 def named(text: str) -> str:
-    """A name as a reader sees it; never nothing."""
+    """A name for readers; never empty."""
     return plain(text) or NO_NAME
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, or as much of its beginning and end as `limit` characters hold with an ellipsis between."""
+    """The text, cut in the middle to at most `limit` characters with an ellipsis."""
     if len(text) <= limit:
         return text
     tail = limit // 3
@@ -66,7 +66,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
-    """A number with a true minus sign and no negative zero; an en dash where there is none."""
+    """A number with a true minus sign and no negative zero; an en dash for NaN."""
     if not math.isfinite(value):
         return MISSING
     text = f"{value:.{decimals}f}"
@@ -81,15 +81,14 @@ def shortest(value: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Both ends in as many decimals as tell them apart, with true minus signs."""
+    """Both limits, with as many decimals as distinguish them, and true minus signs."""
     return format_interval(low, high).replace("-", MINUS)
 
 
 def minus_signs(text: str) -> str:
     """A sentence with true minus signs in place of the hyphens of its negative numbers.
 
-    Findings are data and have hyphens there. A whole number must stand in brackets, since others (an option, a value of W)
-    are of whoever asked.
+    Findings are data and have hyphens. An integer changes only in brackets, since others may be options or values of W.
     """
     return _NEGATIVE.sub(MINUS, text)
 
@@ -102,17 +101,17 @@ def significant_decimals(size: float, digits: int = 2) -> int:
 
 
 def significant(value: float) -> str:
-    """A number to two significant digits or more; all of its digits before the point."""
+    """A number to at least two significant digits, with all digits before the point."""
     return number(value, significant_decimals(value))
 
 
 def slope(value: float) -> str:
-    """A slope with its sign, to two decimals or, where it is smaller than those, to one significant digit."""
+    """A slope with its sign, to two decimals or, if smaller, to one significant digit."""
     return signed(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
 
 
 def signed(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
-    """A number with its sign, but for one that rounds to 0."""
+    """A number with its sign, unless it rounds to 0."""
     text = number(value, decimals)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
@@ -123,7 +122,7 @@ def correlation(r: float) -> str:
 
 
 def equals(name: str, p: float) -> str:
-    """A p-value after its name: "p = .012", "q < .001"."""
+    """A p-value with its name: "p = .012", "q < .001"."""
     text = probability(p)
     return f"{name} {text}" if text.startswith("<") else f"{name} = {text}"
 
@@ -137,12 +136,12 @@ def share(part: int, whole: int) -> str:
 
 
 def decimals_of(results: Sequence[Result]) -> list[int]:
-    """Decimals of each value of a column: what half its interval needs in most rows, and more where that would show nothing."""
+    """Decimals of each value of a column: enough for half its interval in most rows, and more where that would print 0."""
 
     def wanted(result: Result, digits: int) -> int:
         half = (result.high - result.low) / 2
         if math.isfinite(half) and half > 0:
-            # An interval much narrower than its value (a mass that the sentences hardly move) would print noise.
+            # An interval much narrower than its value would print noise.
             return min(significant_decimals(half, digits), significant_decimals(result.value, MAX_DIGITS))
         return significant_decimals(result.value, digits)
 
@@ -151,7 +150,7 @@ def decimals_of(results: Sequence[Result]) -> list[int]:
 
 
 def in_brackets(low: float, high: float, decimals: int = DEFAULT_DECIMALS) -> str:
-    """An interval in brackets; an en dash where there is none."""
+    """An interval in brackets; an en dash if there is none."""
     has = math.isfinite(low) and math.isfinite(high)
     return f"[{number(low, decimals)}, {number(high, decimals)}]" if has else MISSING
 
@@ -187,7 +186,7 @@ def amount(value: float) -> str:
 
 
 def short_count(count: float) -> str:
-    """A large number in three digits and a letter, as models are named: 124M, 1.3B, 175B."""
+    """A large number in three digits and a letter, as in names of models: 124M, 1.3B, 175B."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if count >= 0.9995 * size:
             return f"{count / size:.3g}{letter}"
@@ -195,21 +194,21 @@ def short_count(count: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Whole percents, and as many digits as tell a number from 0 and 100."""
+    """Whole percents, with as many digits as distinguish a number from 0 and 100."""
     near = min(value, 100 - value)
     text = number(value, 0 if not 0 < near < 1 else significant_decimals(near))
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
 def change_over_list(result: Result) -> float:
-    """How far a fitted line moves from the first to the last value of W; the size of the value where there is no line."""
+    """Change of a fitted line from the first to the last value of W; the absolute value if there is no line."""
     extras = result.extras
     size = abs(extras["last"] - extras["first"]) if "last" in extras else abs(result.value)
     return size if math.isfinite(size) else 0.0
 
 
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-"""A commit, or SHA-256: the only revisions that say as much when they are cut."""
+"""A commit or SHA-256: the only revisions that may be shortened."""
 
 
 def short_revision(revision: str) -> str:
@@ -243,15 +242,15 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "change": change_over_list,
     "short_count": short_count,
 }
-"""The filters of all Jinja templates: they alone write numbers."""
+"""Filters of all Jinja templates for numbers and texts."""
 
 
 def inline_markdown(text: str) -> str:
-    """Text on one line that marks nothing within a line or cell of Markdown."""
+    """Text on one line, escaped for a line or cell of Markdown."""
     line = html.escape(on_one_line(text.strip()), quote=False)
     return re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", line)
 
 
 def in_markdown(text: str) -> str:
-    """Text that is a line of Markdown of its own: it begins no list, heading or rule either."""
+    """Text escaped as a separate line of Markdown, so that it begins no list, heading or rule."""
     return re.sub(r"^(\d*)(?=[-+=.)])", r"\1\\", inline_markdown(text))

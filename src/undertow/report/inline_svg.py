@@ -1,4 +1,4 @@
-"""Figures as SVG elements of a page: small, with real text, and a title on each point that a reader hovers over."""
+"""Figures as SVG elements of a page: small, with real text, and a tooltip on each point."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 PAGE_IN, SUMMARY_IN, PHONE_IN = 8.0, 5.6, 3.7
-"""Widths at which figures of a page are drawn: across it, beside the verdict, and on a phone."""
+"""Widths of figures of a page: over its whole width, beside the verdict, and on a phone."""
 MAX_PHONE_FIGURES = 6
-"""Figures that are drawn for narrow screens, too; drawing takes time."""
+"""Maximum number of figures that are also drawn for narrow screens; drawing takes time."""
 MAX_HOVERS = 2000
-"""A figure of more points tells none, or a page would be too large."""
+"""Maximum number of points with tooltips in a figure, to limit the size of the page."""
 HOVER_PT = 6.0
-"""Radius in which a point is hit."""
+"""Radius of a point's tooltip."""
 _HEAD = re.compile(r"^.*?(?=<svg\b)|<metadata>.*?</metadata>|<!--.*?-->|<style\b.*?</style>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -37,7 +37,7 @@ _ID = re.compile(r' id="([^"]*)"')
 
 
 def page_figure(drawing: Drawing, phone: Drawing | None = None) -> PageFigure:
-    """A drawing for a page, with another one for narrow screens if given."""
+    """A drawing for a page, optionally with one for narrow screens."""
     narrow = svg_element(phone.figure) if phone is not None else ""
     return PageFigure(drawing.name, svg_element(drawing.figure), drawing.caption, drawing.alt, narrow)
 
@@ -45,12 +45,12 @@ def page_figure(drawing: Drawing, phone: Drawing | None = None) -> PageFigure:
 def page_figures(
     draw: Callable[[], Iterable[Drawing]], drawings: Sequence[Drawing], main: int = 0
 ) -> tuple[PageFigure | None, list[PageFigure]]:
-    """One of the drawings as it stands beside the verdict, and the others; the first ones for a phone, too.
+    """The main figure for the place beside the verdict, and the other figures; the first ones also for phones.
 
     Args:
-        draw: draws all of them at the width that is set.
-        drawings: across the page.
-        main: place of the one beside the verdict.
+        draw: draws all of them at the current width.
+        drawings: drawings at full width.
+        main: index of the figure beside the verdict.
     """
     if not drawings:
         return None, []
@@ -63,11 +63,11 @@ def page_figures(
 
 
 def svg_element(figure: Figure) -> str:
-    """The figure as an SVG element without a size of its own; text is in the font of the page."""
+    """The figure as an SVG element without a fixed size; text is in the font of the page."""
     svg = _HEAD.sub("", image_bytes(figure, "svg", real_text=True).decode("utf-8", "replace"))
     svg = _TAG.sub(lambda tag: _LONG_NUMBER.sub(lambda one: f"{float(one[0]):.2f}", tag[0]), svg)
     svg = _UNNEEDED.sub("", re.sub(r"\s*\n\s*", " ", _SIZE.sub(r"\1", svg)))
-    # Ids of one figure must not be those of another, and most are referred to by nothing.
+    # Ids must differ between figures, and most are unused.
     used = set(re.findall(r"(?:url\(|href=\")#([\w.-]+)", svg))
     svg = _ID.sub(lambda one: one[0] if one[1] in used else "", svg)
     own = hashlib.sha256(svg.encode()).hexdigest()[:6]

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: a bar while it runs, then its findings and numbers, every text as text."""
+"""Display of a run in a notebook: a progress bar, then findings and numbers; all text is escaped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from undertow.report.formatting import minus_signs, number, probability
 from undertow.types import Finding, Progress, Result
 
 MIN_SECONDS = 0.3
-"""Time between two states of a bar."""
+"""Minimum time between two updates of the bar."""
 MAX_FINDINGS, MAX_RESULTS = 10, 40
-"""Maximum numbers of findings and of results in a notebook; the report has all."""
+"""Maximum numbers of findings and results in a notebook; the report has all."""
 
 
 def notebook_progress() -> Progress | None:
-    """A bar in the cell of a notebook that is running; None elsewhere."""
+    """A progress bar in the running cell of a notebook; None elsewhere."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if type(shell).__name__ != "ZMQInteractiveShell":
         return None
@@ -40,13 +40,13 @@ def notebook_progress() -> Progress | None:
 
 
 def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], report: Path) -> str:
-    """Findings, significant ones in bold, a table of the results that they tell, and the place of the report.
+    """Findings, significant ones in bold, a table of the results that they name, and the path of the report.
 
     Args:
         head: audit and model.
         findings: the strongest first.
-        results: the measures, which the table has where no finding tells any.
-        report: the page.
+        results: results for the table if no finding names any.
+        report: path of the page.
     """
     import jinja2
 

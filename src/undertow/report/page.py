@@ -1,7 +1,7 @@
 """The HTML page of an audit: findings, figures, tables and provenance.
 
-The page is one file: it loads nothing, runs only its own script, and shows all given text as text. Its words are in
-`templates/page.html.j2`, and its numbers are written by `formatting`.
+The page is one file: it loads nothing, runs only its own script, and escapes all given text. Its words are in
+`templates/page.html.j2`; `formatting` writes its numbers.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Result
 
 UNFOLDED_FINDINGS = 10
-"""More than these are folded: a run over several models has dozens, and the strongest come first."""
+"""Number of findings that are not folded; a run over several models has dozens, and the strongest come first."""
 LONG_TABLE_ROWS = 60
-"""A longer table has a height of its own."""
+"""Rows from which a table scrolls."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
 MAX_CELL_SIGNS = 200
 """A longer cell is folded, and shows its beginning and end."""
 UNFOLDED_FIGURES = 6
 MAX_CAVEATS = 3
-"""Beside the verdict; the others are under Limitations."""
+"""Maximum number of caveats beside the verdict; the others are under Limitations."""
 MAX_BASIS_RESULTS = 24
-"""Results listed under a finding; the others are in the tables."""
+"""Maximum number of results under a finding; the others are in the tables."""
 _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
-"""Numbers and what stands between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
+"""Numbers and the characters between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
 
 
 def render_page(page: Page) -> str:
@@ -146,7 +146,7 @@ def _by_measure(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _shared_group(results: Sequence[Result]) -> dict[str, str]:
-    """Group keys with one level in every result: said once instead of in every row."""
+    """Group keys with the same level in every result; the page states them once."""
     if len(results) < 2:
         return {}
     first = results[0].group
@@ -154,7 +154,7 @@ def _shared_group(results: Sequence[Result]) -> dict[str, str]:
 
 
 def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> ReportTable:
-    """The numbers of one measure, without the columns that it never has."""
+    """The numbers of one measure, without empty columns."""
     first, decimals = results[0], decimals_of(results)
     columns: list[tuple[str, list[str]]] = []  # head and cells
     for key in dict.fromkeys(key for result in results for key in result.group if key not in shared):
@@ -188,7 +188,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
 
 
 def _looks(table: ReportTable) -> list[str]:
-    """CSS class of each column: of numbers, or of how much room its texts need not to stand in pieces below each other."""
+    """CSS class of each column: of numbers, or of the minimum width of its texts."""
     looks = []
     for place, head in enumerate(table.columns):
         cells = [row[place] for row in table.rows]

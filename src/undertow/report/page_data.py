@@ -1,4 +1,4 @@
-"""What a report shows, as data: texts, tables, checklists, figures, and the page of all these."""
+"""Contents of a report as data: texts, tables, checklists, figures, and the whole page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A table for the page, beside those of the measures: a paper's layout, or examples.
+    """A table of an audit for the page: a paper's layout, or examples.
 
     Attributes:
-        rows: cells, as text [row][column].
-        about: what to keep in mind while reading it; "" for nothing.
-        warning: what a reader must know before opening it, which folds the table away; "" for nothing.
+        rows: text of the cells [row][column].
+        about: note on the table; "" for none.
+        warning: warning shown before the table, which is then folded; "" for none.
         bold: whether the value of each row is in bold [row]; () for none.
 
     Raises:
-        ValueError: a row has not as many cells as the table has columns.
+        ValueError: a row has more or fewer cells than there are columns.
     """
 
     title: str
@@ -37,7 +37,7 @@ class ReportTable:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(f"every row of {self.title!r} has a cell for each of its {len(self.columns)} columns")
+            raise ValueError(f"every row of {self.title!r} needs a cell for each of its {len(self.columns)} columns")
 
     def named_rows(self) -> list[dict[str, str]]:
         """Each row by column."""
@@ -49,11 +49,11 @@ class ChecklistTest:
     """One test of a checklist.
 
     Attributes:
-        about: what must hold, in a sentence.
-        examples: some of the failures, each a text of its own; lines are kept.
+        about: the tested property, in a sentence.
+        examples: texts of some failures, with their line breaks.
 
     Raises:
-        ValueError: it failed in more cases than there were.
+        ValueError: there are more failures than cases.
     """
 
     name: str
@@ -64,7 +64,9 @@ class ChecklistTest:
 
     def __post_init__(self) -> None:
         if not 0 <= self.failed <= self.n:
-            raise ValueError(f"{self.name!r} failed in {self.failed} of {self.n} cases, which cannot be")
+            raise ValueError(
+                f"{self.name!r} has {self.failed} failures in {self.n} cases; there cannot be more failures than cases"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,11 @@ class Checklist:
     """A checklist for the page: capabilities by types of test (Ribeiro et al. 2020, "Beyond Accuracy").
 
     Attributes:
-        cells: the tests of each capability and type; a pair that is not here has none.
-        about: what to keep in mind while reading it; "" for nothing.
+        cells: tests by capability and type; missing pairs have none.
+        about: note on the checklist; "" for none.
 
     Raises:
-        ValueError: it has tests of what is none of its rows and columns.
+        ValueError: it has tests outside its rows and columns.
     """
 
     title: str
@@ -88,22 +90,22 @@ class Checklist:
     def __post_init__(self) -> None:
         for row, column in self.cells:
             if row not in self.rows or column not in self.columns:
-                raise ValueError(f"{self.title!r} has tests of {(row, column)}, which is none of its rows and columns")
+                raise ValueError(f"{self.title!r} has tests of {(row, column)}, which is outside its rows and columns")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportText:
-    """Text of a report beside findings, figures and tables.
+    """Texts of a report in addition to findings, figures and tables.
 
     Attributes:
-        lead: one sentence: what this audit looks for.
-        caveats: the two or three that a reader needs beside the verdict, a sentence each.
-        notes: what the numbers rest on and do not show.
-        glossary: meanings of its own group keys and further numbers, by name.
-        null_prefix: what stands before a measure's null value.
-        tables: tables of its own, in the order of the page, before those of the measures.
+        lead: aim of the audit, in one sentence.
+        caveats: two or three sentences beside the verdict.
+        notes: assumptions and limits of the numbers.
+        glossary: meanings of group keys and further numbers, by name.
+        null_prefix: words before a measure's null value.
+        tables: tables of the audit, in the order of the page, before those of the measures.
         matrices: checklists, before these tables.
-        of_words: whether masses of word groups are compared, so that what holds of these is said too.
+        of_words: whether masses of word groups are compared, which adds the common notes.
     """
 
     title: str
@@ -121,12 +123,12 @@ class ReportText:
 
 @dataclass(frozen=True, slots=True)
 class PageFigure:
-    """A figure as the page holds it.
+    """A figure of the page.
 
     Attributes:
-        svg: an SVG element of `inline_svg`, which becomes a part of the page.
-        alt: what it shows, for those who cannot see it.
-        narrow: the same for a narrow screen; "" where `svg` serves there, too.
+        svg: SVG element of `inline_svg`.
+        alt: alternative text.
+        narrow: SVG element for narrow screens; "" for the same.
     """
 
     name: str
@@ -138,13 +140,13 @@ class PageFigure:
 
 @dataclass(frozen=True, slots=True)
 class PageAssumptions:
-    """What the findings of an audit rest on under the causal graph that it names.
+    """Assumptions of an audit's findings under its causal graph.
 
     Attributes:
-        about: sentences that say which graph it is and what its nodes are.
-        summary: how many assumptions there are, and how many of them are granted.
-        assumptions: what all findings rest on that are of this kind.
-        caveat: what such a finding carries where an assumption is not granted; "" where all are.
+        about: sentences that name the graph and its nodes.
+        summary: number of assumptions, and of those that the graph grants.
+        assumptions: assumptions of all findings of this kind.
+        caveat: caveat of such a finding if an assumption is not granted; "" if all are.
     """
 
     kind: str
@@ -158,12 +160,12 @@ class PageAssumptions:
 
 @dataclass(frozen=True, slots=True)
 class PagePrecision:
-    """What the reduced precision of a run costs it.
+    """Effects of the reduced precision of a run.
 
     Attributes:
-        sentences: effects of the precision, a sentence each.
-        could_change: findings that could change in float32, by their texts; also some that are not there.
-        table: results of a sample in both precisions; None where it could not be read again.
+        sentences: effects, one sentence each.
+        could_change: texts of findings that could change or appear in float32.
+        table: results of a sample in both precisions; None if it could not be scored again.
     """
 
     sentences: Sequence[str]
@@ -173,7 +175,7 @@ class PagePrecision:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Content of a report; all of it is plain text, never markup.
+    """Content of a report as plain text without markup.
 
     Attributes:
         lead: one sentence that says what was done and what came of it.
@@ -186,18 +188,18 @@ class Page:
         files: files that lie beside the page, and what they are, by name.
         results: the numbers, one table for each measure.
         matrices: checklists, after the figures.
-        tables: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
-        identity: the identity of the model, row by row.
-        notes: what the numbers rest on and what they do not show.
-        command: the shell command that repeats the audit.
-        provenance: versions, hashes, seed, timing, machine, row by row.
-        null_prefix: what stands before a measure's null value.
-        causal_assumptions: what the findings rest on, for an audit that names a graph; None for others.
-        precision: what its precision costs a run that had less than float32; None for others.
-        basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
-        nothing: what stands where findings would, if not that no effect was found.
-        measure_titles: titles of measures that are no `Metric`.
-        glossary: meanings of these, and of group keys and further numbers that it does not know by name.
+        tables: tables of the audit, between checklists and numbers; one with a warning is folded.
+        identity: rows with the identity of the model.
+        notes: assumptions and limits of the numbers.
+        command: shell command that repeats the audit.
+        provenance: rows with versions, hashes, seed, timing and machine.
+        null_prefix: words before a measure's null value.
+        causal_assumptions: assumptions of the findings under the audit's graph; None without a graph.
+        precision: effects of a precision below float32; None for float32.
+        basis: rows with the basis of a finding in addition to its results, by the finding's text.
+        nothing: text in place of findings if there are none; "" for "no effect was found".
+        measure_titles: titles of measures that are not a `Metric`.
+        glossary: meanings of these, and of group keys and further numbers without a built-in meaning.
     """
 
     title: str
@@ -230,6 +232,6 @@ class Page:
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Findings that are significant, and others, the strongest first."""
+    """Significant findings and others, each from the strongest."""
     by_strength = sorted(findings, key=lambda one: -one.strength if math.isfinite(one.strength) else math.inf)
     return [one for one in by_strength if one.significant], [one for one in by_strength if not one.significant]

@@ -1,4 +1,4 @@
-"""Tables of a run as a paper prints them: numbers in a data frame, and the same in text, LaTeX (booktabs), Markdown or CSV."""
+"""Tables of a run for papers, as data frame, text, LaTeX (booktabs), Markdown or CSV."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ _NUMERIC = re.compile(rf"[{MINUS}+<.\d\s,%\[\]±{MISSING}-]*")
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The results that a table of an audit shows.
+    """Selection of results for a table of an audit.
 
     Attributes:
         name: what `undertow table RUN --table NAME` calls it.
-        rows: measures whose results have a row each: value, interval, p, q and n. Where they are also measured over all prompts, those
-            results have the rows.
-        columns: further measures of the same groups, with a column each for their values.
-        where: levels that the groups of the rows must have, if they have the key.
+        rows: measures with one row per result: value, interval, p, q and n. Results over all prompts replace those of single prompts.
+        columns: further measures of the same groups, with one column each.
+        where: required levels of the rows' groups, if they have the key.
     """
 
     name: str
@@ -75,9 +74,9 @@ class PaperTable:
 
     Attributes:
         name: what `undertow table RUN --table NAME` calls it.
-        frame: numbers as numbers, a column each.
-        estimate: head of the column whose significant values are in bold.
-        text: the same for readers, in the precision that the intervals allow; its `about` is the caption.
+        frame: numbers, with one column each.
+        estimate: title of the column whose significant values are in bold.
+        text: the table for readers, with decimals according to the intervals; its `about` is the caption.
     """
 
     name: str
@@ -87,7 +86,7 @@ class PaperTable:
 
     @property
     def caption(self) -> str:
-        """What stands beside a table whose significant values are in bold."""
+        """The caption, with an explanation of bold values."""
         return f"{self.text.about} Bold: q < {ALPHA_TEXT}." if any(self.text.bold) else self.text.about
 
     def to_latex(self) -> str:
@@ -107,7 +106,7 @@ class PaperTable:
                 r"\midrule",
                 *(
                     rf"{'{}' * row.startswith('[')}{row} \\" for row in rows
-                ),  # a bracket would be an option of the line before
+                ),  # LaTeX reads a bracket as an option of the previous line
                 r"\bottomrule",
                 r"\end{tabular}",
                 r"\end{table}",
@@ -115,7 +114,7 @@ class PaperTable:
         )
 
     def to_markdown(self) -> str:
-        """A table of GitHub's Markdown, with its caption below."""
+        """A table in GitHub's Markdown, with its caption below."""
         rows = [list(map(_markdown_cell, self.text.columns)), *self._rows("**", "**", _markdown_cell)]
         heads, *lines = [f"| {' | '.join(row)} |" for row in rows]
         rule = f"|{'|'.join('---:' if one else '---' for one in self._numeric)}|"
@@ -128,7 +127,7 @@ class PaperTable:
         return [all(map(_NUMERIC.fullmatch, own)) and any(map(str.isdigit, "".join(own))) for own in columns]
 
     def _rows(self, begin: str, end: str, escape: Callable[[str], str]) -> list[list[str]]:
-        """The cells, with the estimate of a significant row between these marks."""
+        """The cells, with significant estimates between these marks."""
         rows = [[escape(cell) for cell in row] for row in self.text.rows]
         if self.estimate and self.text.bold:
             at = list(self.text.columns).index(self.estimate)
@@ -138,7 +137,7 @@ class PaperTable:
 
 
 def _markdown_cell(text: str) -> str:
-    """A cell of a table; numbers and intervals hold nothing to escape."""
+    """A cell of a table; numbers and intervals need no escapes."""
     return text if _NUMERIC.fullmatch(text) and on_one_line(text) == text else inline_markdown(text)
 
 
@@ -151,13 +150,13 @@ def escape_latex(text: str) -> str:
 def paper_tables(
     results: Sequence[Result], layouts: Sequence[TableLayout], others: Sequence[ReportTable], about: str
 ) -> dict[str, PaperTable]:
-    """The tables of a run by name, the one that a paper prints first.
+    """Tables of a run by name; the first is the main one.
 
     Args:
-        results: of the run.
-        layouts: of the audit's own tables.
-        others: tables that the audit has in a paper's layout; they become `paper-1`, `paper-2`, ...
-        about: the run, in a sentence, for captions.
+        results: results of the run.
+        layouts: layouts of the audit's tables.
+        others: tables in a paper's layout; they become `paper-1`, `paper-2`, ...
+        about: description of the run for captions, in a sentence.
     """
     wanted = [*layouts, *(TableLayout(measure, [measure]) for measure in dict.fromkeys(one.measure for one in results))]
     own = {layout.name: _of_results(layout, results, about, averaged=layout in layouts) for layout in wanted}
@@ -231,7 +230,7 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, a
 
 
 def _of_report(name: str, table: ReportTable, about: str) -> PaperTable:
-    """A table that the audit has in a paper's layout; columns of numbers become numbers."""
+    """A table in a paper's layout; columns of numbers become numeric."""
     import pandas as pd
 
     frame = pd.DataFrame(table.named_rows(), columns=list(table.columns))

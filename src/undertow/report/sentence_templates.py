@@ -1,4 +1,4 @@
-"""Sentences are Jinja templates: those of findings lie under `templates/findings/`, one file per room."""
+"""Jinja templates of sentences; those of findings are in `templates/findings/`, one file per package."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @cache
 def sentences(name: str) -> Any:
-    """The macros and texts of `templates/findings/NAME.j2`, as attributes; a macro returns a sentence.
+    """Macros and texts of `templates/findings/NAME.j2` as attributes; a macro returns a sentence.
 
-    Text of a run is not escaped here, but where a page prints it.
+    The page escapes text of a run, not the macro.
     """
     return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
 
@@ -28,7 +28,7 @@ def described(figure: str, *facts: Any) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a template's text, each a note of its own."""
+    """The lines of a template's text, each as a note."""
     return [line for line in text.split("\n") if line]
 
 

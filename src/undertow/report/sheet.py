@@ -1,4 +1,4 @@
-"""A sheet: a matplotlib figure in constrained layout with title, lead, key and small print, as high as its panels need."""
+"""A matplotlib figure in constrained layout with title, lead, key and small print, whose height follows its panels."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ DASHED = (0, (4, 2))
 _LINE = 1.32 / 72
 """Height of a line of text, in inches per point of its size."""
 _HANDLE_IN = 0.5
-"""Of a key's mark, with the air on both sides."""
+"""Width of a key's mark with its margins."""
 _MAX_LETTERS = 400
 _MAX_LAYOUTS = 6
 HALO = (withStroke(linewidth=2, foreground="white", alpha=0.8),)
-"""Keeps a word legible that a line runs through."""
+"""Keeps words legible in front of lines."""
 _DOT_IN = 0.07
-"""Half the size of a point that is named."""
+"""Half the size of a labelled point."""
 
 Handle = Any
 """Handle of a legend entry."""
 
 
 class Sheet(Figure):
-    """A figure with words above and below its panels.
+    """A figure with text above and below its panels.
 
-    Title, lead and key are stacked from the top and small print at the bottom; constrained layout has the room between. (Its own
-    margins for `suptitle` and for legends "outside" are laid over each other, so they cannot hold all three.)
+    Title, lead and key are at the top and small print is at the bottom; constrained layout fills the rest. (Its own margins for
+    `suptitle` and "outside" legends overlap, so they cannot hold all three.)
 
     Attributes:
-        width_in: of the whole sheet.
-        inner_in: without its edges.
-        hovers: axes, points and labels of what a page tells where a reader hovers.
+        width_in: width of the sheet.
+        inner_in: width without margins.
+        hovers: axes, points and labels of tooltips.
     """
 
     def __init__(self, title: str, lead: str = "", foot: Sequence[str] = (), width_in: float = 0.0) -> None:
@@ -82,18 +82,18 @@ class Sheet(Figure):
         self._below_in = EDGE_IN + (line_in(SMALL_SIZE) * len(lines) + 0.06 if lines else -0.06)
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows."""
+        """PNG for notebooks."""
         return image_bytes(self, "png")
 
     def _write(self, lines: Sequence[str], y: float, shift_in: float, **look: Any) -> None:
         self.text(0, y, "\n".join(lines), transform=self._pin(shift_in), linespacing=1.25, **look)
 
     def _pin(self, up_in: float) -> Transform:
-        """A place at the left edge, counted in inches from the top or the bottom, however high the sheet becomes."""
+        """A place at the left edge, in inches from the top or the bottom, independent of the sheet's height."""
         return self.transFigure + ScaledTranslation(EDGE_IN, up_in, self.dpi_scale_trans)
 
     def add_key(self, entries: Iterable[tuple[str, Handle]], columns: int = 0, **look: Any) -> Legend | None:
-        """Explain marks below the lead, in as many columns as fit; names that are alike once they are cut get a number."""
+        """Explain marks below the lead, in as many columns as fit; equal names after shortening get a number."""
         labels: list[str] = []
         handles = []
         for name, handle in entries:
@@ -114,7 +114,7 @@ class Sheet(Figure):
             **{"fontsize": SMALL_SIZE, "labelspacing": 0.45, "handlelength": 1.8, "columnspacing": 1.5} | look,
         )
         for text, label in zip(legend.get_texts(), labels, strict=True):
-            text.set_text(label)  # here and not above, where a name that begins with _ would be left out
+            text.set_text(label)  # set late, since a legend skips names that begin with _
         self._above_in += legend.get_window_extent().height / self.dpi + 0.1
         return legend
 
@@ -124,11 +124,11 @@ class Sheet(Figure):
         self.add_key([(plain(group) or nothing, mark) for group, mark in zip(groups, marks, strict=True)])
 
     def finish(self, column: Sequence[Axes], height_in: float) -> Sheet:
-        """Lay the sheet out, with the height at which these axes, one below the other, are this high together, and keep that layout."""
+        """Lay out the sheet so that this column of axes has the given total height, and freeze the layout."""
         self.set_figheight(self._above_in + self._below_in + height_in + 2.0 + 0.5 * len(column))
         engine = self.get_layout_engine()
         assert isinstance(engine, ConstrainedLayoutEngine)
-        for _ in range(_MAX_LAYOUTS):  # two are enough but for axes of a fixed aspect
+        for _ in range(_MAX_LAYOUTS):  # two suffice except for axes of a fixed aspect
             height = self.get_figheight()
             body = (height - self._above_in - self._below_in) / height
             left, width = EDGE_IN / self.width_in, self.inner_in / self.width_in
@@ -139,15 +139,15 @@ class Sheet(Figure):
                 break
             self.set_figheight(round(height + lack, 4))
             if len(self.axes) == 1 and self.axes[0].get_aspect() == "auto":
-                # One panel keeps its margins and takes what is lacking: a second layout would say the same.
+                # One panel keeps its margins and takes the remaining height: a second layout would give the same.
                 left, below, width, _ = self.axes[0].get_position(original=True).bounds
                 share = 1 / self.get_figheight()
                 self.axes[0].set_position((left, below * height * share, width, height_in * share))
                 break
-        # "none" would leave a stand-in, for which matplotlib draws each file twice; a reader's own settings would put another engine there.
+        # "none" would leave a placeholder, for which matplotlib draws each file twice; user settings could set another engine.
         with rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
             self.set_layout_engine(None)
-        # The solver's last digits differ between processes, and the names of clip paths with them.
+        # The solver's last digits, and with them the names of clip paths, differ between processes.
         for axes in self.axes:
             axes.set_position(tuple(round(one, 6) for one in axes.get_position(original=True).bounds))
             axes.apply_aspect()
@@ -163,7 +163,7 @@ def line_in(size: float = SMALL_SIZE) -> float:
 
 
 def text_width(text: str, size: float = SMALL_SIZE, weight: str = "normal") -> float:
-    """How wide one line of text is, in inches."""
+    """Width of one line of text in inches."""
     return _width_in(text, size, weight, tuple(rcParams["font.family"]))
 
 
@@ -175,7 +175,7 @@ def _width_in(text: str, size: float, weight: str, families: tuple[str, ...]) ->
 
 
 def wrapped(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "normal") -> list[str]:
-    """The text in lines no wider than this; a word that is too long is broken."""
+    """The text in lines no wider than this; long words are broken."""
     lines = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}".strip()
@@ -186,7 +186,7 @@ def wrapped(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "n
             lines.append("")
         for sign in word:
             if lines[-1] and text_width(lines[-1] + sign, size, weight) > inches:
-                # Break a long word after its last sign that is no letter or digit, if that is not far back.
+                # Break a long word after its last character that is neither letter nor digit, if that is near.
                 kept = max((at + 1 for at, one in enumerate(lines[-1]) if not one.isalnum()), default=0)
                 kept = kept if 2 * kept > len(lines[-1]) else len(lines[-1])
                 lines[-1:] = [lines[-1][:kept], lines[-1][kept:]]
@@ -195,7 +195,7 @@ def wrapped(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "n
 
 
 def fitted(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "normal", lines: int = 1) -> str:
-    """A name in no more lines of this width than these, with its middle left out where it is longer."""
+    """A name in at most `lines` lines of this width, shortened in the middle if it is longer."""
     text = shortened(plain(text), _MAX_LETTERS)
 
     def broken(letters: int) -> list[str]:
@@ -217,7 +217,7 @@ def mark(**look: Any) -> Line2D:
 
 
 def hover(axes: Axes, x: Iterable[float], y: Iterable[float], labels: Iterable[str]) -> None:
-    """Say on a page what each of these points is where a reader hovers over it; points without a number are left out."""
+    """Add a tooltip for each point; points without a number have none."""
     rows = [(float(a), float(b), plain(label)) for a, b, label in zip(x, y, labels, strict=True)]
     known = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
     sheet = axes.get_figure()
@@ -226,7 +226,7 @@ def hover(axes: Axes, x: Iterable[float], y: Iterable[float], labels: Iterable[s
 
 
 NUMBERS = FuncFormatter(lambda value, _: shortest(value))
-"""Writes each tick as it is, without a power of ten beside the axis."""
+"""Writes ticks in full, without a power of ten beside the axis."""
 
 
 def even_ticks(most: int = 6) -> MaxNLocator:
@@ -235,7 +235,7 @@ def even_ticks(most: int = 6) -> MaxNLocator:
 
 
 def padded(values: Iterable[float], air: float = 0.06, least: float = 0.0) -> tuple[float, float]:
-    """Ends of an axis around the finite of these values, with air at both ends, that spans no less than `least`."""
+    """Limits of an axis around the finite values, with margins, that spans at least `least`."""
     finite = np.array([value for value in values if np.isfinite(value)] or [0.0])
     low, high = float(finite.min()), float(finite.max())
     wanting = max(least - (high - low), 0.0) / 2
@@ -250,19 +250,19 @@ def empty_panel(axes: Axes, reason: str) -> None:
 
 
 def write_above(axes: Axes, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Write lines of their own looks above an axes; they take height, and may reach beyond its right end."""
+    """Write lines, each with its look, above an axes; they take height and may extend beyond its right end."""
     height = 72 * line_in(TEXT_SIZE)
     for up, (text, look) in enumerate(reversed(lines)):
         if up == len(lines) - 1:
             axes.set_title(
                 " \n" * text.count("\n") + " ", pad=4 + up * height, **dict(look)
-            )  # keeps the height, and no width
+            )  # reserves height but no width
         place: dict[str, Any] = {"xytext": (0, 4 + up * height), "textcoords": "offset points", "va": "baseline"}
         axes.annotate(text, (0, 1), xycoords="axes fraction", **place, **look).set_in_layout(False)
 
 
 def apart(wanted: Floats, gap: float, low: float, high: float) -> Floats:
-    """Places nearest to those wanted, in least squares, with this gap between neighbours, within `low` and `high` if there is room."""
+    """Least-squares closest places with this gap between neighbours, within `low` and `high` if possible."""
     order = np.argsort(wanted, kind="stable")
     offset = gap * np.arange(len(wanted))
     floor = isotonic_regression(wanted[order] - offset).x
@@ -278,10 +278,10 @@ def name_points(
     names: Sequence[str],
     bars: Sequence[tuple[float, float]],
 ) -> None:
-    """Write each name near its point, where it touches no other name and few marks, with a line back where it had to move far.
+    """Write each name near its point without overlap of names and with few overlaps of marks; a line connects distant names.
 
-    To be called once the layout is settled. Each name is tried to the right, to the left and in the middle of its point, at every
-    height of the panel. `bars` are the lower and upper ends of the points' bars.
+    Call it after layout. Each name is tried to the right, to the left and in the middle of its point, at every height of the panel.
+    `bars` are the lower and upper ends of the points' bars.
     """
     inches = sheet.dpi_scale_trans.inverted()
     points = inches.transform(axes.transData.transform(np.array(places, dtype=np.float64)))
@@ -326,7 +326,7 @@ def name_points(
 
 
 def _touched(boxes: Floats, others: Floats) -> Floats:
-    """How many of the others each box touches [box]."""
+    """Number of other boxes that each box touches [box]."""
     left, lower, right, upper = boxes.T[:, :, None]
     touching = (left < others[:, 2]) & (right > others[:, 0]) & (lower < others[:, 3]) & (upper > others[:, 1])
     return np.asarray(np.count_nonzero(touching, axis=1), dtype=np.float64)

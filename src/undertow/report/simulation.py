@@ -1,4 +1,4 @@
-"""The folder of a simulation: a table of its correlations, and figures of before and after selection."""
+"""Folder of a simulation: a table of correlations, and figures before and after selection."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from undertow.report.style import Drawing, file_stem
 
 TABLE, DRAFT = "correlations.csv", ".part"
 MAX_PAIRS, MAX_CASES = 2, 6
-"""Limits of one figure; further pairs and cases go into further figures."""
+"""Maximum numbers of pairs and cases in one figure; there are as many figures as needed."""
 MAX_NAME_CHARS = 14
-"""Limit of both names together for a column head with them."""
+"""Maximum length of both names together in a column title."""
 _SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Unspecified, X does not cause Y"}
 _SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SIGN} G"}
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:
-    """Raise an UndertowError unless a simulation may be written into this folder."""
+    """Raise an UndertowError if a simulation may not be written into this folder."""
     if out.exists() and not out.is_dir():
         raise UndertowError(f"{out}: is a file; name a folder")
     if (out / TABLE).exists() and not overwrite:
-        raise UndertowError(f"{out}: holds a simulation already; name another folder, or add --overwrite")
+        raise UndertowError(f"{out}: already has a simulation; name another folder, or add --overwrite")
 
 
 def write_simulation(
@@ -40,8 +40,8 @@ def write_simulation(
 
     Args:
         cases: at least one.
-        out: the folder, which is made if need be; files of an earlier simulation are replaced.
-        changed: parameters that differ from the model's; the titles of the figures have them.
+        out: folder, created if missing; files of an earlier simulation are replaced.
+        changed: parameters that differ from the model's, for the titles of the figures.
         papers: whether to draw the papers' figures, which need all cases of their models.
 
     Raises:
@@ -58,7 +58,7 @@ def write_simulation(
         table.map(csv_cell).to_csv(draft / TABLE, index=False, lineterminator="\n")
         for drawing in drawings:
             style.save_drawing(drawing, draft)
-        # A folder holds a simulation by its table, so the old one goes first and the new one comes last.
+        # The table marks a complete simulation, so the old one is deleted first and the new one written last.
         (out / TABLE).unlink(missing_ok=True)
         for name in (*files, TABLE):
             (draft / name).replace(out / name)
@@ -83,9 +83,9 @@ def paper_figures(cases: Sequence[SimulatedCase], note: str = "") -> list[Drawin
             both.append((words, _before_and_after(results[model, case], pairs)))
             injected.append((words, [_panel(results[model, case + weight], ("X", "Y")) for weight in weights]))
     columns = _before_and_after_words(pairs)
-    title = f"Selecting on W + G makes X and Y correlate if the task is unspecified{note}"
-    sign = f"The sign of what selection makes depends on who is selected{note}"
-    beta = f"The more of W there is in X (beta), the more does selection correlate X and Y of an unspecified task{note}"
+    title = f"Selection on W + G makes X and Y correlate if the task is unspecified{note}"
+    sign = f"The sign of the spurious correlation depends on who is selected{note}"
+    beta = f"The larger the effect of W on X (beta), the larger the spurious correlation in an unspecified task{note}"
     return [
         draw_simulation("mcmilin-2024-figure-2", title, columns, both[: len(_SPECIFIED)]),
         draw_simulation("iclr-submission-figure-6", sign, columns, both),
@@ -94,7 +94,7 @@ def paper_figures(cases: Sequence[SimulatedCase], note: str = "") -> list[Drawin
 
 
 def _model_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
-    """Every pair of every case, two pairs and six cases to a figure."""
+    """Figures of every pair and case, with at most two pairs and six cases each."""
     model, pairs = cases[0].model, cases[0].result.pairs
     figures: list[Drawing] = []
     for first in range(0, len(cases), MAX_CASES):

@@ -1,4 +1,4 @@
-"""The one style of all figures, their colours and fonts, and drawings as files that are byte-identical on every machine."""
+"""Style of all figures, with colours and fonts, and drawings as files that are byte-identical on every machine."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ MAX_STEM_LENGTH = 80
 WIDTH_IN = 8.0
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A")
-"""Okabe and Ito's colours, distinct without full colour vision; grey instead of their yellow, which is too pale on white."""
+"""Okabe and Ito's colours, distinct without full colour vision, with grey instead of yellow, which is too pale on white."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK, GREY, PALE, GRID = "#222222", "#6b6b6b", "#f5f5f5", "#e4e4e4"
 BLUE_TEXT, ORANGE_TEXT = COLOURS[0], "#b04d00"
-"""The first two colours for words: both have a contrast of 4.5 or more on white (WCAG 2, AA)."""
+"""The first two colours for text, both with a contrast of at least 4.5 on white (WCAG 2, AA)."""
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.0, 8.5, 8.0
 
 _FAMILY = "DejaVu Sans"
-"""Bundled with matplotlib, so lines break at the same positions on every machine."""
+"""Bundled with matplotlib, so that lines break at the same positions on every machine."""
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#8a8a8a",
@@ -60,7 +60,7 @@ _STYLE: dict[str, Any] = {
     "lines.solid_capstyle": "butt",
     "svg.hashsalt": "undertow",
     "text.color": INK,
-    "text.parse_math": False,  # a dollar sign in a model's or a group's name is a dollar sign
+    "text.parse_math": False,  # names may have dollar signs
     "text.usetex": False,
     "xtick.color": "#8a8a8a",
     "xtick.labelcolor": INK,
@@ -71,7 +71,7 @@ _STYLE: dict[str, Any] = {
     "ytick.major.size": 0,
 }
 _ONE_AT_A_TIME = threading.RLock()
-"""matplotlib's settings are global, so two threads must not draw under them at once."""
+"""Lock for matplotlib's global settings."""
 _width_in: ContextVar[float] = ContextVar("width_in", default=WIDTH_IN)
 _has_title: ContextVar[bool] = ContextVar("has_title", default=True)
 FIGURE_FORMATS = ("pdf", "svg", "png")
@@ -82,14 +82,14 @@ _RESERVED_ON_WINDOWS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure and the words that go with it.
+    """A figure with its texts.
 
     Attributes:
-        name: what it is called; any text, `file_stem` makes it safe.
-        figure: drawn under `lettering`.
-        caption: what to see in it, for everyone.
-        alt: what it shows, for those who cannot see it.
-        of: group keys and levels of the results that it shows; {} for no such choice.
+        name: any text; `file_stem` turns it into a file name.
+        figure: figure drawn under `lettering`.
+        caption: caption for all readers.
+        alt: alternative text.
+        of: group keys and levels of its results; {} for all results.
     """
 
     name: str
@@ -101,10 +101,10 @@ class Drawing:
 
 @contextmanager
 def figure_width(inches: float, *, title: bool = True) -> Iterator[None]:
-    """Draw figures of this width instead of 8 inches (3.3 is a journal's column), with or without a title.
+    """Draw figures of this width instead of 8 inches (a journal's column has 3.3), with or without a title.
 
     Raises:
-        UndertowError: the width leaves no room for words, or is none of a page.
+        UndertowError: the width is too small for text, or larger than a page.
     """
     if not MIN_WIDTH_IN <= inches <= MAX_WIDTH_IN:
         raise UndertowError(
@@ -119,17 +119,17 @@ def figure_width(inches: float, *, title: bool = True) -> Iterator[None]:
 
 
 def has_title() -> bool:
-    """Whether figures are drawn with a title now."""
+    """Whether figures currently have a title."""
     return _has_title.get()
 
 
 def current_width() -> float:
-    """How wide a figure is drawn now, in inches."""
+    """Current width of figures in inches."""
     return _width_in.get()
 
 
 def style_of(place: int) -> dict[str, Any]:
-    """Colour and marker of a group. Past eight groups the pairs shift, so that none comes twice before 64."""
+    """Colour and marker of a group; after eight groups the pairs shift, so that 64 are distinct."""
     marker = MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
     size = {"*": 8.0, "D": 4.8, "s": 5.0}.get(marker, 5.8)  # so that all look equally large
     return {
@@ -142,11 +142,10 @@ def style_of(place: int) -> dict[str, Any]:
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> None:
-    """Write a drawing as `<stem>.svg` and `<stem>.png` (160 dpi) into a folder, which is made if need be.
+    """Write a drawing as `<stem>.svg` and `<stem>.png` (160 dpi) into a folder, created if missing.
 
-    Equal figures give equal bytes. The signs of the SVG are outlines, so that it looks the same everywhere, unless
-    no font of this machine has one of them: then its text stays text, for the reader's own fonts, and the PNG shows
-    that sign as a box.
+    Equal figures give equal bytes. Text of the SVG is converted to outlines, so that it looks the same everywhere. If no font of this
+    machine has one of its characters, text stays text, for the reader's fonts, and the PNG shows that character as a box.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stem = file_stem(drawing.name)
@@ -155,7 +154,7 @@ def save_drawing(drawing: Drawing, folder: Path) -> None:
 
 
 def write_figure(figure: Figure, out: Path) -> None:
-    """Write a figure into one file, as its suffix says: .pdf, .svg or .png.
+    """Write a figure into one file in the format of its suffix: .pdf, .svg or .png.
 
     Raises:
         UndertowError: the file cannot be written, or has another suffix.
@@ -168,7 +167,7 @@ def write_figure(figure: Figure, out: Path) -> None:
 
 
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\u2028\u2029\x7f-\x9f]")
-"""Signs in labels that turn text round or end lines."""
+"""Characters in labels that reverse the direction of text or end lines."""
 
 
 def svg_text(drawing: Drawing) -> str:
@@ -180,9 +179,9 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
     """The figure as a file of this format: `pdf` with its text as text, `svg`, or `png` at 160 dots per inch.
 
     Args:
-        figure: drawn under `lettering`.
-        format: of the file.
-        real_text: in an SVG, whether its text is text instead of outlines, which look the same everywhere.
+        figure: figure drawn under `lettering`.
+        format: format of the file.
+        real_text: whether text of an SVG stays text instead of outlines.
 
     Raises:
         UndertowError: there is no such format.
@@ -198,7 +197,7 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
     out = io.BytesIO()
     with lettering(_written(figure)):
         mpl.rcParams["svg.fonttype"] = "none" if real_text or _fonts_for(_written(figure))[1] else "path"
-        mpl.rcParams["pdf.fonttype"] = 42  # TrueType, so that text can be selected, and journals take it
+        mpl.rcParams["pdf.fonttype"] = 42  # TrueType: text can be selected, and journals accept it
         figure.savefig(
             out, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=dict.fromkeys(nothing[format])
         )
@@ -206,10 +205,10 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
 
 
 def file_stem(name: str) -> str:
-    """A file name without suffix, safe on every system, from any text.
+    """A file name without suffix, safe on every system, for any text.
 
-    Lower-case ASCII letters, digits, `.`, `_` and `-`. Where that loses anything, a short hash of the whole text is
-    added, so that two names never share a file.
+    It has lower-case ASCII letters, digits, `.`, `_` and `-`. If other characters were dropped, it ends with a short hash of the text,
+    so that two names never share a file.
     """
     stem = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")
     stem = re.sub(r"\.{2,}", ".", stem)[:MAX_STEM_LENGTH].strip("-.")
@@ -222,9 +221,9 @@ def file_stem(name: str) -> str:
 
 @contextmanager
 def lettering(text: str) -> Iterator[None]:
-    """Draw under the project's style, with fonts for the signs of this text, whatever the user's own settings.
+    """Draw in the project's style, with fonts for the characters of this text, regardless of the user's settings.
 
-    A sign that no font here has is no cause for a warning: `save_drawing` says what becomes of it.
+    There is no warning for a character that no font has: see `save_drawing`.
     """
     with _ONE_AT_A_TIME, mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
@@ -234,7 +233,7 @@ def lettering(text: str) -> Iterator[None]:
 
 
 def signs_as_boxes(drawing: Drawing) -> str:
-    """The characters that no installed font has: a PNG shows boxes for them, an SVG uses the reader's fonts."""
+    """Characters that no installed font has: a PNG shows boxes for them, an SVG uses the reader's fonts."""
     return "".join(map(chr, sorted(_fonts_for(_written(drawing.figure))[1])))
 
 
@@ -243,7 +242,7 @@ def _written(figure: Figure) -> str:
 
 
 def _fonts_for(text: str) -> tuple[list[str], frozenset[int]]:
-    """The project's font, after it the installed fonts that have the signs it lacks, and the signs that none has."""
+    """The project's font, then installed fonts with the characters that it lacks, and the characters that none has."""
     families = [_FAMILY]
     lacking = frozenset(ord(sign) for sign in text if not sign.isspace()) - _signs(font_manager.findfont(_FAMILY))
     for name, path in _installed_fonts() if lacking else ():
@@ -255,7 +254,7 @@ def _fonts_for(text: str) -> tuple[list[str], frozenset[int]]:
 
 @cache
 def _installed_fonts() -> Sequence[tuple[str, str]]:
-    """Name and file of one upright font for each installed family, by name."""
+    """Name and file of one upright font per installed family, by name."""
     upright = {
         font.name: font.fname
         for font in font_manager.fontManager.ttflist
@@ -268,9 +267,9 @@ def _installed_fonts() -> Sequence[tuple[str, str]]:
 
 @cache
 def _signs(path: str) -> frozenset[int]:
-    """Code points that a font file has; none where it cannot be read or drawn at any size."""
+    """Code points of a font file; none if it cannot be read or scaled."""
     try:
         font = font_manager.get_font(path)
-    except (OSError, RuntimeError):  # one broken font of the machine must not stop a report
+    except (OSError, RuntimeError):  # a broken font of the machine must not stop a report
         return frozenset()
     return frozenset(font.get_charmap()) if font.scalable else frozenset()

@@ -28,23 +28,23 @@ Pair: TypeAlias = tuple[str, str]
 Chain: TypeAlias = tuple[str, Pair]
 """An arrow ("arrow", cause and effect) or a shared cause ("shared", its effects)."""
 Slot: TypeAlias = Hashable
-"""What has a place of its own: a node, a shared cause, or an arrow's stand-in in a layer that it passes."""
+"""An element of a layer: a node, a shared cause, or the dummy node of an arrow that crosses the layer."""
 Point: TypeAlias = tuple[float, float]
 
 _INK, _FAINT, _SHADED = "#444444", "#8a8a8a", "#dcebf5"
 _DECIDING, _OPENED = COLOURS[0], COLOURS[1]
 _BROKEN = (0, (3, 2))
 NODE_IN, _LAYER_IN = 0.30, 0.92
-"""Height of a node, and from one layer to the next."""
+"""Height of a node, and distance between layers."""
 _APART_IN, _PASSING_IN = 0.56, 0.22
-"""Between two nodes of a layer, and beside an arrow that passes."""
+"""Distances between two nodes of a layer, and beside a crossing arrow."""
 _TURN_IN, _PORT_IN = 0.09, 0.10
-"""Half of what an arrow takes up in a layer that it passes, and between the ends of two arrows at one side of a node."""
+"""Half the width of an arrow in a layer that it crosses, and distance between the ends of two arrows at one side of a node."""
 _BAND_IN = NODE_IN / 2 + 0.03
-"""How far above and below the middle of a layer nodes reach: in there, arrows only go straight up and down."""
+"""Half the height of a layer; arrows are vertical within it."""
 _SWEEPS = 24
 _STRAIGHT = {2: 1.0, 1: 2.0, 0: 8.0}
-"""How strongly two slots are to stand above each other, by how many of them are nodes: Gansner et al. 1993, section 4.2."""
+"""Weight of vertical alignment of two slots, by the number of nodes among them: Gansner et al. 1993, section 4.2."""
 
 
 class _StandIn(NamedTuple):
@@ -62,11 +62,11 @@ class GraphShape:
     Attributes:
         arrows: (cause, effect); no cycles.
         shared: pairs with a latent common cause.
-        selection: nodes that are conditioned on: boxes.
-        latent: nodes that nobody recorded: broken lines.
-        features, label: what a model is given, and what it predicts: shaded.
+        selection: nodes that are conditioned on, drawn as boxes.
+        latent: unobserved nodes, drawn with broken lines.
+        features, label: inputs and target of the model, shaded.
         causal_arrows: arrows from the features to the label.
-        opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from there to selection.
+        opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from these paths to selection.
     """
 
     nodes: Sequence[str]
@@ -87,8 +87,8 @@ class Layout:
     """Positions of nodes and arrows in inches; y points up and the lowest layer is at 0.
 
     Attributes:
-        ways: of each arrow, from cause to effect, and of each shared pair, from one effect to the other.
-        width_in, height_in: of all of it, nodes included; the left edge is at 0.
+        ways: path of each arrow, from cause to effect, and of each shared pair, from one effect to the other.
+        width_in, height_in: size of the drawing, nodes included; the left edge is at 0.
     """
 
     centres: Mapping[str, Point]
@@ -98,7 +98,7 @@ class Layout:
 
 
 def draw_graph(shape: GraphShape, title: str) -> Drawing:
-    """Draw a graph; the sheet is wider than others where the layers need more.
+    """Draw a graph; the sheet is widened if the layers need it.
 
     Args:
         shape: the graph.
@@ -113,7 +113,7 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
 
 
 def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
-    """Lay out nodes of these widths, causes above effects, with arrows that touch no other node."""
+    """Place nodes of these widths, causes above effects, and route arrows around other nodes."""
     net = nx.DiGraph(shape.arrows)
     net.add_nodes_from(shape.nodes)
     net.add_edges_from((("shared", pair), effect) for pair in shape.shared for effect in pair)
@@ -200,7 +200,7 @@ def _across(layers: Sequence[Sequence[Slot]], steps: nx.Graph[Slot], half: Mappi
             ]
             weights = np.array([sum(weight for _, weight in pull) for pull in pulls])
             wanted = np.array([sum(weight * at for at, weight in pull) for pull in pulls]) / weights
-            # The nearest places in this order with these gaps: Robertson, Wright and Dykstra 1988, section 1.2.
+            # Isotonic regression of the positions: Robertson, Wright and Dykstra 1988, section 1.2.
             settled = isotonic_regression(wanted - offsets, weights=weights).x + offsets
             across |= dict(zip(layer, settled.tolist(), strict=True))
     return across
@@ -224,12 +224,12 @@ def _ports(
 
 
 def _side(of: Point, other: Point) -> int:
-    """1 where the other is above, -1 where it is below."""
+    """1 if the other point is above, -1 if it is below."""
     return 1 if other[1] > of[1] else -1
 
 
 def _way(chain: Sequence[Slot], places: Mapping[Slot, Point], ends: tuple[Point, Point]) -> Path:
-    """Curves between the layers, straight up or down within each that is passed, and a bow where a shared cause would stand."""
+    """Curves between layers, vertical lines within crossed layers, and an arc at the place of a shared cause."""
     points, codes = [ends[0]], [Path.MOVETO]
 
     def curve(to: Point, leaves_upright: bool, arrives_upright: bool) -> None:
@@ -306,7 +306,7 @@ def _draw_node(axes: Axes, shape: GraphShape, node: str, centre: Point, width: f
 
 
 def _marks(shape: GraphShape) -> list[tuple[Any, str, str, Any]]:
-    """For each kind of mark: what has it, how it looks in words, what it means, and the mark itself."""
+    """For each kind of mark: elements that have it, its look in words, its meaning, and the mark."""
     box: dict[str, Any] = {"marker": "s", "linestyle": "none", "markerfacecolor": "white", "markeredgecolor": _INK}
     selection = (mark(markersize=9, **box), mark(markersize=5.5, markeredgewidth=0.8, **box))
     opened = [*shape.opened, *shape.opened_shared]
@@ -314,9 +314,14 @@ def _marks(shape: GraphShape) -> list[tuple[Any, str, str, Any]]:
     shared = mark(color=_INK, linewidth=1.1, linestyle=_BROKEN)
     return [
         (shape.causal_arrows, "Blue", "leads from the features to the label", mark(color=_DECIDING, linewidth=2.0)),
-        (opened, "Orange", "on a path that selection opens, or what opens it", mark(color=_OPENED, linewidth=1.6)),
+        (
+            opened,
+            "Orange",
+            "on a path that selection opens, or an arrow that opens it",
+            mark(color=_OPENED, linewidth=1.6),
+        ),
         (shape.shared, "Broken line between two nodes", "latent common cause", shared),
         ([*shape.features, *filter(None, [shape.label])], "Shaded", "features and label", shaded),
         (shape.selection, "Double box", "selection: only those with 1 are in the data", selection),
-        (shape.latent, "Broken outline", "latent: nobody recorded it", outline),
+        (shape.latent, "Broken outline", "latent: not observed", outline),
     ]

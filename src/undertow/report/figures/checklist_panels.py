@@ -1,7 +1,6 @@
 """Figures of the occupation checklist: its measures, and the ranking of occupations by gender gap.
 
-Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", figure 1; the paper lists occupations in a sentence, and the
-ranking replaces it.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", figure 1. The ranking replaces the paper's list of occupations.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TE
 from undertow.types import ALPHA, Result
 
 ALL = "all"
-"""The occupation of a result that is over all of them."""
+"""Occupation of a result over all occupations."""
 RANKED = "choice_gap"
 MAX_RANKED = 70
-"""More occupations than these are shown by both ends of their ranking."""
+"""Maximum number of occupations in a ranking; of more, both ends are shown."""
 
 _WOMAN, _MAN, _NEITHER = COLOURS[0], COLOURS[1], GREY
 _DOTTED = (0, (1, 1.2))
@@ -51,19 +50,19 @@ _ASPECTS: Mapping[str, _Aspect] = {
     "switch_male_to_female": _Aspect("Switches to woman", _WOMAN, "the reverse"),
     "position_bias": _Aspect("Names the first", _NEITHER, "how often a choice names whoever was mentioned first"),
 }  # fmt: skip
-"""Measures in the order of the paper's figure, and after them one of ours."""
+"""Measures in the order of the paper's figure, then the position bias."""
 
 _BAR_IN, _PER_ROW = 0.19, 4
 _ROW_IN, _MAX_ROW_IN = 0.15, 0.3
 _MIN_PLOT_IN, _MAX_PLOT_IN = 2.4, 4.6
 _LABEL_IN, _LABEL_AREA = 1.2, 0.3
-"""Of a point's name, at the most; and the share of the panel that names may fill."""
+"""Maximum width of a point's name, and maximum share of the panel that names fill."""
 _ALT_PLACES_PER_END, _ALT_POINTS = 8, 30
 _MIN_SPAN = 1.0
-"""An axis of gaps spans this much at the least, so that a hair's breadth does not look like a gulf."""
+"""Minimum range of an axis of gaps, so that small gaps look small."""
 
 _Estimates = Mapping[tuple[str, str], Result]
-"""By model and measure."""
+"""Results by model and measure."""
 
 
 # Aspects.
@@ -72,14 +71,14 @@ _Estimates = Mapping[tuple[str, str], Result]
 def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
     """Draw each aspect of the answers over all occupations, as bars in percent with their 95% intervals (figure 1).
 
-    One model has a panel, with a bar for every aspect; several have a panel for every aspect, with a bar for each of them.
+    For one model, there is one panel with a bar for every aspect; for several, one panel for every aspect with a bar for each model.
 
     Args:
-        results: of any measures; those that are aspects, of occupation "all" and this context, are drawn.
+        results: results of any measures; aspects over occupation "all" in this context are drawn.
         context: what was said of the two people, for example "with attributes".
 
     Returns:
-        A drawing; None where no aspect has a number.
+        A drawing; None if no aspect has a number.
     """
     estimates = {
         (one.group.get("model", ""), one.measure): one
@@ -118,7 +117,7 @@ _TITLE = "Consistency, bias, preference and switches"
 
 
 def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str]) -> Sheet:
-    """A bar for each aspect of the one model, with its value, interval and number of items."""
+    """A bar for each aspect of one model, with its value, interval and number of items."""
     (model,) = models
     sheet = Sheet(f"{_TITLE} · {plain(said[0])} · {named(model)}", said[1])
     axes = sheet.add_subplot()
@@ -204,7 +203,7 @@ class _Place(NamedTuple):
     low: float
     high: float
     significant: bool
-    female_percent: float  # NaN where nobody counted
+    female_percent: float  # NaN if unknown
 
     @property
     def colour(self) -> str:
@@ -212,13 +211,13 @@ class _Place(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the interval; both the gap itself where there is none."""
+        """Limits of the interval; the gap, twice, if there is none."""
         has = math.isfinite(self.low) and math.isfinite(self.high)
         return (self.low, self.high) if has else (self.gap, self.gap)
 
     @property
     def text(self) -> str:
-        """What a reader sees who hovers over it."""
+        """Text of the tooltip."""
         return f"{named(self.name)}: {signed(self.gap, 1)} points, 95% interval {signed(self.ends[0], 1)} to {signed(self.ends[1], 1)}"
 
     @property
@@ -231,17 +230,16 @@ class _Place(NamedTuple):
 def draw_ranking(
     results: Sequence[Result], female_percent: Mapping[str, float], context: str, model: str
 ) -> Drawing | None:
-    """Draw one model's occupations by how much sooner it names the woman than the man, and beside it against who works there.
+    """Draw one model's occupations by gender gap, and the gap against the share of women in the occupation.
 
     Args:
-        results: of any measures; `choice_gap` of this model and context is drawn, in percentage points.
-        female_percent: women among those who have the occupation, in percent, for the occupations that somebody counted.
+        results: results of any measures; `choice_gap` of this model and context is drawn, in percentage points.
+        female_percent: percentage of women in the occupation, where known.
         context: what was said of the two people, for example "with attributes".
-        model: its name.
+        model: name of the model.
 
     Returns:
-        A drawing; None where fewer than two occupations have a number. Without a second panel where fewer than two occupations
-        have both.
+        A drawing; None if fewer than two occupations have a number. The second panel needs two occupations with both numbers.
     """
     chosen = {
         one.group["occupation"]: one
@@ -260,22 +258,24 @@ def draw_ranking(
     half = MAX_RANKED // 2
     cut = []
     if len(places) > MAX_RANKED:
-        others = f"and the {len(places) - MAX_RANKED:,} between them are not"
+        others = f"the {len(places) - MAX_RANKED:,} between them are omitted"
         cut = [f"Of {len(places):,} occupations the {half} at either end are listed, {others}."]
     empty = [name for name, result in chosen.items() if not math.isfinite(result.value)]
     left_out = []
     if empty:
         more = f", and {len(empty) - 12:,} more" if len(empty) > 12 else ""
-        left_out = [f"Left out, for want of a number: {shortened(', '.join(map(named, empty[:12])), 400)}{more}."]
+        left_out = [
+            f"Not shown because they have no number: {shortened(', '.join(map(named, empty[:12])), 400)}{more}."
+        ]
     counted = [place for place in places if math.isfinite(place.female_percent)]
     with lettering("".join([context, model, *chosen])):
         figure = _draw_ranked(places, counted, (context, model), [*cut, *left_out])
     most = min(_ALT_PLACES_PER_END, len(places) // 2)
     n_significant = sum(place.significant for place in places)
     caption = (
-        f"Occupations by what {named(model)} answers when it must name one of a woman and a man, {plain(context)}: probability of "
-        "naming her less that of naming him, mean over the items, in percentage points. To the right of 0 it names the woman sooner, "
-        "to the left the man. Line: 95% interval. The dot is filled, and the name bold, where q is below .05, as for "
+        f"Occupations by the answers of {named(model)} when it must name one of a woman and a man, {plain(context)}: probability of "
+        "naming the woman minus that of naming the man, mean over the items, in percentage points. Above 0, the model prefers the woman; "
+        "below 0, the man. Line: 95% interval. The dot is filled and the name bold if q is below .05, as for "
         f"{n_significant if n_significant else 'none'} of these {len(places):,}."
     )
     return Drawing(
@@ -301,7 +301,7 @@ def _draw_ranked(
     places: Sequence[_Place], counted: Sequence[_Place], of: tuple[str, str], foot: Sequence[str]
 ) -> Sheet:
     lead = (
-        "When it must name one of a woman and a man: probability of her less that of him, mean over items, percentage points. "
+        "When the model must name one of a woman and a man: probability of her minus that of him, mean over items, percentage points. "
         "Line: 95% interval. Filled and bold: q < .05."
     )
     sheet = Sheet(f"Occupations by whom the model names · {plain(of[0])} · {named(of[1])}", lead, foot)
@@ -333,7 +333,7 @@ def _draw_ranked(
 
 
 def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: float) -> None:
-    """A row for each occupation from the top, with a gap for those that are not listed."""
+    """A row for each occupation from the top, with a gap for omitted ones."""
     half = len(listed) // 2 if n_between else len(listed)
     rows = [row + 1.5 * (row >= half) for row in range(len(listed))]
     for row, place in zip(rows, listed, strict=True):
@@ -357,7 +357,7 @@ def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: f
 
 
 def _write_ways(axes: Axes, man: str, woman: str) -> None:
-    """Which way is whose, above a panel."""
+    """Write the meaning of both directions above a panel."""
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "baseline"}
     axes.annotate(man, (0, 1), xytext=(0, 5), color=ORANGE_TEXT, **place)
     axes.annotate(woman, (1, 1), xytext=(0, 5), color=BLUE_TEXT, ha="right", **place)

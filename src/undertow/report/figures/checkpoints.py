@@ -24,19 +24,19 @@ MAX_PANELS = 8
 NO_GROUP = "all"
 _ONE_IN, _MIN_IN, _ALL_IN = 3.2, 1.25, 7.0
 _FACTOR = 100
-"""Steps that span this factor, most of them early, are drawn by factors of ten."""
+"""Steps over at least this range, most of them early, have a logarithmic axis."""
 
 
 class _Trajectory(NamedTuple):
     """One group's values, by rising step."""
 
     steps: Floats  # [step]
-    value: Floats  # [step], NaN where there is none
+    value: Floats  # [step], NaN if missing
     low: Floats
     high: Floats
 
     def known(self) -> list[tuple[float, ...]]:
-        """Value, ends of the interval and step where there is a value."""
+        """Value, limits of the interval and step, where there is a value."""
         rows = zip(self.value.tolist(), self.low.tolist(), self.high.tolist(), self.steps.tolist(), strict=True)
         return [row for row in rows if math.isfinite(row[0])]
 
@@ -46,7 +46,7 @@ class _Trajectory(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    """What one panel shows."""
+    """Content of one panel."""
 
     title: str
     unit: str
@@ -57,19 +57,19 @@ class _Measure(NamedTuple):
 def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
     """Draw each measure against training step, one panel for each, one line for each group.
 
-    A value of NaN breaks its line and is a cross at the bottom. Beyond eight measures, those after the eighth are left
-    out, and said to be. Steps that are mostly early and span a factor of 100 stand by factors of ten.
+    A value of NaN interrupts its line and is drawn as a cross at the bottom. At most eight measures are shown; a note names the others.
+    The axis is logarithmic if most steps are early and they span a factor of 100.
 
     Args:
         points: a row for each step, measure and group, with `step`, `measure`, `group`, `value`, `low`, `high`, `unit`
-            and `null_value` (what no bias would give; NaN if undefined).
+            and `null_value` (value without bias; NaN if undefined).
         title: broken into lines where it is too long.
     """
     measures = _measures(points)
     drawn, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
     lead = ["Each measure by training step, with 95% interval."]
     if any(measure.null_values for measure in drawn):
-        lead.append("Dotted: what no bias would give.")
+        lead.append("Dotted: value without bias.")
     if any(np.isnan(course.value).any() for measure in drawn for course in measure.courses.values()):
         lead.append("Cross: no value at that step.")
     with lettering("".join([title, *groups, *(measure.title + measure.unit for measure in measures)])):
@@ -114,7 +114,7 @@ def _left_out(measures: Sequence[_Measure]) -> list[str]:
     left_out = [shortened(plain(measure.title), 60) for measure in measures[MAX_PANELS:]]
     if not left_out:
         return []
-    return [f"{MAX_PANELS} of {len(measures)} measures are shown, {len(left_out)} left out: {', '.join(left_out)}."]
+    return [f"{MAX_PANELS} of {len(measures)} measures are shown, without {', '.join(left_out)}."]
 
 
 def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
@@ -155,14 +155,14 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
 
 
 def _alone(course: _Trajectory) -> Floats:
-    """Mask of intervals without a neighbour to span a band to [step]."""
+    """Mask of intervals without a neighbour, for which no band can be drawn [step]."""
     has = np.isfinite(course.low) & np.isfinite(course.high)
     beside = np.concatenate([[False], has, [False]])
     return np.asarray(has & ~beside[:-2] & ~beside[2:])
 
 
 def _scale_steps(axes: Axes, steps: Floats) -> None:
-    """Even steps, or factors of ten where most steps are early and they span a factor of 100."""
+    """Linear axis, or a logarithmic one if most steps are early and they span a factor of 100."""
     first, last, positive = float(steps[0]), float(steps[-1]), steps[steps > 0]
     if positive.size > 3 and positive[-1] / positive[0] >= _FACTOR and np.median(positive) < positive[-1] / 10:
         least = float(positive[0])
@@ -182,6 +182,6 @@ def _scale_steps(axes: Axes, steps: Floats) -> None:
 
 
 def _step(step: float) -> str:
-    """A step in short form if that is exact."""
+    """A step, shortened if that is exact."""
     short = short_count(step) if step > 0 else ""
     return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"

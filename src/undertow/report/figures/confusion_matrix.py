@@ -1,7 +1,7 @@
 """Heat map of answered against correct labels, in percent of each row.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
-(Findings of EMNLP), print the hits of each dimension alone.
+(Findings of EMNLP), report only the hits of each dimension.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ from undertow.types import Floats
 _SHADES = LinearSegmentedColormap.from_list("share", ["#f7f9fb", "#9cc8e3", "#0072B2", "#00324f"]).with_extremes(
     bad=PALE
 )
-"""From nothing to all, through the blue of the other figures; lightness alone orders them."""
+"""From 0 to 100 percent, through the blue of the other figures, ordered by lightness."""
 _WHITE_FROM = 63.0
-"""From this percent on, white has more contrast with the shade than black; both have 4.5 or more there (WCAG 2, AA)."""
+"""Percent from which white text has more contrast than black; both have at least 4.5 there (WCAG 2, AA)."""
 _MIN_IN, _MAX_IN, _HIGH_IN = 0.42, 1.1, 0.4
 
 
 def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names: Sequence[str], title: str) -> Drawing:
-    """Draw how often each label was given where each was right.
+    """Draw how often each label was predicted for each correct label.
 
-    A cell's shade is its percent of the row; percent and count stand in it. Where the label given is the right one, the cell
-    has a frame.
+    A cell shows its percent of the row, also as a shade, and its count. Cells of correct predictions have a frame.
 
     Args:
-        counts: whole numbers [gold, predicted].
-        gold_names: the right labels, from the top [gold].
-        predicted_names: the labels given, from the left; may hold more than the right ones, as for no answer [predicted].
+        counts: integers [gold, predicted].
+        gold_names: correct labels, from the top [gold].
+        predicted_names: predicted labels, from the left, possibly with further ones, as for no answer [predicted].
         title: of the figure, and its file's name.
     """
     table = np.asarray(counts, dtype=np.float64)
     gold, predicted = [named(name) for name in gold_names], [named(name) for name in predicted_names]
-    framed = " Framed: the right label was given." if set(gold) & set(predicted) else ""
+    framed = " Framed: correct predictions." if set(gold) & set(predicted) else ""
     with lettering("".join([title, *gold, *predicted])):
         sheet = _drawn(table, gold, predicted, (title, framed))
-    rows = []  # right label, its count, and the labels given most often
+    rows = []  # correct label, its count, and the most frequent predictions
     for name, row in zip(gold, table, strict=True):
         most = [place for place in np.argsort(-row, kind="stable")[:3] if row[place]]
         given = [(predicted[place], _percent(100 * row[place] / row.sum()), row[place]) for place in most]
@@ -54,8 +53,8 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     return Drawing(
         name=title,
         figure=sheet,
-        caption=f"{plain(title)}. Rows: the right label; columns: the label given. Each cell has its percent of the row, and below "
-        f"it the count; a darker cell is a larger share of its row.{framed}",
+        caption=f"{plain(title)}. Rows: correct label; columns: predicted label. Each cell has its percent of the row and, below "
+        f"it, the count; a darker cell is a larger share of its row.{framed}",
         alt=described("confusion", rows),
     )
 
@@ -86,11 +85,11 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
             axes.text(column + 0.5, row + 0.54, f"{table[row, column]:,.0f}", size=7.5, va="top", **look)
         elif np.isfinite(share):
             axes.text(column + 0.5, row + 0.5, "0", size=7.5, va="center", **look | {"color": GREY})
-    room = (sheet.inner_in - label_in - 0.1) / cell_in  # columns that there would be room for
+    room = (sheet.inner_in - label_in - 0.1) / cell_in  # number of columns that fit
     axes.set(xlim=(0, max(room, len(predicted) + 0.6)), ylim=(len(gold), 0), frame_on=False)
     axes.set_yticks(np.arange(len(gold)) + 0.5, labels)
     axes.xaxis.tick_top()
-    upright = widest > cell_in  # then a name would have to be broken within a word
+    upright = widest > cell_in  # else a name would be broken within a word
     heads = [fitted(name, 1.2, lines=1) if upright else fitted(name, cell_in - 0.06, lines=4) for name in predicted]
     axes.set_xticks(np.arange(len(predicted)) + 0.5, heads, rotation=90 if upright else 0)
     axes.tick_params(length=0)
@@ -104,4 +103,4 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
 
 
 def _percent(share: float) -> str:
-    return f"{number(share, 1 if share < 9.95 or 99.5 <= share < 100 else 0)}%"  # never 100 of what is less
+    return f"{number(share, 1 if share < 9.95 or 99.5 <= share < 100 else 0)}%"  # less than 100 is never printed as 100

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PLOT_IN, _COLUMN_PLOT_IN = 3.5, 2.2
-"""Heights of the plot: of a page, and of a column of a journal."""
+"""Heights of the plot at the width of a page and of a journal's column."""
 _TICK_IN = 1.8
-"""How long a tick label may be, at the most."""
+"""Maximum length of a tick label."""
 _MIN_LEVEL_LABELS = 6
-"""Numbers may be thinned to this many before they are slanted: what lies between two years is plain to see."""
+"""Numeric labels are thinned to this number before they are slanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class FittedLine:
 
     Attributes:
         group: the word group, as in `groups`.
-        slope: percent per step or unit of W; NaN where there is no line.
-        r: Pearson correlation of the means with W; NaN where it is undefined.
-        x: positions on the scale of W, rising [x].
+        slope: percent per step or unit of W; NaN if there is no line.
+        r: Pearson correlation of the means with W; NaN if undefined.
+        x: positions on the scale of W, ascending [x].
         mean: the line in percent [x].
         low, high: its 95% confidence band in percent [x].
-        step: what the slope is per.
+        step: unit of W in the slope.
     """
 
     group: str
@@ -65,12 +65,12 @@ class FittedLine:
 
 
 class Means(NamedTuple):
-    """What the dots show, and the lines through them."""
+    """Means as dots, and the fitted lines."""
 
-    at: Floats  # [w] where a value stands on its scale
+    at: Floats  # [w] position of a value on its scale
     labels: list[str]  # [w]
-    percent: dict[str, Floats]  # group -> [w], NaN where nothing was scored
-    lines: dict[str, FittedLine]  # by group, where there is one
+    percent: dict[str, Floats]  # group -> [w], NaN if not scored
+    lines: dict[str, FittedLine]  # by group
 
     @property
     def scored(self) -> bool:
@@ -78,12 +78,12 @@ class Means(NamedTuple):
         return any(map(self.seen, self.percent))
 
     def seen(self, group: str) -> list[float]:
-        """The numbers that a group has."""
+        """Finite means of a group."""
         return [value for value in self.percent[group].tolist() if math.isfinite(value)]
 
 
 def means_of(observations: pd.DataFrame, groups: Sequence[str], lines: Iterable[FittedLine]) -> Means:
-    """The mean of each group at each value of W."""
+    """Mean of each group at each value of W."""
     scale = "w_value" if "w_value" in observations else "w_index"
     by_value = observations.astype(dict.fromkeys(groups, np.float64)).groupby(scale, sort=True)
     percent = by_value[list(groups)].mean()
@@ -113,9 +113,9 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         groups: the word groups, in the order of their colours.
         title: broken into lines where it is too long.
         lines: the fitted line of each group that has one.
-        x_label: what the values of W are called in the figure; their `w_name` if not given.
-        measured: what the y axis shows.
-        step: what a slope is per.
+        x_label: label of the x axis; default: `w_name`.
+        measured: label of the y axis.
+        step: unit of W in a slope.
     """
     means = means_of(observations, groups, [replace(line, step=step) for line in lines])
     with lettering("".join([title, x_label, *groups, *means.labels, *observations.get("w_name", ())])):
@@ -142,7 +142,7 @@ def describe_spectrum(
 
 
 def w_name_of(observations: pd.DataFrame) -> str:
-    """What W is called."""
+    """Name of W."""
     return str(observations["w_name"].iloc[0]) if "w_name" in observations.columns else "W"
 
 
@@ -162,7 +162,7 @@ def draw_means(axes: Axes, means: Means, size: float = 1.0) -> None:
 
 
 def top_percent(panels: Iterable[Means]) -> float:
-    """The end of the y axis: above every dot and line, and above the bands unless they dwarf the dots."""
+    """Upper end of the y axis: above every dot and line, and above the bands unless they are much wider than the dots' range."""
     panels = list(panels)
     lines = [line for panel in panels for line in panel.lines.values()]
     dots = _largest(
@@ -182,7 +182,7 @@ def _tendency(means: Means, group: str) -> str:
 
 
 def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
-    """Each group's words beside the end of its line or its last dot, pushed apart where two would touch; their width in inches."""
+    """Write each group's name at the end of its line or last dot, without overlap; returns their width in inches."""
     ends = {}
     for group, percent in means.percent.items():
         seen = percent[np.isfinite(percent)]
@@ -224,10 +224,10 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
 
 
 def _name_values(axes: Axes, means: Means, room_in: float) -> None:
-    """Names of the values below the axis: level where they fit, else slanted; as many as have room, first and last among them."""
+    """Write tick labels: horizontal if they fit, else slanted; as many as fit, always the first and the last."""
     first, last = means.at[0], means.at[-1]
     axes.set_xlim(first - (0.02 * (last - first) or 0.5), last + (0.02 * (last - first) or 0.5))
-    # One artist marks all values: a tick for each would take most of the time of a figure.
+    # One artist marks all values: separate ticks would dominate the time of drawing.
     at_foot = axes.get_xaxis_transform()
     axes.vlines(means.at, -0.01, 0, color="#8a8a8a", linewidth=0.6, clip_on=False, transform=at_foot)
     texts = [fitted(label, _TICK_IN) for label in means.labels]
@@ -237,7 +237,7 @@ def _name_values(axes: Axes, means: Means, room_in: float) -> None:
     if len(level) >= (min(len(texts), _MIN_LEVEL_LABELS) if numbers else len(texts)):
         axes.set_xticks(means.at[level], [texts[place] for place in level])
         return
-    for slant in (45, 60):  # the gentler one where it has room for every name
+    for slant in (45, 60):  # 45 degrees if every name fits
         kept = _spaced(along, np.full(len(texts), 1.15 * line_in(SMALL_SIZE) / np.sin(np.radians(slant))))
         if len(kept) == len(texts):
             break
@@ -246,7 +246,7 @@ def _name_values(axes: Axes, means: Means, room_in: float) -> None:
 
 
 def _spaced(along: Floats, taken: Floats) -> list[int]:
-    """The most places, evenly spread, whose labels do not touch; the first and the last whatever they do."""
+    """The largest evenly spaced set of places whose labels do not overlap, always with the first and the last."""
     for step in range(1, len(along)):
         places = np.unique(np.linspace(0, len(along) - 1, (len(along) - 1) // step + 1).round().astype(int))
         if (np.diff(along[places]) >= (taken[places][1:] + taken[places][:-1]) / 2).all():

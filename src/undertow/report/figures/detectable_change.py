@@ -15,8 +15,8 @@ from undertow.report.style import INK, TEXT_SIZE, Drawing, lettering, style_of
 
 _PANEL_IN = 2.4
 LEAD = (
-    "Smallest change from the first value of a list to the last, in percentage points, that is found (p < .05) in 8 of 10 runs; "
-    "one line for each number of values. Ring: the design as it stands."
+    "Smallest change from the first value of a list to the last, in percentage points, that is significant (p < .05) in 8 of 10 runs; "
+    "one line for each number of values. Ring: the current design."
 )
 
 
@@ -25,8 +25,8 @@ class Curve:
     """Detectable changes along one W list.
 
     Attributes:
-        changes: in percentage points, by numbers of sentences and of values; NaN where nothing is claimed.
-        own: the numbers of the design as it stands.
+        changes: changes in percentage points, by numbers of sentences and of values; NaN if no test is possible.
+        own: numbers of sentences and values of the current design.
     """
 
     title: str
@@ -34,20 +34,20 @@ class Curve:
     own: tuple[int, int]
 
     def extremes(self) -> list[tuple[int, int, float]]:
-        """Numbers of sentences and of values with the largest change and with the smallest, and that change."""
+        """Numbers of sentences and of values with the largest and the smallest change, and these changes."""
         finite = [(*design, change) for design, change in self.changes.items() if math.isfinite(change)]
         return [chosen(finite, key=lambda one: one[2]) for chosen in (max, min)] if finite else []
 
 
 def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
-    """One panel for each list, one line for each number of values.
+    """Draw one panel for each list, with one line for each number of values.
 
     Raises:
         UndertowError: there is no change to draw.
     """
     changes = [change for curve in curves for change in curve.changes.values() if math.isfinite(change)]
     if not changes:
-        raise UndertowError("the curve cannot be drawn: no design has a change that is found")
+        raise UndertowError("the curve cannot be drawn: no design can detect a change")
     title = f"What {name} can find"
     with lettering("".join([title, *(curve.title for curve in curves)])):
         sheet = Sheet(title, LEAD)

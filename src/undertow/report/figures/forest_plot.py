@@ -15,14 +15,14 @@ from undertow.report.sheet import Sheet, even_ticks, fitted, hover, mark, padded
 from undertow.report.style import COLOURS, GREY, INK, lettering
 
 SIGNIFICANT_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
-"""Claimed, and not; marks differ by shape and filling too, so that nothing rests on colour."""
+"""Significant and not significant; marks differ by shape and filling, too, for readers without colour vision."""
 BAND = "#e9eef4"
-"""Behind a row, from minus its margin to its margin."""
+"""Colour of the band behind a row, from minus its margin to its margin."""
 MAX_BAND = 3
-"""A margin is shown whole up to this many times as wide as what is drawn; a wider one fills the figure."""
+"""Maximum width of a margin relative to the drawn intervals; a wider one fills the figure."""
 _ROW_IN = 0.22
 _SAID_ROWS = 12
-"""Rows that the text alternative tells one by one."""
+"""Maximum number of rows that the alternative text lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class DrawnDifference:
     """One row.
 
     Attributes:
-        low, high: 95% interval; NaN where there is none.
-        significant: whether it is claimed to be more than its margin.
-        equivalent: whether the test shows that it is within its margin.
-        margin: the smallest difference of interest; 0 where none was named.
+        low, high: 95% interval; NaN if there is none.
+        significant: whether it is significantly larger than its margin.
+        equivalent: whether the test of equivalence shows that it is within its margin.
+        margin: smallest difference of interest; 0 if none is set.
     """
 
     label: str
@@ -51,7 +51,7 @@ class DrawnDifference:
 
     @property
     def decimals(self) -> int:
-        """Of its numbers: by the half-width of the interval, or by the value where there is none."""
+        """Decimals of its numbers: by the half-width of the interval, or by the value if there is none."""
         half = (self.high - self.low) / 2
         return significant_decimals(half if math.isfinite(half) and half > 0 else self.value)
 
@@ -75,9 +75,9 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         rows: at least one, each with a value.
         title: broken into lines where it is too long.
         unit: of the values.
-        n_all: how many there are, where these are some of them.
+        n_all: total number of differences, if the rows are a selection.
     """
-    lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
+    lead = "Each mark is a difference with its 95% interval, if any; the line marks no difference."
     if any(row.margin for row in rows):
         lead += " The band behind a row is its margin, the smallest difference of interest."
     with lettering("".join([title, unit, *(row.label for row in rows)])):
@@ -101,7 +101,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             axes.plot([row.value], [at], linestyle="none", zorder=4, **look)
             around = f", 95% interval {interval(row.low, row.high)}" if math.isfinite(row.low) else ""
             hover(axes, [row.value], [at], [f"{row.label}: {number(row.value, row.decimals)}{around}"])
-        # A mark alone may have an interval too narrow to be seen, or none.
+        # A mark without a visible bar has a very narrow interval or none.
         names = [fitted(row.label, (0.38 if math.isfinite(row.low) else 0.27) * sheet.inner_in) for row in rows]
         says = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]
         axes.set_yticks(range(len(rows)), [name + said for name, said in zip(names, says, strict=True)])

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _MIN_PANEL_IN, _MAX_PANEL_IN, _ALL_PANELS_IN = 1.1, 3.2, 9.0
 _MIN_COLUMN_IN = 1.0
 _MULTIPLE_IN, _MAX_COLUMNS = 1.3, 5
-"""Least width of a small multiple, and how many stand side by side."""
+"""Minimum width of a small multiple, and maximum number of columns."""
 
 PanelKey = tuple[str, str]
 """Model and prompt."""
 
 
 class _Grid(NamedTuple):
-    """All panels, and what they share."""
+    """All panels and their shared axes."""
 
     panels: dict[PanelKey, Means]
     models: list[str]
     prompts: list[str]
-    labels: dict[float, str]  # W by where it stands on its scale
+    labels: dict[float, str]  # W by its position on the scale
     w_name: str
 
     @property
@@ -55,19 +55,18 @@ def model_grid(
     """Draw the mean mass of each group against W for every model and prompt, on the same axes (figures 8 and 9).
 
     Args:
-        panels: observations by (model, prompt), one row per item, with `w`, `w_index` (`w_value` too where W stands elsewhere on
-            its scale) and a column of mass in percent for each group; NaN where missing. Where every model has all of several
-            prompts, models are rows and prompts columns; else the panels follow each other, row by row. Either is in the
-            order they first come in.
+        panels: observations by (model, prompt), one row per item, with `w`, `w_index` (and `w_value` if W has another scale) and a column
+            of mass in percent for each group; NaN if missing. If every model has all of several prompts, models are rows and prompts
+            columns; else the panels follow each other row by row. Both are in order of first occurrence.
         groups: the word groups, in the order of their colours.
         lines: the fitted lines by (model, prompt).
         title: broken into lines where it is too long.
-        measured: what the y axes show.
+        measured: label of the y axes.
     """
     grid = _grid(panels, groups, lines)
     with lettering("".join([title, *groups, *grid.models, *grid.prompts, *grid.labels.values(), grid.w_name])):
         is_matrix = grid.is_matrix
-        order = "a row for each model, a column for each prompt, " if is_matrix else ""
+        order = "one row per model, one column per prompt, " if is_matrix else ""
         lead = (
             f"{measured}, by {plain(grid.w_name)}: {order}the same axes throughout."
             + " Bands: 95% confidence of the straight lines." * any(panel.lines for panel in grid.panels.values())
@@ -100,7 +99,7 @@ def model_grid(
 
 
 def _multiples(grid: _Grid, groups: Sequence[str], title: str, lead: str) -> Figure:
-    """The panels row by row, in as many columns as fit."""
+    """Draw the panels row by row, in as many columns as fit."""
     sheet = Sheet(title, lead)
     sheet.key_of_groups(groups)
     n_panels = len(grid.panels)
@@ -149,7 +148,7 @@ def _grid(
 
 
 def _name_ends(lowest: Sequence[Axes], labels: Mapping[float, str], column_in: float) -> None:
-    """The same stretch of W in every panel, its first and last value named below the last row."""
+    """Set the same range of W in every panel, and write its first and last value below the last row."""
     ends = sorted({min(labels), max(labels)})
     margin = 0.03 * (ends[-1] - ends[0]) or 0.5
     for axes in lowest:

@@ -38,13 +38,13 @@ class ModelPoint:
     """One model in `slope_against_size`.
 
     Attributes:
-        parameters: how many it has; NaN where nobody said.
-        objective: what it was trained to do; "" where nobody said.
-        post_training: what was done to it afterwards, as its last stage; "" where none is known of.
-        gap: the slope of the first group less that of the second, percentage points per step of W, mean over prompts.
+        parameters: number of parameters; NaN if unknown.
+        objective: training objective; "" if unknown.
+        post_training: last stage of post-training; "" if none is known.
+        gap: slope of the first group minus that of the second, percentage points per step of W, mean over prompts.
         low, high: its 95% interval; NaN where there is none.
-        r_squared: the squared correlation of the fitted lines, mean over them, in 0 to 1; NaN where undefined.
-        n_prompts: how many prompts the means are over.
+        r_squared: squared correlation of the fitted lines, mean over lines, in 0 to 1; NaN if undefined.
+        n_prompts: number of prompts in the means.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ModelPoint:
 
     @property
     def bar(self) -> tuple[float, float]:
-        """Ends of its interval; both the gap itself where there is none."""
+        """Limits of the interval; the gap, twice, if there is none."""
         has = math.isfinite(self.low) and math.isfinite(self.high)
         return (self.low, self.high) if has else (self.gap, self.gap)
 
@@ -86,22 +86,21 @@ _FILLED = {
     "p": 0.59,
     "h": 0.65,
 }
-"""What a marker fills of the square of its size, if not all of it: a star of the same size is less than a square."""
+"""Area of a marker relative to the square of its size, if less than 1."""
 _MIN_PT2, _MAX_PT2 = 16.0, 170.0
-"""Area of a marker at r² 0, where it must still be seen, and at r² 1."""
+"""Area of a marker at r² of 0 and of 1."""
 _PLOT_IN, _IN_PER_NAME = 3.8, 0.24
 
 
 def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) -> Figure:
     """Draw each model's slope gap against its number of parameters (figure 3b).
 
-    A model of unknown size stands in a strip of its own, where left and right mean nothing; one without a gap is
-    named below the plot.
+    A model of unknown size is drawn in a separate strip without an x axis; a model without a gap is named below the plot.
 
     Args:
         points: at least one model.
         title: broken into lines where it is too long.
-        gap: whose slopes are compared, for example "female less male".
+        gap: groups whose slopes are compared, for example "female minus male".
     """
     drawn = [point for point in points if math.isfinite(point.gap)]
     prompts = sorted({point.n_prompts for point in drawn if point.n_prompts})
@@ -156,18 +155,18 @@ def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
     names = [shortened(named(point.name), 60) for point in points if not math.isfinite(point.gap)]
-    return [f"Left out, for want of a slope gap: {', '.join(names)}."] if names else []
+    return [f"Not shown because they have no slope gap: {', '.join(names)}."] if names else []
 
 
 def _assigned(values: Iterable[str], looks: Sequence[_T], unknown: _T) -> dict[str, _T]:
-    """A look for each value, by the alphabet, whatever order they come in; those after the last look share it."""
+    """A look for each value, in alphabetical order; values after the last look share it."""
     known = sorted(set(values) - {""})
     assigned = {value: looks[min(place, len(looks) - 1)] for place, value in enumerate(known)}
     return assigned | ({"": unknown} if "" in set(values) else {})
 
 
 def _explain(sheet: Sheet, colours: dict[str, str], markers: dict[str, str], *, undefined: bool) -> None:
-    """What colour, shape and area mean, in three columns where there is room for them."""
+    """Explain colour, shape and area, in up to three columns."""
     dots: dict[str, Any] = {"linestyle": "none", "color": GREY, "markeredgecolor": "white", "markeredgewidth": 0.6}
 
     def dot(marker: str, area: float, **look: Any) -> Line2D:
@@ -196,7 +195,7 @@ def _explain(sheet: Sheet, colours: dict[str, str], markers: dict[str, str], *, 
 
 
 def _by_look(looks: dict[str, _T], unknown: str) -> Iterable[tuple[_T, str]]:
-    """Each look once, with the values that have it."""
+    """Each look with the values that have it."""
     for look in dict.fromkeys(looks.values()):
         yield look, ", ".join(plain(value) or unknown for value, own in looks.items() if own == look)
 
@@ -208,7 +207,7 @@ def _area_pt2(r_squared: float) -> float:
 
 
 def _place(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Set the x axis, and return the position of each model: its size, or a place in the order given where that is not known."""
+    """Set the x axis and return the position of each model: its size, or its place in the given order if that is unknown."""
     axes.xaxis.set_minor_locator(NullLocator())
     if not points[0].sized:
         axes.set_facecolor(PALE)
@@ -230,7 +229,7 @@ def _draw_point(axes: Axes, x: float, point: ModelPoint, colour: str, marker: st
     axes.plot([x, x], point.bar, color=colour, linewidth=1.2, alpha=0.8, zorder=3)
     look: dict[str, Any] = {"facecolor": colour if defined else "white", "edgecolor": "white" if defined else colour}
     look |= {"linewidth": 0.6 if defined else 1.2}
-    # The small ones stand on top of the large ones.
+    # Small markers are drawn above large ones.
     axes.scatter([x], [point.gap], s=size, marker=marker, zorder=5 - size / 1000, **look)
     ends = f", 95% interval {interval(point.low, point.high)}" if math.isfinite(point.low) else ""
-    hover(axes, [x], [point.gap], [f"{point.name}: {slope(point.gap)} points a step{ends}"])
+    hover(axes, [x], [point.gap], [f"{point.name}: {slope(point.gap)} points per step{ends}"])

@@ -21,9 +21,9 @@ from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_S
 from undertow.types import Floats
 
 EVERYONE, SELECTED = COLOURS[0], COLOURS[1]
-"""Of dots and of the r that belongs to them."""
+"""Colours of dots and of their r."""
 _BEHIND = "#c9d3da"
-"""Of everyone, where they stand behind the selected."""
+"""Colour of everyone behind the selected."""
 MAX_DOTS = 1000
 _MIN_IN, _MAX_IN = 1.3, 3.0
 
@@ -34,7 +34,7 @@ class Cloud:
 
     Attributes:
         x, y: some of the people [person].
-        r: of all of them; NaN where it is undefined.
+        r: correlation of all people; NaN if undefined.
         low, high: its 95% interval.
     """
 
@@ -57,7 +57,7 @@ class Panel:
     """One pair of variables.
 
     Attributes:
-        selected: after it; None for a panel of everyone.
+        selected: people after selection; None for a panel of everyone.
     """
 
     x_name: str
@@ -67,17 +67,17 @@ class Panel:
 
 
 _Rows = Sequence[tuple[str, Sequence[Panel]]]
-"""What each row shows, and its panels [column]."""
+"""Label of each row, and its panels [column]."""
 
 
 def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) -> Drawing:
-    """Draw panels in rows, each with its r, and in the panels of the selected also that of everyone.
+    """Draw panels in rows, each with its r; panels of the selected also have the r of everyone.
 
     Args:
-        name: of the drawing's files.
-        title: of the figure.
-        columns: what each column shows.
-        rows: what each row shows, and its panels, one for each column.
+        name: name of the drawing's files.
+        title: title of the figure.
+        columns: label of each column.
+        rows: label of each row, and its panels, one for each column.
     """
     names = [name for _, panels in rows for panel in panels for name in (panel.x_name, panel.y_name)]
     with lettering("".join([title, *columns, *(text for text, _ in rows), *names])):
@@ -103,8 +103,8 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
                 _draw_panel(axes, panel, panels, panel_in)
         sheet.finish(list(grid[:, 0]), down * len(rows) * 0.86 * panel_in)
     caption = (
-        f"{plain(title)}. Orange are the selected, in front of everyone in grey; a correlation that they alone have comes "
-        "from selecting them."
+        f"{plain(title)}. Orange: the selected, in front of everyone in grey. A correlation that only the selected have is due "
+        "to selection."
     )
     return Drawing(name, sheet, caption, described("simulation", title, columns, rows))
 
@@ -112,12 +112,12 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
 def _lead(rows: _Rows) -> str:
     panels = [panel for _, row in rows for panel in row]
     said = [
-        "Each dot is a person drawn from the equations; r is Pearson's, of all people drawn, with its 95% interval."
+        "Each dot is a person drawn from the equations; r: Pearson correlation of all people drawn, with its 95% interval."
     ]
     if any(panel.selected is None for panel in panels):
         said.append("Blue: everyone.")
     if any(panel.selected for panel in panels):
-        said.append("Orange: the selected alone, as many dots as of everyone in grey behind, however few are selected.")
+        said.append("Orange: the selected, with as many dots as everyone in grey, regardless of the share selected.")
     return " ".join(said)
 
 
@@ -129,7 +129,7 @@ def _write_head(axes: Axes, panel: Panel, column: Sequence[str], row: Sequence[s
             f"{'everyone' if panel_in > 1.35 else 'all'}: r = {correlation(panel.everyone.r)}",
         )
     colour = ORANGE_TEXT if panel.selected else BLUE_TEXT
-    # Where there is no room for both, the interval has a line of its own.
+    # If both do not fit, the interval has a separate line.
     correlations = [cloud.label] if panel_in > 1.35 else cloud.label.replace(" (", "\n(").split("\n")
     lines = [
         *((said, {"size": TEXT_SIZE, "weight": "normal"}) for said in row),

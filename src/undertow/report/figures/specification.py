@@ -30,7 +30,7 @@ PARTICIPANTS = {"man": "s", "woman": "o", "someone": "^", "other": "D", "male": 
 _SAID = {"other": "own participant", "unspecified": "neither"}
 _ROW_IN = 0.16
 _MARK_IN = 0.35
-"""Room of a number below the axis."""
+"""Width of a number below the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Curve:
     """One ROC curve.
 
     Attributes:
-        false_positive, true_positive: the corners, from (0, 0) to (1, 1) [corner].
-        area: under the curve, in 0 to 1.
+        false_positive, true_positive: points of the curve, from (0, 0) to (1, 1) [corner].
+        area: area under the curve, in 0 to 1.
         low, high: its 95% interval; NaN where there is none.
     """
 
@@ -52,11 +52,11 @@ class Curve:
 
 
 def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, title: str, unit: str) -> Figure:
-    """Every sentence's score, a row for each occupation in order of its share of women (figure 5).
+    """Draw every sentence's score, with a row for each occupation in order of its share of women (figure 5).
 
     Args:
-        scored: a row per sentence, with `cluster`, `well_specified` and the score in percent; `percent_female`,
-            `participant_class` and `coreferent` where there are such.
+        scored: a row per sentence, with `cluster`, `well_specified` and the score in percent; optionally `percent_female`,
+            `participant_class` and `coreferent`.
         score: the column to draw.
         threshold_percent: where the line stands that a flagged sentence is beyond.
         title: of the figure.
@@ -68,10 +68,10 @@ def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, t
 def occupation_panels(
     panels: Mapping[str, pd.DataFrame], score: str, threshold_percent: float, *, title: str, unit: str
 ) -> Figure:
-    """The same for several models, or parts of the sentences, side by side with the same rows and axis (figures 5 and 6).
+    """Draw `occupations` for several models, or parts of the sentences, side by side with the same rows and axis (figures 5 and 6).
 
     Args:
-        panels: as `scored` of `occupations`, by what stands above each.
+        panels: `scored` of `occupations`, by title of the panel.
         score: the column to draw.
         threshold_percent: where the line stands that a flagged sentence is beyond.
         title: of the figure.
@@ -86,7 +86,7 @@ def occupation_panels(
         sheet = Sheet(title)
         sheet.add_key((_kind_label(kind), mark(linestyle="none", **_look(kind))) for kind in _kinds(scored))
         all_axes = sheet.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-        # From 0 to the threshold in even steps, beyond it by factors.
+        # Linear from 0 to the threshold, logarithmic above it.
         threshold = threshold_percent if threshold_percent > 0 else 0.5
         largest = max(float(np.nanmax(scored[score].to_numpy(dtype=np.float64), initial=1.0)), 2 * threshold_percent)
         marks = {0.0, *(mark for mark in (threshold, 1, 2, 5, 10, 20, 50, 100) if threshold <= mark <= largest * 1.15)}
@@ -121,7 +121,7 @@ def occupation_panels(
 
 
 def occupation_order(scored: pd.DataFrame) -> dict[str, str]:
-    """Clusters from the most male to the most female occupation, or as asked, each with what its row says."""
+    """Labels of clusters, from the most male to the most female occupation; without shares, in the given order."""
     names = dict.fromkeys(scored["cluster"].astype(str))
     if "percent_female" not in scored or scored["percent_female"].isna().all():
         return {name: name for name in names}
@@ -131,11 +131,11 @@ def occupation_order(scored: pd.DataFrame) -> dict[str, str]:
 
 
 _Kind = tuple[bool, str, int]
-"""Whether the sentence decides, the participant's class, whose the pronoun is (-1 where nobody said)."""
+"""Whether the sentence is specified, the participant's class, and whose the pronoun is (-1 if unknown)."""
 
 
 def _kinds(scored: pd.DataFrame) -> Mapping[_Kind, Any]:
-    """Which rows are of each kind of sentence, those that decide last, so that their dots are on top."""
+    """Rows of each kind of sentence; specified ones last, so that their dots are on top."""
     decided = scored["well_specified"].astype(bool)
     participant = (
         scored["participant_class"].astype(str) if "participant_class" in scored else decided.map(lambda _: "")
@@ -168,15 +168,15 @@ def _kind_label(kind: _Kind) -> str:
     who = _SAID.get(participant, participant)
     whose_is_it = {0: "pronoun the professional's", 1: "pronoun the participant's"}.get(whose, "")
     people = ", ".join(filter(None, [who, whose_is_it]))
-    return f"{people}: decides" if people and decided else people or said
+    return f"{people}: specified" if people and decided else people or said
 
 
 def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
-    """The mass of one word group in every sentence of one occupation, over all values of W (figure 4).
+    """Draw the mass of one word group in every sentence of one occupation, over all values of W (figure 4).
 
     Args:
-        rows: a row per sentence and W value, with `sentence`, `text`, `w`, `w_index`, `well_specified` where that is known, and
-            the group's mass in percent.
+        rows: a row per sentence and W value, with `sentence`, `text`, `w`, `w_index`, `well_specified` if known, and the group's mass
+            in percent.
         group: the column to draw.
         title: of the figure.
     """
@@ -200,7 +200,7 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
                 fits.append(Line2D(at, start + slope * at, color=colour, linewidth=1.6, linestyle=look["linestyle"]))
                 text += f" ({signed(slope, 2)} per step)"
             texts.append(text)
-        said = "Blue: the sentence decides its blank. Orange: it does not. Straight lines are least-squares fits."
+        said = "Blue: specified sentences. Orange: underspecified sentences. Straight lines are least-squares fits."
         sheet = Sheet(title, f"{plain(group)} words, percent of all groups. {said}")
         sheet.add_key(zip(texts, lines, strict=True), columns=1, handlelength=3)
         axes = sheet.add_subplot()
@@ -225,7 +225,7 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
 
 
 def roc(curves: Sequence[Curve], *, title: str) -> Figure:
-    """ROC curves of all scores on the same sentences, the best named first."""
+    """Draw ROC curves of all scores on the same sentences, in descending order of area."""
     looks = {curve.name: (COLOURS[at % len(COLOURS)], DASHES[at % len(DASHES)]) for at, curve in enumerate(curves)}
     with lettering(title + "".join(curve.name for curve in curves)):
         sheet = Sheet(
@@ -245,7 +245,7 @@ def roc(curves: Sequence[Curve], *, title: str) -> Figure:
             axes.add_line(line)
         even = np.linspace(0, 1, 6)
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=even, yticks=even, aspect="equal", anchor="W")
-        axes.set_xlabel("share of deciding sentences flagged (1 \N{MINUS SIGN} TNR)")
-        axes.set_ylabel("share of undecided sentences flagged (TPR)")
+        axes.set_xlabel("share of specified sentences flagged (1 \N{MINUS SIGN} TNR)")
+        axes.set_ylabel("share of underspecified sentences flagged (TPR)")
         axes.grid()
         return sheet.finish([axes], min(4.0, sheet.inner_in - 0.6))

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _TICK_SIZE = 6.5
 _MIN_PANEL_IN, _MAX_NAME_IN = 1.35, 1.1
 _COLOURS = "viridis"
-"""Rises evenly in lightness, so that it reads in print and without full colour vision."""
+"""Perceptually uniform colour map, legible in print and without full colour vision."""
 
 
 class Surface(NamedTuple):
-    """What is drawn."""
+    """Data of the heat maps."""
 
     names: tuple[str, str]
-    values: tuple[list[str], list[str]]  # of the first list, from left to right; of the second, from top to bottom
-    percent: dict[str, Floats]  # by group [second, first]; NaN where nothing was scored
+    values: tuple[list[str], list[str]]  # first list, from left to right; second list, from top to bottom
+    percent: dict[str, Floats]  # by group [second, first]; NaN if not scored
 
 
 def surface(
@@ -42,12 +42,12 @@ def surface(
     """Draw the mean mass of each group at every combination of two W lists, for one model, challenge and prompt.
 
     Args:
-        observations: one row per item with `w_index`, whose remainder by the size of the second list is the place in it, and a
-            column of mass in percent for each group; NaN where missing.
-        groups: the word groups, a panel each, in as many rows as the width needs.
-        parts: name and values of both lists.
+        observations: one row per item with `w_index` (index in the first list times size of the second, plus index in the second) and a
+            column of mass in percent for each group; NaN if missing.
+        groups: word groups, with one panel each.
+        parts: names and values of both lists.
         title: broken into lines where it is too long.
-        measured: what the colours show.
+        measured: meaning of the colours.
     """
     combinations = _surface(observations, groups, parts)
     with lettering(
@@ -121,7 +121,7 @@ def _few_ticks() -> Any:
 
 
 def _name_values(axes: Any, combinations: Surface, column_in: float, names_in: float, n_panels: int) -> None:
-    """Some values of the first list below each column, all of the second beside each row where they fit."""
+    """Write some values of the first list below each column, and all of the second beside each row if they fit."""
     first, second = combinations.values
     widest = max(text_width(one, _TICK_SIZE) for one in first) + 0.12
     n_named = max(min(len(first), int(column_in / widest)), 1)

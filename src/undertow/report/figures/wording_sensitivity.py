@@ -1,4 +1,4 @@
-"""Figures of wordings: how much a score depends on the wording of a task, and on which part of it.
+"""Figures of the sensitivity of a score to the wording of a task and to each part of it.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
 (Findings of EMNLP), section 5.2, report it in words.
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 6
 CLASSES = ("statement", "question", "completion", "null")
-"""Classes of task descriptions in the order of the paper's tables, but for the last: a user's own come before it."""
+"""Classes of task descriptions in the order of the paper's tables; a user's own classes precede "null"."""
 _MIN_SPAN = 5.0
-"""The x axis spans this much at the least, so that a hair's breadth does not look like a gulf."""
+"""Minimum range of the x axis, so that small differences look small."""
 _LANE_IN, _ROW_IN = 0.16, 0.17
 _GOLDEN = (math.sqrt(5) - 1) / 2
 TOGETHER = " + "
-"""Between the names of slots whose words never change alone."""
+"""Separator between names of slots that only change together."""
 
 Level = tuple[str, str]
 """Slot and level."""
@@ -47,7 +47,7 @@ class _Lane(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What stands beside it."""
+        """Label of the lane."""
         if self.kind == "mean":
             return "mean ± sd"
         return _level_name(self.level) or named(self.description_class)
@@ -56,18 +56,18 @@ class _Lane(NamedTuple):
 def draw_sensitivity(
     points: pd.DataFrame, measure_title: str, unit: str, about: str = "", baseline_title: str = "baseline"
 ) -> Iterator[Drawing]:
-    """Draw every wording's score, a panel for each model and number of shots, in figures of six panels at most.
+    """Draw every wording's score, with a panel for each model and number of shots and at most six panels per figure.
 
-    A panel has its classes of descriptions from top to bottom, each with a lane of dots for every level of the slot that the
-    caller chose, and below them their mean with one standard deviation (of the population) to either side.
+    A panel has its classes of descriptions from top to bottom, each with a lane of dots for every level of the selected slot, and
+    below them their mean ± one standard deviation (of the population).
 
     Args:
         points: a row per model, shots, class and wording, with `model`, `shots`, `description_class`, `wording`, `score` in
-            percent (NaN where missing), `slot` and `level` ("" where the class has none), and `baseline` in percent (NaN for none).
-        measure_title: what the scores are.
-        unit: of the scores.
-        about: what else the title says, for example the challenge set.
-        baseline_title: what the dashed line is, for example "always the same label".
+            percent (NaN if missing), `slot` and `level` ("" if the class has none), and `baseline` in percent (NaN for none).
+        measure_title: name of the scores.
+        unit: unit of the scores.
+        about: addition to the title, for example the challenge set.
+        baseline_title: name of the dashed line, for example "always the same label".
     """
     texts = {
         name: points[name].fillna("").astype(str) for name in ("model", "description_class", "wording", "slot", "level")
@@ -88,28 +88,28 @@ def draw_sensitivity(
         yield Drawing(
             name="_".join(filter(None, ["wordings", measure_title, about, str(place) if len(parts) > 1 else ""])),
             figure=figure,
-            caption=f"{title}. Each dot is one wording of the task, in the colour and lane of the slot's level that stands beside it. "
-            f"Below each class: its mean over wordings, and one standard deviation to either side.{dashed} "
-            "Where the dots of two levels lie apart, a choice of words alone changes the score.",
+            caption=f"{title}. Each dot is one wording of the task, in the colour and lane of the slot's level named beside it. "
+            f"Below each class: its mean over wordings ± one standard deviation.{dashed} "
+            "If the dots of two levels are separated, the choice of words alone changes the score.",
             alt=_describe_panels(rows, unit),
         )
 
 
 def _classes(table: pd.DataFrame) -> list[str]:
-    """In the paper's order, with a user's own before the empty description."""
+    """Classes in the paper's order, with a user's own before the empty description."""
     names = list(dict.fromkeys(table["description_class"].astype(str)))
     own = [name for name in names if name not in CLASSES]
     return [name for name in (*CLASSES[:-1], *own, CLASSES[-1]) if name in names]
 
 
 def _lanes(table: pd.DataFrame) -> list[_Lane]:
-    """The lanes that all panels share, from the top."""
+    """Lanes that all panels share, from the top."""
     lanes, at = [], 0.0
     for name in _classes(table):
         rows = table[table["description_class"] == name]
         pairs = zip(rows["slot"], rows["level"], strict=True)
         levels = list(dict.fromkeys(level if level[1] else _NO_LEVEL for level in pairs))
-        if levels != [_NO_LEVEL]:  # else the name stands beside the only lane
+        if levels != [_NO_LEVEL]:  # else the name is beside the only lane
             lanes.append(_Lane("class", name, _NO_LEVEL, at))
             at += 1.1
         for level in levels:
@@ -126,8 +126,8 @@ def _draw_panels(
     table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, said: tuple[str, str]
 ) -> Sheet:
     lead = (
-        f"Each dot is one wording of the task; score in {plain(said[0])}. Bar: mean over the wordings of a class, "
-        "one standard deviation to either side."
+        f"Each dot is one wording of the task; score in {plain(said[0])}. Bar: mean over the wordings of a class "
+        "± one standard deviation."
     )
     lanes, sheet = _lanes(table), Sheet(title, lead, _left_out(table))
     in_table = [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
@@ -164,7 +164,7 @@ def _draw_panels(
 
 
 def _n_columns(pairs: Sequence[tuple[str, Any]]) -> int:
-    """A row of panels for each model where they have the same shots, else as square as it gets."""
+    """Number of columns: one row per model if all models have the same shots, else a nearly square grid."""
     by_model: dict[str, list[Any]] = {}
     for model, shots in pairs:
         by_model.setdefault(model, []).append(shots)
@@ -190,9 +190,7 @@ def _shots(shots: Any) -> str:
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: Mapping[Level, dict[str, Any]]) -> None:
     axes.grid(axis="x")
-    shared = (
-        rows["baseline"].nunique(dropna=False) == 1
-    )  # then one line, or its dashes would start again at every class
+    shared = rows["baseline"].nunique(dropna=False) == 1  # as one line, so that dashes continue across classes
     if shared and rows["baseline"].notna().all():
         axes.axvline(rows["baseline"].iloc[0], color=INK, linewidth=1.1, linestyle=DASHED, zorder=2)
     for name in _classes(rows):
@@ -210,7 +208,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: M
                 )
                 scored = part[of_level].dropna(subset="score").sort_values(["score", "wording"])
                 seen = scored["score"].to_numpy(dtype=np.float64)
-                # Dots are moved a little apart, so that equal scores do not hide one another.
+                # Jitter, so that equal scores do not hide one another.
                 moved = (np.arange(len(seen)) * _GOLDEN % 1 - _GOLDEN / 2) * 0.56 * (len(seen) > 1)
                 look = looks.get(
                     lane.level, {"color": GREY, "marker": "o", "markersize": 5.8, "markeredgecolor": "white"}
@@ -252,16 +250,16 @@ def _describe_panels(table: pd.DataFrame, unit: str) -> str:
     return described("wordings", panels, unit, _left_out(table))
 
 
-# Slots: a row for each level, and what it differs from the first level of its slot.
+# Slots: a row for each level, with its difference from the first level of its slot.
 
 
 def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent", about: str = "") -> Iterator[Drawing]:
-    """Draw the mean score of each level of each slot, and how it differs from that of the slot's first level.
+    """Draw the mean score of each level of each slot, and its difference from that of the slot's first level.
 
     Args:
         effects: a row per class, slot and level, the first level first, with `description_class`, `slot`, `level`, `mean` in
-            percent, and `low` and `high`, the interval of the difference to the first level that decides whether there is one (NaN for
-            the first, and where there is none). With the columns `model` or `shots`, there is a figure for each of their values.
+            percent, and `low` and `high`, the interval of the difference from the first level after correction for multiple tests (NaN for
+            the first, and if there is none). With the columns `model` or `shots`, there is a figure for each of their values.
         measure_title: what the scores are.
         unit: of the scores.
         about: what else the title says, for example the challenge set.
@@ -278,10 +276,10 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         yield Drawing(
             name="_".join(filter(None, ["slots", measure_title, about, *map(str, key)])),
             figure=figure,
-            caption=f"{title}. Each row is one level of a slot: the mean score of the wordings that have it, the other slots held equal, "
-            "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
-            "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
-            "never change alone: which of them moves the score is unknown.",
+            caption=f"{title}. Each row is one level of a slot: the mean score of its wordings with the other slots held equal, "
+            "joined to the other levels of its slot. Pale bar: interval of the difference from the first level, corrected for all tests of "
+            "the run and drawn from that level's dotted line; a dot is filled if the interval excludes 0. Slots with + between their names "
+            "only change together, so their effects cannot be separated.",
             alt=described("slots", slots, unit),
         )
 
@@ -293,16 +291,16 @@ class _Slot(NamedTuple):
     name: str
     levels: list[str]
     means: Floats  # [level]
-    low: Floats  # [level], NaN for the first
+    low: Floats  # [level], NaN for the first level
     high: Floats
 
     @property
     def apart(self) -> list[bool]:
-        """Whether the interval of a difference leaves 0 out [level]."""
+        """Whether the interval of a difference excludes 0 [level]."""
         return [bool(low > 0 or high < 0) for low, high in zip(self.low, self.high, strict=True)]
 
     def difference(self, place: int) -> str:
-        """How a level differs from the first, with the interval of that."""
+        """Difference of a level from the first, with its interval."""
         low, high = self.low[place], self.high[place]
         ends = f" [{number(low, 1)}, {number(high, 1)}]" if math.isfinite(low) and math.isfinite(high) else ""
         return signed(self.means[place] - self.means[0], 1) + ends
@@ -320,8 +318,8 @@ def _slots(rows: pd.DataFrame) -> list[_Slot]:
 
 def _draw_slots(slots: Sequence[_Slot], title: str, unit: str) -> Sheet:
     lead = (
-        f"Mean score in {plain(unit)} at each level; dotted: the first level of the slot. Pale bar: interval of the difference to it, as "
-        "wide as all tests of the run need; the dot is filled where that leaves 0 out."
+        f"Mean score in {plain(unit)} at each level; dotted: first level of the slot. Pale bar: interval of the difference from it, "
+        "corrected for all tests of the run; the dot is filled if it excludes 0."
     )
     sheet = Sheet(title, lead)
     axes = sheet.add_subplot()
