@@ -1,4 +1,4 @@
-"""Export an audit's items for other tools, one module per format. Listing the formats imports none of them."""
+"""Export an audit's items for other tools, with one module per format; names() imports none of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from undertow.types import CHOICE, GENERATION, query_kind
 __all__ = ["Exported", "export", "export_request", "load", "names"]
 
 MARK = "undertow-export.json"
-"""The file that says what an exported folder holds; without it, a folder is not replaced."""
+"""File that marks and describes an exported folder; a folder without it is not replaced."""
 EXPORT = Kind(
     noun="export",
     last=MARK,
@@ -53,7 +53,7 @@ def load(name: str) -> Format:
 
 
 def supported_audits(chosen: Format) -> list[str]:
-    """The audits whose items a format can hold."""
+    """Audits that a format supports."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
     return [one for one in audits.names() if one not in of_documents and not audits.load(one).adaptive]
 
@@ -74,13 +74,13 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
         format: `lm-eval`, `inspect` or `datasets`.
         audit: name of the audit, for example `spurious-correlation`.
         out: the folder to write.
-        seed: of sampling, where there is a limit.
-        limit: about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
+        seed: seed of sampling if there is a limit.
+        limit: approximate number of items, counted as in `undertow run AUDIT --help`; 0 for all.
         overwrite: replace a folder that holds another export.
-        options: the audit's own, for example `challenge="mgc", w="date,place"`.
+        options: options of the audit, for example `challenge="mgc", w="date,place"`.
 
     Raises:
-        UndertowError: the format cannot hold the audit's items, an option is wrong, or the folder is taken.
+        UndertowError: the format does not support the audit's items, an option is invalid, or the folder exists.
     """
     chosen, folder = load(format), Path(out)
     check_place(folder, "", overwrite=overwrite, kind=EXPORT)
@@ -100,10 +100,10 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
 
 
 def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
-    """The items of an audit, checked against what a format can hold.
+    """The items of an audit, checked for support by a format.
 
     Raises:
-        UndertowError: an option is wrong, or the format cannot hold the audit's items.
+        UndertowError: an option is invalid, or the format does not support the audit's items.
     """
     audit, settings, protocol = job.resolve()
     if audit.adaptive:
@@ -114,8 +114,8 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     documents = str(getattr(settings, "challenge", ""))
     if job.audit in data.TASKS and data.may_offend(documents):
         raise UndertowError(
-            f"the texts of {documents} are abusive, and their publisher's to hand out, so they are not written into folders that are "
-            f"passed on; run the audit with undertow run {job.audit}, or export another challenge"
+            f"the texts of {documents} are abusive and belong to their publisher, so they cannot be exported; "
+            f"run the audit with undertow run {job.audit}, or export another challenge"
         )
     given = changed(settings)
     settings = audit.adapt_settings(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
@@ -142,12 +142,12 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
 _KINDS = {
     "blank": "sentences with a blank",
     "continuations": "continuations of a text",
-    "generation": "prompts whose answer is read step by step",
-    "choice": "prompts that are answered with a label",
-    "writing": "prompts that are answered in writing",
+    "generation": "prompts whose answer is scored step by step",
+    "choice": "prompts with labels as options",
+    "writing": "prompts with generated answers",
     "extraction": "questions about a passage",
 }
-"""Kinds of query, as a refusal names them."""
+"""Names of kinds of query in errors."""
 
 
 def changed(settings: Any) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Read tables whose columns have other names, with a TOML file that maps them.
 
-    unit = "probability"                 percent (if it is left out), probability, or logprob
-    [columns]                            our name = the table's
+    unit = "probability"                 percent (default), probability, or logprob
+    [columns]                            our name = name in the table
     w = "year"
-    [groups]                             word group = the column of its mass
+    [groups]                             word group = column of its mass
     female = "p_she"
-    [constants]                          our name = what it is in every row
+    [constants]                          our name = value in every row
     model = "gpt-x"
 
-The table is rewritten with our column names, each row on its old line, and then read like any other recorded table.
+The table is rewritten with our column names, with each row on its old line, and then read like other recorded tables.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
 UNITS = (PERCENT, PROBABILITY, LOGPROB)
 WRITTEN = "mapped.csv"
 ROUNDING_PROB = 6e-3
-"""Probabilities are rounded, so one may come out a little above 1."""
+"""Tolerance for rounded probabilities above 1."""
 _LINE = re.compile(r"\bline (\d+)")
 
 
@@ -63,11 +63,11 @@ def _unit(value: object) -> object:
 
 
 class Names(Schema):
-    """A column mapping, as its file says it.
+    """A column mapping.
 
     Attributes:
-        columns: the table's column for each of our columns.
-        groups: the table's columns of each word group: one, or one at the first W value and one at the last.
+        columns: column of the table for each of our columns.
+        groups: columns of the table for each word group: one, or one at the first W value and one at the last.
         constants: columns with one value in every row.
     """
 
@@ -80,16 +80,16 @@ class Names(Schema):
     def _agree(self) -> Names:
         both = [name for name in self.columns if name in self.constants]
         if both:
-            raise ValueError(f"{both[0]!r} is a column and a constant; leave one out")
+            raise ValueError(f"{both[0]!r} is a column and a constant; remove one")
         if len({len(columns) for columns in self.groups.values()}) > 1:
             raise ValueError("some groups have one column and others two; give each the same")
         if self.unit != PERCENT and not self.groups:
-            raise ValueError(f"unit is {self.unit}, but no column of masses is named; write them in [groups]")
+            raise ValueError(f"unit is {self.unit}, but no column of masses is named; name them in [groups]")
         return self
 
     @property
     def at_ends(self) -> bool:
-        """Whether each word group has a column for either end of W."""
+        """Whether each word group has a column for both ends of W."""
         return any(len(columns) > 1 for columns in self.groups.values())
 
 
@@ -121,7 +121,7 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
             observations, recorded = audit.load_recorded(place, protocol)
         except UndertowError as error:
             said = str(error).replace(str(place), str(path))
-            # Of Parquet, rows are counted, and its first row is on the second line of what was written.
+            # Parquet has row numbers; its first row is on the second line of the rewritten table.
             message = said if by_line else _LINE.sub(lambda match: f"row {int(match[1]) - 1}", said)
             raise UndertowError(f"{message} (columns as in {mapping})") from error
     design = {
@@ -132,7 +132,7 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
 
 def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
-    """Cells by our column names; without word groups, with the table's other columns too."""
+    """Cells by our column names; without word groups, also the table's other columns."""
     from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
 
     own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str)
@@ -145,7 +145,7 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
         if name not in sources and (not names.groups or name in own) and name not in names.constants
     ]
     if not names.groups:
-        # What is written again no longer says which columns were the names of rows.
+        # The rewritten table has no index columns.
         check_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     mapped = cells[kept].assign(**{name: cells[column] for name, column in names.columns.items()})
     if "other_words" in mapped and names.groups:
@@ -167,12 +167,12 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
             lambda values: values.map({value: at for at, value in enumerate(_ordered(list(values)))})
         )
         mapped["w_index"] = places.astype(str)
-    # W comes first: its name and its places follow from it.
+    # W comes first: its name and positions follow from it.
     for name in sorted(REQUIRED, key="w".__ne__):
         if name not in mapped:
             raise UndertowError(
-                f"{mapping}: nothing says {name!r}; name its column in [columns] (the table has {_some(given)}"
-                f"{closest(name, given)}), or what it is in every row in [constants]"
+                f"{mapping}: {name!r} is missing; name its column in [columns] (the table has {_some(given)}"
+                f"{closest(name, given)}), or its value in [constants]"
             )
     return mapped
 
@@ -189,7 +189,7 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
     for group in names.groups:
         if group in own:
             raise UndertowError(
-                f"{mapping}: a word group cannot be called {group!r}, as a column is; choose another name"
+                f"{mapping}: a word group cannot have the name of the column {group!r}; choose another name"
             )
     strange = [f"columns.{name}" for name in names.columns if name not in own]
     strange += [f"constants.{name}" for name in names.constants if name not in own]
@@ -204,7 +204,7 @@ def _some(columns: Sequence[str]) -> str:
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
-    """Distinct values: by size where all are numbers, else in order of appearance."""
+    """Distinct values: sorted if all are numbers, else in order of occurrence."""
     distinct = list(dict.fromkeys(values))
     try:
         numbers = {value: float(value) for value in distinct}
@@ -236,7 +236,7 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
 
 
 def _written(table: Table, frame: pd.DataFrame) -> str:
-    """CSV with each row on the line where it ended before, so that errors name the right line."""
+    """CSV with each row on its original last line, so that errors name the right line."""
     text = frame.map(lambda cell: " ".join(cell.splitlines())).to_csv(index=False, lineterminator="\n")
     head, *rows = text.removesuffix("\n").split("\n")
     lines = [head]

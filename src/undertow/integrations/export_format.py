@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """The items of an audit, as a run would query them.
+    """The items of an audit as in a run.
 
     Attributes:
         options: its options that differ from their defaults.
         items: the items, in the order of a run.
-        design: what the metrics need beside the answers.
+        design: data for the metrics in addition to the answers.
         command: the command line that repeats the export.
     """
 
@@ -44,7 +44,7 @@ class ExportedFiles:
     """The result of `Format.write`.
 
     Attributes:
-        names: tasks or splits, by which the other tool calls them.
+        names: names of tasks or splits in the other tool.
         next_steps: command lines that use the folder, in order.
     """
 
@@ -69,7 +69,7 @@ class Format(Protocol):
     Attributes:
         SUMMARY: one line for `undertow export --help`.
         HOLDS: supported kinds of query; see `undertow.types.query_kind`.
-        REFUSAL: end of the error for other kinds: why, and how to fix it.
+        REFUSAL: end of the error message for other kinds, with reason and remedy.
     """
 
     SUMMARY: str
@@ -82,14 +82,14 @@ class Format(Protocol):
 
 
 def code(text: str) -> str:
-    """Text as Markdown code, between more backticks than it contains."""
+    """Text as Markdown code, with more backticks than it contains."""
     line = on_one_line(text)
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{ticks}{line}{ticks}" if len(ticks) == 1 else f"{ticks} {line} {ticks}"
 
 
 def render(template: str, request: ExportRequest, **facts: Any) -> str:
-    """A text of `templates/`, about the items of a request."""
+    """Render a template of `templates/` for the items of a request."""
     environment = text_templates("undertow.integrations", "templates")
     environment.keep_trailing_newline = True
     environment.filters |= {"md": in_markdown, "code": code, "json": as_json}
@@ -97,7 +97,7 @@ def render(template: str, request: ExportRequest, **facts: Any) -> str:
 
 
 def named_files(options: Mapping[str, Any]) -> list[str]:
-    """Existing files and folders that options name, alone or in a list with commas."""
+    """Existing files and folders in options, also in comma-separated lists."""
     texts = [value for value in options.values() if isinstance(value, str)]
     parts = [part.strip().removeprefix("simplified:") for text in texts for part in text.split(",")]
     return [part for part in parts if part and _exists(part)]
@@ -115,7 +115,7 @@ class Exported:
     """An exported folder.
 
     Attributes:
-        names: tasks or splits, as the other tool calls them.
+        names: names of tasks or splits in the other tool.
         next_steps: command lines that use it, in order.
     """
 

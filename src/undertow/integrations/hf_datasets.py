@@ -1,4 +1,4 @@
-"""A dataset folder that `datasets.load_dataset` reads without any code: one Parquet file, and a dataset card."""
+"""A dataset folder for `datasets.load_dataset`: one Parquet file and a dataset card, no code."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from undertow.types import (
     query_kind,
 )
 
-SUMMARY = "a Hugging Face dataset folder: a row for every question, factors as columns"
+SUMMARY = "a Hugging Face dataset folder with a row for every query and factors as columns"
 HOLDS = (BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION)
-REFUSAL = "a dataset folder holds texts only; run the audit instead"
+REFUSAL = "a dataset folder contains texts only; run the audit instead"
 SPLIT, DATA = "test", "data/test.parquet"
 FIRST = ("item", "kind", "text", "options", "groups")
-"""Columns that are no factors, which come first; `cluster` and `gold` come last."""
+"""First columns, before the factors; `cluster` and `gold` come last."""
 COLUMNS = {
-    "item": "unique name of the question",
-    "kind": "how it is asked: `blank`, `generation` (a prompt whose answer is read step by step), `choice`, `writing`, ...",
-    "text": "what is asked, `___` for the blank; examples and prompt, where it is a prompt",
-    "options": "the texts or words that are compared; of a blank, the whole sentence with each",
-    "groups": "the word group of each option; empty where there are none",
-    "w_name, w_index, w_value, w": "the W list, the place in it from 0, where the value stands on its axis, and the value",
-    "cluster": "questions that share it are not independent: intervals and tests take them as one unit",
-    "gold": "the right answer; empty where there is none, as there is none to a question that nothing decides",
+    "item": "unique name of the query",
+    "kind": "kind of query: `blank`, `generation` (a prompt whose answer is scored step by step), `choice`, `writing`, ...",
+    "text": "text of the query, `___` for the blank; for prompts with instructions and examples",
+    "options": "texts or words that are compared; for a blank, the whole sentence with each word",
+    "groups": "word group of each option; empty if there are none",
+    "w_name, w_index, w_value, w": "name of the W list, index in it from 0, position of the value on its axis, and the value",
+    "cluster": "queries of the same cluster are not independent: intervals and tests treat them as one unit",
+    "gold": "correct answer; empty if there is none, as for underspecified sentences",
 }
 
 
@@ -60,7 +60,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
 def _row(item: Item) -> dict[str, Any]:
     options, groups = _options(item.query)
     own = (*FIRST, "cluster", "gold")
-    # A factor of the same name would be lost: of documents, the text is a factor too.
+    # A factor of the same name would be overwritten: documents also have their text as a factor.
     factors = {f"factor_{name}" if name in own else name: level for name, level in item.factors.items()}
     return {
         "item": item.id,
@@ -92,18 +92,18 @@ def _licence(request: ExportRequest) -> tuple[str, str]:
     if files or request.design.get("source") == "":
         return (
             "unknown",
-            f"The texts, or some of them, are from {', '.join(map(in_markdown, files)) or 'a file'}: say whose they are before "
-            "you pass them on.",
+            f"Some or all texts are from {', '.join(map(in_markdown, files)) or 'a file'}: state their owner and licence before "
+            "you distribute them.",
         )
     if "winogender" in str(request.options.get("challenge", "")):
         return (
             "mit",
             "The sentences are the Winogender schemas of Rudinger, Naradowsky, Leonard and Van Durme 2018, *Gender Bias in "
-            "Coreference Resolution* (winogender-schemas, MIT licence), with participants and W values put in by Undertow.",
+            "Coreference Resolution* (winogender-schemas, MIT licence), with participants and W values inserted by Undertow.",
         )
     return (
         "apache-2.0",
-        "The texts come with Undertow, under its licence, Apache-2.0; its page on data says whose facts are in them.",
+        "The texts are part of Undertow, under its licence, Apache-2.0; its page on data lists the sources of their facts.",
     )
 
 

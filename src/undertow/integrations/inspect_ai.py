@@ -1,7 +1,7 @@
 """A task of Inspect: a Python file with its scorer, and a file of prompts.
 
-Chat models answer instruction prompts (McMilin 2024, appendix A.1), so sentences are exported in prompts A, B and C, or the
-prompts that the options name. `inspect_task.txt` is the Python file as it is written.
+Chat models answer instruction prompts (McMilin 2024, appendix A.1), so sentences are exported in prompts A, B and C, or in the
+prompts of the options. `inspect_task.txt` is the template of the Python file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from undertow.integrations.export_format import ExportedFiles, ExportRequest, re
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import GENERATION, GenerateQuery, Item, as_json
 
-SUMMARY = "a task of Inspect, which asks chat models by the prompts A, B and C"
+SUMMARY = "a task of Inspect for chat models with the prompts A, B and C"
 HOLDS = (GENERATION,)
 REFUSAL = (
-    "an Inspect task reads the words of an answer to a prompt; it is written for spurious-correlation and task-specification, "
-    "and undertow export datasets holds the rest"
+    "an Inspect task scores the words of an answer to a prompt; it supports spurious-correlation and task-specification; "
+    "use undertow export datasets for the others"
 )
 TASK, DATA = "task.py", "items.jsonl"
 NAMES = ("undertow_prompts",)
@@ -34,7 +34,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     code = resources.files("undertow.integrations").joinpath("inspect_task.txt").read_text(encoding="utf-8")
     (draft / TASK).write_text(code, encoding="utf-8")
     task = str(folder / TASK)
-    # A path from the root is taken only with the name of a task behind it.
+    # Inspect accepts an absolute path only with the name of a task.
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
     if request.audit == "spurious-correlation":
         steps.append("undertow score logs")

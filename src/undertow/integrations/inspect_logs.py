@@ -1,9 +1,9 @@
-"""Read logs that Inspect wrote of a task of `undertow export inspect`. Inspect itself is not needed.
+"""Read logs of Inspect for a task of `undertow export inspect`, without Inspect.
 
     logs/2026-01-31T10-00-00_undertow-prompts_ID.eval    a zip file: header.json, and samples/ID_epoch_1.json for each sample
     logs/2026-01-31T10-00-00_undertow-prompts_ID.json    the same in one file, from `inspect log convert --to json`
 
-Each sample carries its prompt (`item_codec`), and its score holds the percent of each word group.
+Each sample contains its prompt (`item_codec`), and its score is the percent of each word group.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from undertow.runs.folder.storage import MANIFEST
 from undertow.types import GenerateQuery, Item
 
 AUDIT = "spurious-correlation"
-"""The audit whose masses such a log holds."""
+"""The audit of the masses in such a log."""
 ENDINGS = (".eval", ".json")
 IN_FOLDERS = ("*.eval", "*undertow*.json")
 HEADERS = ("header.json", "_journal/start.json")
-"""What says which model was asked: of a log that is complete, and of one that is not."""
+"""Files with the model's name, in a complete and in an incomplete log."""
 SCORER = "word_groups"
 FACTORS = ("challenge", "prompt", "w_name", "w_index", "w")
 MAX_BYTES, MAX_UNPACKED_BYTES = 512 * 2**20, 2**30
 ZSTANDARD = 93
-"""Method of zip files that Python's zipfile cannot read before 3.14, and Inspect writes."""
+"""Compression of Inspect's zip files, which Python's zipfile cannot read before 3.14."""
 LOCAL_HEADER = struct.Struct("<26xHH")
-"""Lengths of name and extra field, which stand between the header of an entry and its bytes."""
-NO_SCORE = "the log holds no score of it"
+"""Lengths of name and extra field, which precede the data of an entry."""
+NO_SCORE = "the log has no score for it"
 SUCCESS = "success"
 _ROW = re.compile(r"\brow (\d+)")
 strict = with_config(ConfigDict(strict=True))
@@ -54,14 +54,14 @@ strict = with_config(ConfigDict(strict=True))
 
 @strict
 class EvalSpec(TypedDict):
-    """What was evaluated."""
+    """Task and model of the evaluation."""
 
     model: str
 
 
 @strict
 class Header(TypedDict):
-    """The head of a log; of a log in one file, with its samples."""
+    """The header of a log; for a log in one file, with its samples."""
 
     eval: EvalSpec
     status: NotRequired[str]
@@ -108,18 +108,18 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         audit: the expected audit; "" for any.
 
     Raises:
-        UndertowError: a file is corrupt or holds other tasks, a prompt is answered twice, or the samples belong to several exports.
+        UndertowError: a file is corrupt or of other tasks, a prompt is answered twice, or the samples belong to several exports.
     """
     logs = _Logs(path)
     for file in _files_in(path) if is_folder(path) else [path]:
         logs.read(file)
     if logs.origin is None:
         raise UndertowError(
-            f"{path}: holds no samples of a task that undertow export inspect wrote; name a log of it (.eval or .json)"
+            f"{path}: has no samples of a task of undertow export inspect; name a log of such a task (.eval or .json)"
         )
     if audit not in ("", AUDIT) or logs.origin.audit != AUDIT:
         raise UndertowError(
-            f"{path}: holds answers to {logs.origin.audit}; only those to {AUDIT} can be measured from a log of Inspect"
+            f"{path}: has answers for {logs.origin.audit}; only those for {AUDIT} can be measured from a log of Inspect"
         )
     observations, recorded = logs.observations(logs.origin)
     design = {**observations.design, "protocol": recorded}
@@ -132,9 +132,9 @@ class _Logs(LogReader):
     """The contents of the files read so far.
 
     Attributes:
-        rows: a row of a recorded table for each sample.
-        row_places: of each row: file and sample.
-        unfinished: a note for each log of a task that did not end well.
+        rows: rows of a recorded table, one per sample.
+        row_places: file and sample of each row.
+        unfinished: a note for each incomplete log.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -162,7 +162,7 @@ class _Logs(LogReader):
             self.unfinished.append(f"{model}: Inspect did not finish the task; the log has the status {status!r}")
 
     def observations(self, origin: Origin) -> tuple[Observations, str]:
-        """The rows, read as any recorded table is; and their protocol."""
+        """Observations of the rows, read like other recorded tables, and their protocol."""
         import pandas as pd
 
         _refuse(f"{self.first_file}: the carried prompts", wrong_in_design(origin.audit, origin.design))
@@ -197,9 +197,9 @@ def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
     factors, query = item.factors, cast(GenerateQuery, item.query)
     for name in ("w_index", "w_value"):
         level = factors.get(name, math.nan)
-        _refuse(where, "" if type(level) in (int, float) else f"factor {name!r} is {level!r}, and no number")
+        _refuse(where, "" if type(level) in (int, float) else f"factor {name!r} is {level!r}, not a number")
     if sample["input"] != query.prompt:
-        raise UndertowError(f"{where}: its input is not its prompt; export and run the task again")
+        raise UndertowError(f"{where}: its input differs from the exported prompt; export and run the task again")
     groups = list(dict.fromkeys(option.group for option in query.options))
     score = (sample.get("scores") or {}).get(SCORER)
     masses, reason = dict.fromkeys([*groups, "other_words"], math.nan), NO_SCORE
@@ -244,7 +244,7 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
         raise UndertowError(f"{file}: is not a log of Inspect (it has no {HEADERS[0]}); name a .eval or .json file")
     if sum(entry.file_size for entry in entries.values()) > MAX_UNPACKED_BYTES:
         raise UndertowError(
-            f"{file}: is larger than {MAX_UNPACKED_BYTES // 2**20:,} MiB when unpacked, which is all that is read; ask less in one run"
+            f"{file}: is larger than {MAX_UNPACKED_BYTES // 2**20:,} MiB when unpacked, the maximum; use smaller runs"
         )
     samples = [name for name in entries if name.startswith("samples/") and name.endswith(".json")]
 
@@ -257,7 +257,7 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
 
 
 def _entry(content: bytes, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:
-    """The bytes of an entry, no more of them than the file says."""
+    """The bytes of an entry, at most as many as its header states."""
     import pyarrow as pa
 
     try:

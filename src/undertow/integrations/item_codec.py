@@ -1,7 +1,6 @@
-"""Encode an item as JSON inside an export, so that its answer can be scored later, and read it again from a log.
+"""Encode items as JSON in an export, and decode them from a log for scoring.
 
-An item is one JSON text in one column: readers of tables guess column types, and would turn a missing factor into null or
-a date into a time.
+An item is one JSON text in one column, because readers of tables guess column types and would change missing factors and dates.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from undertow.integrations.export_format import ExportRequest
 from undertow.types import ClozeQuery, GenerateQuery, Item, as_json
 
 COLUMN = "undertow"
-"""The column that holds it."""
+"""Column of the encoded items."""
 VERSION = 1
 LARGEST = 2**63 - 1
-"""Of whole numbers, as tables hold them."""
+"""Largest integer in tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The export that an item belongs to.
+    """Export of an item.
 
     Attributes:
         audit, options, seed, limit, design, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
@@ -46,7 +45,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class CarriedItem(Origin):
-    """A decoded item, with the export that it belongs to.
+    """A decoded item with its export.
 
     Attributes:
         place: its index in the order of a run.
@@ -58,13 +57,13 @@ class CarriedItem(Origin):
 
     @property
     def origin(self) -> Origin:
-        """The export alone."""
+        """The export without the item."""
         return Origin(**{one.name: getattr(self, one.name) for one in fields(Origin)})
 
 
 _CARRIED = TypeAdapter(CarriedItem)
 _KINDS: Mapping[str, tuple[type, ...]] = {"w_index": (int,), "w_value": (int, float)}
-"""What factors must be that are numbers."""
+"""Types of numeric factors."""
 
 
 def carried_texts(request: ExportRequest) -> list[str]:
@@ -94,7 +93,7 @@ def read_carried(text: str) -> CarriedItem:
     """Decode an item.
 
     Raises:
-        ValueError: the text is corrupt, or of a newer version; says what is wrong.
+        ValueError: the text is corrupt or of a newer version.
     """
     try:
         carried = _CARRIED.validate_json(text, strict=True)
@@ -113,7 +112,7 @@ def read_carried(text: str) -> CarriedItem:
 
 @dataclass(slots=True)
 class LogReader:
-    """The files of another tool's log that were read so far; all belong to one export.
+    """Reader of another tool's log files, which must belong to one export.
 
     Attributes:
         origin: the export; None before the first sample.
@@ -128,39 +127,39 @@ class LogReader:
     places: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def add_file(self, file: Path, content: bytes) -> None:
-        """Count a file in the digest."""
+        """Add a file to the digest."""
         self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
 
     def add_sample(self, carried: CarriedItem, model: str, file: Path, where: str) -> None:
-        """Count a sample.
+        """Add a sample.
 
         Raises:
-            UndertowError: it belongs to another export than the first one, or its item was answered already; names both places.
+            UndertowError: it belongs to another export than the first sample, or its item has an answer already; names both places.
         """
         self.origin, self.first_file = self.origin or carried.origin, self.first_file or file
         if carried.origin != self.origin:
             raise UndertowError(
-                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
+                f"{file}: belongs to another export than {self.first_file}; name one of them, and measure the other separately"
             )
         earlier = self.places.setdefault(model, {}).setdefault(carried.place, where)
         if earlier != where:
             raise UndertowError(
-                f"{where}: {carried.item.id!r} of {model} was answered in {earlier} already; run the task with one epoch, name one of "
-                "the logs, or move the log of the other run away"
+                f"{where}: {carried.item.id!r} of {model} has an answer in {earlier} already; run the task with one epoch, name one of "
+                "the logs, or move the other log away"
             )
 
     def notes(self, tool: str, n_items: int) -> list[str]:
-        """Where the answers are from, and how many of the exported items each model answered if not all."""
-        notes = [f"answers are those that {tool} logged; no model was asked"]
+        """Source of the answers, and number of answers of each model with incomplete answers."""
+        notes = [f"answers are from a log of {tool}; no model was queried"]
         return notes + [
-            f"{model}: the log answers {len(places):,} of the {n_items:,} items that were exported"
+            f"{model}: the log has answers for {len(places):,} of the {n_items:,} exported items"
             for model, places in self.places.items()
             if len(places) < n_items
         ]
 
 
 def read_question(text: object, kind: type, factors: Sequence[str], where: str) -> CarriedItem:
-    """The item that a sample carries.
+    """Decode the item of a sample.
 
     Raises:
         UndertowError: it is corrupt, not of this kind, or lacks a factor.

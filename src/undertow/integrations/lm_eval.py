@@ -2,7 +2,7 @@
 
     In 1801, ___ was a child.    context "In 1801,"    choices " she was a child.", " he was a child.", ...
 
-Its task type `multiple_choice` asks for the log-likelihood of each choice after the context, which is what Undertow reads
+Its task type `multiple_choice` computes the log-likelihood of each choice after the context, as Undertow does
 (docs/decisions/003-what-likelihood-reads.md), and logs it with `--log_samples`; `undertow score` reads that log.
 """
 
@@ -18,22 +18,22 @@ from undertow.integrations.export_format import ExportedFiles, ExportRequest, re
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import BLANK, ClozeQuery, as_json
 
-SUMMARY = "tasks of lm-evaluation-harness, read by log-likelihood; undertow score reads their log"
+SUMMARY = "tasks of lm-evaluation-harness, scored by log-likelihood; undertow score reads their log"
 HOLDS = (BLANK,)
 REFUSAL = (
-    "a task of lm-evaluation-harness logs log-likelihoods of whole texts only; ask sentences with a blank (leave --prompts out), "
-    "or use undertow export inspect or datasets"
+    "a task of lm-evaluation-harness logs log-likelihoods of whole texts only; use sentences with a blank (omit --prompts), "
+    "or undertow export inspect or datasets"
 )
 TAG = "undertow"
-"""By which all tasks of a folder are asked for at once."""
+"""Tag of all tasks of a folder."""
 CONTEXT, CHOICES, GROUPS = "context", "choices", "groups"
-"""Columns of the data, beside the one that carries the question."""
+"""Columns of the data in addition to the encoded item."""
 
 
 def context_and_choices(query: ClozeQuery) -> tuple[str, list[str]]:
     """The harness's context and choices: the text before the blank, without its final space, and the continuations [option].
 
-    Tokenizers attach the space to the word after it. A sentence that begins with its blank has an empty context.
+    Tokenizers attach the space to the following word. A sentence that begins with its blank has an empty context.
     """
     context = query.pieces[0].rstrip()
     return context, [text.removeprefix(context) for text in query.texts()]

@@ -1,9 +1,9 @@
-"""Read samples that lm-evaluation-harness logged for tasks of `undertow export lm-eval`.
+"""Read samples of lm-evaluation-harness for tasks of `undertow export lm-eval`.
 
     LOGS/MODEL/samples_undertow_mgc_date_2026-01-31T10-00-00.000000.jsonl    a line for every sentence
     LOGS/MODEL/results_2026-01-31T10-00-00.000000.json                       the model and its configuration
 
-Each sample carries its item, so that nothing but the log is needed.
+Each sample contains its item, so the log suffices.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Item, Scores
 
 SAMPLES = "samples_*.jsonl"
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
-NO_ANSWER = "the log holds no answer to it"
+NO_ANSWER = "the log has no answer for it"
 MAX_PARAMETERS = 10**18
 MAX_RESULT_BYTES, MAX_SAMPLE_BYTES = 64 * 2**20, 2**32
 ABOVE_ONE_NATS = 1e-3
-"""A log-likelihood that is above 0 by more than rounding is none."""
+"""Tolerance for log-likelihoods above 0 by rounding."""
 OWN = ("undertow-schemas", "simplified")
-"""Sentences that come with the package, beside `challenge.names()`."""
+"""Built-in sentences in addition to `challenge.names()`."""
 FACTORS = ("challenge", "w_name", "w_index", "w")
 PLAIN_DTYPES = ("", "float32", "torch.float32")
 
@@ -50,16 +50,16 @@ def is_log(path: Path) -> bool:
 def read_log(path: Path, audit: str = "") -> AnswerLog:
     """Read the answers of a log, of one model or several.
 
-    Sentences that the log of a task lacks (an interrupted run, or a limit) are missing. Sentences of a user's own challenge
-    file cannot be listed, so a note gives their number.
+    Sentences without an answer in the log of a task (an interrupted run, or a limit) are missing. For a user's challenge file, which
+    is not in the log, a note gives their number.
 
     Args:
         path: the harness's `--output_path`, or one of its sample files.
         audit: the expected audit; "" for any.
 
     Raises:
-        UndertowError: a file is corrupt or holds other tasks, a sentence appears twice or within other text, or the samples
-            belong to several exports.
+        UndertowError: a file is corrupt or of other tasks, a sentence appears twice or within other text, or the samples belong to
+            several exports.
     """
     files = sorted(path.rglob(SAMPLES)) if path.is_dir() else [path]
     logs = _Logs(path)
@@ -67,12 +67,12 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         logs.read(file)
     if logs.origin is None:
         raise UndertowError(
-            f"{path}: holds no samples of tasks that undertow export lm-eval wrote; name the folder given with --output_path, and "
+            f"{path}: has no samples of tasks of undertow export lm-eval; name the folder given with --output_path, and "
             "run the harness with --log_samples"
         )
     origin = logs.origin
     if audit and audit != origin.audit:
-        raise UndertowError(f"{path}: holds answers to {origin.audit}, not to {audit}; leave --audit out")
+        raise UndertowError(f"{path}: has answers for {origin.audit}, not {audit}; omit --audit")
     notes = logs.notes("lm-evaluation-harness", origin.n_items)
     for model, dtype in logs.dtypes.items():
         if dtype not in PLAIN_DTYPES:
@@ -86,7 +86,7 @@ class _Logs(LogReader):
 
     Attributes:
         answers: item and answer by model and item index.
-        dtypes: the precision of each model, where the harness logs it.
+        dtypes: precision of each model, if the harness logs it.
     """
 
     answers: dict[str, dict[int, tuple[Item, Answer]]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class _Logs(LogReader):
                 if not model:  # a file of another task
                     return
                 raise UndertowError(
-                    f"{where}: is a sample of another task; the file was mixed up, run the harness again"
+                    f"{where}: is a sample of another task, so the file is corrupt; run the harness again"
                 )
             carried = _question(sample, doc, where)
             model = model or self._model(file)
@@ -143,12 +143,12 @@ class _Logs(LogReader):
 
 
 def _question(sample: Mapping[str, Any], doc: Mapping[str, Any], where: str) -> CarriedItem:
-    """The item of a sample, if it was queried as it was exported."""
+    """The item of a sample; it must have been queried as exported."""
     carried = read_question(doc[COLUMN], ClozeQuery, FACTORS, where)
     query = cast(ClozeQuery, carried.item.query)
     context, choices = context_and_choices(query)
     if doc.get(CONTEXT) != context or doc.get(CHOICES) != choices:
-        raise UndertowError(f"{where}: its text is not that of its question; export and run the task again")
+        raise UndertowError(f"{where}: its text differs from the exported text; export and run the task again")
     arguments = _arguments(sample.get("arguments"))
     if arguments and arguments != [[context, choice] for choice in choices]:
         raise UndertowError(
@@ -158,11 +158,11 @@ def _question(sample: Mapping[str, Any], doc: Mapping[str, Any], where: str) -> 
 
 
 def _arguments(given: Any) -> list[list[Any]]:
-    """The logged (context, continuation) pairs, for every version of the harness; [] where it logs none."""
+    """The logged (context, continuation) pairs, for every version of the harness; [] if it logs none."""
     pairs = list(given.values()) if isinstance(given, Mapping) else given
     if not isinstance(pairs, list):
         return []
-    # What is neither a list nor a table is no pair, and so none that was to be asked.
+    # Other types cannot be pairs.
     return [
         list(pair.values()) if isinstance(pair, Mapping) else list(pair) if isinstance(pair, (list, tuple)) else [pair]
         for pair in pairs
@@ -171,21 +171,21 @@ def _arguments(given: Any) -> list[list[Any]]:
 
 
 def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
-    """Log-likelihoods of the options; such a log has no mass of other words.
+    """Log-likelihoods of the options, without a mass of other words.
 
-    Options that differ in case only and have equal log-likelihoods are one text to the model, and count once.
+    Options that differ only in case and have equal log-likelihoods are the same text for the model and count once.
     """
     logged = sample.get("filtered_resps") or sample.get("resps")
     if not isinstance(logged, list) or len(logged) != len(query.options):
         raise UndertowError(
-            f"{where}: holds {len(logged) if isinstance(logged, list) else 'no'} log-likelihoods for {len(query.options)} choices; "
+            f"{where}: has {len(logged) if isinstance(logged, list) else 'no'} log-likelihoods for {len(query.options)} choices; "
             "run the harness again"
         )
     nats = [_number(one) for one in logged]
     if any(math.isnan(one) or one > ABOVE_ONE_NATS for one in nats):
         return Answer.missing("the log has no log-likelihood for one of the words")
     if not any(math.isfinite(one) for one in nats):
-        return Answer.missing("the log says that none of the words is possible")
+        return Answer.missing("all words have probability 0 in the log")
     seen: dict[tuple[str, str, float], int] = {}
     for place, (option, text) in enumerate(zip(query.options, query.texts(), strict=True)):
         if seen.setdefault((option.group, text.casefold(), nats[place]), place) != place:
@@ -194,7 +194,7 @@ def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
 
 
 def _number(logged: Any) -> float:
-    """The log-likelihood in a pair (log-likelihood, is greedy); the pair holds text, in `resps` inside one more list."""
+    """The log-likelihood in a pair (log-likelihood, is greedy) of strings, which `resps` puts in another list."""
     while isinstance(logged, list) and logged:
         logged = logged[0]
     try:
@@ -204,7 +204,7 @@ def _number(logged: Any) -> float:
 
 
 def _read_results(path: Path) -> Mapping[str, Any]:
-    """The harness's results file; {} if it is corrupt, since the samples hold all that is measured."""
+    """The harness's results file; {} if it is corrupt, since the samples suffice."""
     content = read_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
     try:
         said = parse_json(content, unique_names=False)
@@ -252,7 +252,7 @@ def _observations(logs: _Logs, origin: Origin) -> Observations:
 
 
 def _check_factors(items: Iterable[Item], where: str) -> None:
-    """Refuse items whose factors have different types, and one that lacks the place of W that others have."""
+    """Refuse items whose factors have different types, and items without `w_value` if others have it."""
     kinds: dict[str, type] = {}
     items = list(items)
     n_placed = sum("w_value" in item.factors for item in items)
@@ -263,7 +263,7 @@ def _check_factors(items: Iterable[Item], where: str) -> None:
             kind = float if type(level) is int else type(level)
             if kinds.setdefault(name, kind) is not kind:
                 raise UndertowError(
-                    f"{where}: {name} of question {item.id!r} is {level!r}, of another kind than that of others; export and run the "
+                    f"{where}: {name} of question {item.id!r} is {level!r}, of another type than in other questions; export and run the "
                     "task again"
                 )
 
@@ -273,9 +273,9 @@ def _task(item: Item) -> tuple[str, str]:
 
 
 def _known(origin: Origin) -> Sequence[Item]:
-    """All items of the export, built again; () if they have changed, or come from a user's own files.
+    """All items of the export, built again; () if they have changed or come from a user's files.
 
-    A log is untrusted, so no file that it names is opened or fetched.
+    A log is untrusted, so files that it names are not opened or downloaded.
     """
     options = origin.options
     if options.get("challenge", "") not in ("", *data.names(), *OWN) or named_files(options):

@@ -1,12 +1,12 @@
-"""A callback for the Trainer of transformers: a network is audited while it is trained.
+"""Callback for the Trainer of transformers that audits a network during training.
 
     trainer = Trainer(...)
     trainer.add_callback(AuditCallback(trainer, "spurious-correlation", every_steps=500, challenge="mgc", w="date"))
     trainer.train()
 
-Its numbers go through `trainer.log`, so they stand in `trainer.state.log_history` and in every logger of the trainer (Weights & Biases,
-TensorBoard, ...) under `undertow/`. Training goes on as if there had been no audit: weights, gradients, training mode and torch's
-random state are as before.
+`trainer.log` receives the numbers, so `trainer.state.log_history` and every logger of the trainer (Weights & Biases, TensorBoard, ...)
+have them under `undertow/`. The audit does not affect training: weights, gradients, training mode and torch's random state are
+unchanged.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from undertow.runs.finished_run import Run
 from undertow.runs.pipeline import run_audit
 
 PREFIX = "undertow"
-"""Start of every name in the trainer's logs; loggers make a section of it."""
+"""Prefix of every name in the trainer's logs, a section in loggers."""
 
 
 class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
-    """Audits the trainer's network every few steps.
+    """Audit of the trainer's network every few steps.
 
     Attributes:
         trainer: the trainer.
@@ -60,7 +60,7 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
             trainer: the trainer.
             audit: name of the audit, for example `spurious-correlation`.
             every_steps: steps between two audits.
-            tokenizer: of the network; by default the trainer's `processing_class`.
+            tokenizer: tokenizer of the network; by default the trainer's `processing_class`.
             folder: where run folders are written; by default `undertow` in the trainer's `output_dir`.
             options: as in `undertow.audit`, for example `challenge="mgc", limit=200`.
 
@@ -71,7 +71,7 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
             raise UndertowError(f"every_steps {every_steps} must be at least 1")
         if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
             raise UndertowError(
-                "the network is split over processes, so none can audit it; run `undertow run` on its checkpoints instead"
+                "the network is split over processes and cannot be audited; use `undertow run` on its checkpoints"
             )
         tokenizer = trainer.processing_class if tokenizer is None else tokenizer
         self.config = RunConfig.from_keywords(audit, trainer.model, {**options, "tokenizer": tokenizer})
@@ -80,30 +80,30 @@ class AuditCallback(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self.folder = Path(folder or Path(trainer.args.output_dir, PREFIX))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Audit the network if its turn has come, on the first process; a failure is reported, and training goes on."""
+        """Audit the network every `every_steps` steps on the first process; a failure is reported, and training continues."""
         step = state.global_step
         if step % self.every_steps or not state.is_world_process_zero:
             return
         name = f"{Path(args.output_dir).name}/step-{step}"
         try:
-            network = self.trainer.model  # with `model_init` another one than at the start
+            network = self.trainer.model  # with `model_init`, another one than at the start
             dtype = str(network.dtype).removeprefix("torch.")
             config = replace(self.config, models=[name], network=network, dtype=dtype)
-            with tempfile.TemporaryDirectory() as cache:  # these weights will not come again
+            with tempfile.TemporaryDirectory() as cache:  # weights change with every step
                 place = Path(cache, "answers.sqlite")
                 run = run_audit(config, self.folder / f"step-{step}", overwrite=True, cache=place)
                 numbers = headline_numbers(run)
         except Exception as error:  # noqa: BLE001 - no failure of an audit may end a training
             reason = str(error) if isinstance(error, UndertowError) else f"{type(error).__name__}: {first_line(error)}"
-            notify(f"step {step}: the audit failed ({reason}); training goes on")
+            notify(f"step {step}: the audit failed ({reason}); training continues")
             return
         should_log = control.should_log
         self.trainer.log(numbers)
-        control.should_log = should_log  # a log ends with False, and the trainer's own of this step is still to come
+        control.should_log = should_log  # `log` resets it, but the trainer has still to log this step
 
 
 def headline_numbers(run: Run) -> Mapping[str, float]:
-    """The numbers of each finding that a table of the audit has, by measure and group, and how many findings are significant."""
+    """The numbers of findings that are in a table of the audit, by measure and group, and the number of significant findings."""
     start = f"{PREFIX}/{run.manifest['audit']}"
     findings, layouts = run.findings, audits.load(str(run.manifest["audit"])).table_layouts
     in_tables = {f"{row}{ending}" for layout in layouts for row in layout.rows for ending in ("", OVER_PROMPTS)}

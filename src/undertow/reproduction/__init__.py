@@ -1,4 +1,4 @@
-"""The tables and figures of the five papers, by number: recorded outputs and a user's models beside the published numbers."""
+"""Tables and figures of the five papers: published numbers beside those of recorded outputs and of a user's models."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
     on_error: Callable[[UndertowError], None] | None = None,
     **options: Any,
 ) -> Mapping[str, list[Path]]:
-    """Make tables and figures of the papers: run what is missing, and write each in every format with a page.
+    """Make tables and figures of the papers: do missing runs, and write each artefact in every format with a page.
 
     Args:
-        names: of the artefacts, such as `000:figure-3b`; `artefacts()` has all.
-        models: the user's models; masked, encoder-decoder and causal ones may stand beside each other.
-        recorded: folder with the published outputs as tables; "" without.
+        names: names of artefacts, such as `000:figure-3b`; `artefacts()` has all.
+        models: the user's models; masked, encoder-decoder and causal ones can be mixed.
+        recorded: folder with the published outputs as tables; "" for none.
         model_info: TOML file with the parameters, objective and post_training of models.
         data_dir: folder with winogender's two files; "" to fetch them.
         documents: CAD's file or folder; "" to fetch it.
@@ -43,9 +43,9 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         out: folder; each artefact has a folder of its own in it, and runs are in `runs/`.
         width: of the figures, in inches; 3.3 is a column of a journal. Those of runs keep 8.
         progress: called with (queries done, queries in all).
-        on_error: called with the reason why an artefact was not made, an `IncompleteInputError` where nothing failed; without it the
-            first reason is raised.
-        options: of every run, such as `limit=400` or `dtype="bfloat16"`.
+        on_error: called with the error of each artefact that was not made (an `IncompleteInputError` if an input is missing); by default,
+            the first error is raised.
+        options: options of every run, such as `limit=400` or `dtype="bfloat16"`.
 
     Returns:
         Paths of the files of each artefact, its page first. Of all artefacts, `out` has an index, too: `index.html` and `index.md`.

@@ -20,7 +20,7 @@ class Design:
     """An audit with its options.
 
     Attributes:
-        recorded: name of the file with published outputs that may stand beside the models; "" where none were published.
+        recorded: name of the file with published outputs of this design; "" if none were published.
     """
 
     audit: str
@@ -34,8 +34,8 @@ class Artefact:
 
     Attributes:
         id: paper and number, such as `000:figure-3b`.
-        title: what it shows.
-        make: name of the function in `undertow.reproduction.contents` that makes it; "" where it cannot be made.
+        title: title of the table or figure.
+        make: name of the function in `undertow.reproduction.contents` that makes it; "" if it cannot be made.
         settings: arguments of that function.
         why: the reason why it cannot be made.
         differs: why recomputed numbers may differ from the published ones.
@@ -56,19 +56,19 @@ class Artefact:
 
     @property
     def label(self) -> str:
-        """Its number as the paper writes it, such as `Figure 3b`."""
+        """Its number in the paper, such as `Figure 3b`."""
         kind, _, number = self.id.partition(":")[2].partition("-")
         return f"{kind.capitalize()} {number.upper() if number.startswith('a') else number}"
 
     @property
     def designs(self) -> list[Design]:
-        """The designs whose runs it shows."""
+        """Designs of its runs."""
         names = [self.settings.get("design", ""), *str(self.settings.get("designs", "")).split(",")]
         return [design(str(name)) for name in names if name]
 
     @property
     def needs(self) -> str:
-        """What it needs beside this package."""
+        """Required models and files."""
         if self.why:
             return f"cannot be made: {self.why}"
         recorded = [one.recorded for one in self.designs if one.recorded]
@@ -119,7 +119,7 @@ def find(name: str) -> Artefact:
 
 
 def published(artefact: str) -> pd.DataFrame:
-    """The numbers that a paper prints in a table: `row, subrow, column, value, sd`, all as the paper writes them; empty without any."""
+    """The numbers of a published table as text: `row, subrow, column, value, sd`; empty if there are none."""
     import pandas as pd
 
     with resources.files("undertow.reproduction").joinpath("published.csv").open(encoding="utf-8") as file:

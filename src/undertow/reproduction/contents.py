@@ -1,4 +1,4 @@
-"""What each artefact shows: figures as drawings, tables in the paper's layout, published numbers beside recomputed ones."""
+"""Contents of artefacts: drawings, and tables in the paper's layout with published beside recomputed numbers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PUBLISHED, RECOMPUTED = "published", "recomputed"
 
 
 class IncompleteInputError(UndertowError):
-    """An artefact cannot be made, or not with the models and files that are given; nothing failed."""
+    """An artefact cannot be made, or needs further models or files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an artefact shows.
+    """Contents of an artefact.
 
     Attributes:
         drawings: its figures.
         tables: its tables, all cells as text.
-        notes: what a reader should know.
+        notes: notes for readers.
     """
 
     drawings: Sequence[Drawing] = ()
@@ -60,7 +60,7 @@ def content(artefact: Artefact, sources: Sources) -> Content:
 
 
 def _table(title: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str] = (), about: str = "") -> ReportTable:
-    """A table of rows by column; a cell that a row lacks is missing."""
+    """A table of rows by column; absent cells are missing."""
     heads = list(columns or dict.fromkeys(name for row in rows for name in row))
     return ReportTable(title, heads, [[str(row.get(head, MISSING)) for head in heads] for row in rows], about)
 
@@ -143,7 +143,7 @@ def wordings(artefact: Artefact, sources: Sources, tasks: str, per_class: int = 
 
 
 def wording_counts(artefact: Artefact, sources: Sources) -> Content:
-    """How many task descriptions each class has, as published and here."""
+    """Number of task descriptions in each class, published and here."""
     rows = []
     for one in published(artefact.id).itertuples():
         task = f"bias-{one.row}"
@@ -164,7 +164,7 @@ def slots(artefact: Artefact, sources: Sources) -> Content:
 
 
 def label_counts(artefact: Artefact, sources: Sources, task: str) -> Content:
-    """Labels of the documents for training and evaluation, as published and here."""
+    """Labels of the documents for training and evaluation, published and here."""
     given = data.load_documents(sources.documents or "cad")
     counts = {}
     for part, documents in (("train", given.training), ("evaluation", given.evaluation)):
@@ -212,7 +212,7 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
     reading: str = "",
     table: bool = False,
 ) -> Content:
-    """Figures of an answer against W: `models` (slope gap by size) and `grid` (a panel for each model and prompt)."""
+    """Figures of masses against W: `models` (slope gap by size) and `grid` (a panel for each model and prompt)."""
     measured = sources.measured(design, w=w)
     if reading:
         prompted = measured.observations.frame["prompt"].astype(str) != ""
@@ -226,7 +226,7 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
     several = len(drawn) > 1
     wanted = tuple(f"{kind}_" for kind in figure.split(","))
     chosen = [one for one in drawn if one.name.startswith(wanted)] if several else []
-    if not chosen:  # one model and one prompt have a figure of their own
+    if not chosen:  # one model and one prompt have another figure
         chosen = [one for one in drawn if one.name.startswith(tuple(w.split(",")))]
     tables = [_table("Slopes", slope_rows(measured))] if table or "models" in figure else []
     return Content([*(_graph(name) for name in graphs.split(",") if name), *chosen], tables)
@@ -273,10 +273,10 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
     coreferent: str = "",
     objective: str = "",
 ) -> Content:
-    """The task specification metric of every sentence, a row for each occupation, a figure for each model and one of all side by side.
+    """The task specification metric of every sentence by occupation, in a figure for each model and one of all models.
 
     Raises:
-        UndertowError: the figure shows models of one objective, and none of these has it.
+        UndertowError: the figure shows models of one training objective, and no given model has it.
     """
     drawings, measured = [], sources.measured(design)
     frame = measured.observations.frame
@@ -296,7 +296,7 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
 
 
 def _objective(model: str, measured: Measured) -> str:
-    """The training objective that a figure is for; a model that says none is taken by whether it answers prompts."""
+    """Training objective of a model; if unknown, inferred from whether it answers prompts."""
     said = str(measured.observations.design.get("models", {}).get(model, {}).get("objective", ""))
     for known in ("masked", "denoising", "autoregressive"):
         if said.startswith(known):

@@ -1,4 +1,4 @@
-"""The runs that an artefact shows: a user's models and the published outputs, measured together."""
+"""Runs of an artefact: a user's models and the published outputs, measured together."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ class Measured:
         return self.audit.measure(self.observations, 0)
 
     def only(self, frame: pd.DataFrame, **design: Any) -> Measured:
-        """Some of the observations, with entries of their design replaced."""
+        """A selection of the observations, with changed entries of the design."""
         observations = Observations(frame.reset_index(drop=True), {**self.observations.design, **design})
         return replace(self, observations=observations)
 
 
 @dataclass
 class Sources:
-    """What the user gives, and the runs that are made of it, each once.
+    """Inputs of the user, and the runs made from them, each once.
 
     Attributes:
         models: names of the user's models.
-        recorded: folder with the published outputs; None without.
+        recorded: folder with the published outputs; None for none.
         out: folder for the run folders.
         options: options for every run, such as `limit` and `dtype`.
         model_info: file with the sizes of the models; "" for none.
         data_dir: folder with winogender's files; "" to fetch them.
         documents: CAD's file or folder; "" to fetch it.
         rephrasings: file with rephrasings of CAD's texts; "" for none.
-        simulated: the papers' simulations, once they are made.
+        simulated: the papers' simulations, after they are made.
     """
 
     models: Sequence[str]
@@ -81,7 +81,7 @@ class Sources:
     _measured: dict[str, Measured] = field(default_factory=dict)
 
     def is_enough(self, artefact: Artefact) -> str:
-        """What an artefact lacks; "" where it has what it needs."""
+        """Missing inputs of an artefact; "" if there are none."""
         for one in artefact.designs:
             if not self.models and self._recorded_file(one) is None:
                 return f"needs {artefact.needs}: name a model with -m" + (
@@ -147,7 +147,7 @@ class Sources:
         return self._runs[key]
 
     def _files(self, challenge: str, audit: str) -> dict[str, str]:
-        """Options that name the files of a challenge set, where the user gives any."""
+        """Options that name the user's files of a challenge set."""
         given = {"data_dir": self.data_dir if "winogender" in challenge else ""}
         given |= {"challenge": self.documents if challenge == "cad" else ""}
         given |= {"rephrasings": self.rephrasings if audit == "bias-rephrasing" else ""}
@@ -165,7 +165,7 @@ class Sources:
 
 
 def _of_design(observations: Observations, options: Mapping[str, Any]) -> Observations:
-    """The part of a recording that a design asks about."""
+    """The part of a recording that belongs to a design."""
     frame = observations.frame
     challenge = str(options.get("challenge", ""))
     if "w" in options:
