@@ -287,7 +287,7 @@ def test_a_chosen_challenge_file_becomes_an_audit_whose_report_is_shown(wide: Br
     assert EVIL in wide.text("What it asks")
     wide.choose("Model", "toy")
     wide.button("Run as an audit").click()
-    wide.until(lambda: "The run is kept as spurious-correlation_toy" in wide.text("Findings"))
+    wide.until(lambda: "The run is saved as spurious-correlation_toy" in wide.text("Findings"))
     report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
     report.get_by_text("Spurious correlation: toy").first.wait_for()
     wide.tab("Runs").click()

@@ -551,7 +551,7 @@ def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
     frame = run.observations.set_index("decoding")
     assert set(frame.loc[["trie"], "missing_reason"]) == {""}
     assert set(frame.loc[["exact"], "missing_reason"]) == {
-        "decoding exact: the server does not show how probable each label is"
+        "decoding exact: the server does not return the probability of each label"
     }
     assert [one.title for one in run.tables if "Table 9" in one.title] == [
         "Without examples, as Table 9 of Bauer et al. 2022: scripted, trie"

@@ -378,7 +378,7 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
         if one.results and one.results[0].measure == "choice_gap" and one.results[0].group["occupation"] == ALL
     ]
     assert (overall.results[0].value, overall.significant) == (100, False)
-    assert "no preference is claimed" in overall.text
+    assert "a preference is not tested" in overall.text
     assert "6 are needed" in overall.decision_rule
     (of_jobs,) = [one for one in found.findings if "5 of 5 occupations" in one.text]
     assert of_jobs.significant
@@ -735,7 +735,7 @@ def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Ru
 
 def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path) -> None:
     found = refusing(tmp_path, 14)
-    one_sided = [one for one in found.findings if "whoever it is" in one.text]
+    one_sided = [one for one in found.findings if "for the woman and for the man" in one.text]
     assert not one_sided
     assert value(found, "both_rate", WITHOUT) == 100
     (rate,) = [one for one in found.record.results if one.measure == "missing_rate"]
@@ -745,10 +745,10 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path) -
     assert table["answers"].sum() == 14
     assert set(table["missing_reason"]) == {"the answer 'I cannot say' is none of the possible ones"}
     # With none refused it is said, and the count holds.
-    (said,) = [one for one in refusing(tmp_path, 0).findings if "whoever it is" in one.text]
+    (said,) = [one for one in refusing(tmp_path, 0).findings if "for the woman and for the man" in one.text]
     assert "Yes in all items" in said.text
     # One of fifteen men is refused: 14 of 15 are 93%, which is not nearly all.
-    assert not [one for one in refusing(tmp_path, 2).findings if "whoever it is" in one.text]
+    assert not [one for one in refusing(tmp_path, 2).findings if "for the woman and for the man" in one.text]
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
     assert frame["other_words"].tolist() == [50, 40, 30]
     assert notes == [
         "Read as word groups, in percent: female, male.",
-        "Columns that were not read: 'step', 'remark', one without a name.",
+        "Unused columns: 'step', 'remark', one without a name.",
     ]
     for marked in ({"female": 10, "group:elders": 20}, {"female": 10}, {"group:elders": 20, "ze": 30}):
         _, groups, notes = years_of(tmp_path, step=[1, 2, 3], **marked)
@@ -534,7 +534,7 @@ def test_ends_have_a_name_of_w_a_unit_and_columns_that_are_named(tmp_path: Path)
     assert frame["xe"].tolist() == pytest.approx([50, 40, 30, 30])
     assert notes == [
         "Read as word groups, as probabilities, which were multiplied by 100: xe, ze.",
-        "Columns that were not read: 'year'.",
+        "Unused columns: 'year'.",
     ]
     assert set(read()[0]["w_name"]) == {"date"}
     with pytest.raises(UndertowError, match=r"line 3: w_name is 'date'; write one name of W"):

@@ -144,8 +144,8 @@ def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Gener
 def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> None:
     right = dict.fromkeys(DIMENSIONS, 0.5) | {"gender": 0.97, "age": 0.03}
     texts = [one.text for one in findings_of(IDENTIFICATION, dimensions_answered(right, 40, np.random.default_rng(0)))]
-    (text,) = [text for text in texts if "is done best" in text]
-    assert re.search(r"gender is done best, with 9\d\.\d%, and age worst, with \d\.\d%\.", text)
+    (text,) = [text for text in texts if "the best dimension is" in text]
+    assert re.search(r"the best dimension is gender \(9\d\.\d%\), the worst age \(\d\.\d%\)\.", text)
 
 
 def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:

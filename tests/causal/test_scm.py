@@ -168,9 +168,9 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_line(
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("G := normal()\ncompare G, G2\nG2 := 1", "nobody is selected"),
-        ("G := normal()\nselect G", "nothing is compared"),
-        ("", "nobody is selected"),
+        ("G := normal()\ncompare G, G2\nG2 := 1", "there is no selection"),
+        ("G := normal()\nselect G", "there is no comparison"),
+        ("", "there is no selection"),
         ("G := normal()\nselect T\nH := 1\ncompare G, H", "no variable 'T'"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"] == {"items": 24, "missing": 1}
     told = cli("score", "logs", "--out", "run")
-    assert "1 missing: the log holds no answer to it" in told.stdout
+    assert "1 missing: the log has no answer for it" in told.stdout
     (tmp_path / "t.csv").write_text("year,she,he\n" + "".join(f"{1900 + at},0.{at + 1},0.5\n" for at in range(4)))
     (tmp_path / "m.toml").write_text(
         'unit = "probability"\n[columns]\nw = "year"\n[groups]\nfemale = "she"\nmale = "he"\n[constants]\nmodel = "gpt-x"\n'

@@ -88,7 +88,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
     assert again.returncode == 0
     assert "1,200 texts with" in again.stdout
-    assert "120 steps (120 of them before)" in again.stdout
+    assert "120 steps (resumed at step 120)" in again.stdout
     assert "undertow run spurious-correlation -m dated --challenge mgt-icml" in again.stdout
     assert '"{w}. {blank} was a painter."' in again.stdout
 

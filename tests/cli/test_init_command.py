@@ -83,7 +83,7 @@ def test_questions_are_asked_and_asked_again(cli_process: Cli, tmp_path: Path) -
         "control 'oldest: She is ___.': begin with the group",
     ):
         assert error in done.stderr
-    assert "No control sentence decides for younger" in done.stdout
+    assert "No control sentence determines younger" in done.stdout
     table = tomllib.loads((tmp_path / "challenge.toml").read_text(encoding="utf-8"))
     assert table["w"]["season"] == {"values": ["spring", "summer", "autumn", "winter"], "order": "the year"}
     assert table["controls"] == [{"text": "She is 91, so she is {blank}.", "gold": "older"}]
@@ -100,7 +100,7 @@ def test_no_file_is_replaced_without_asking(cli: Cli, cli_process: Cli, tmp_path
     assert "Replace it?" in refused.stderr
     done = cli("init", *OPTIONS, "--no-controls", "--overwrite")
     assert done.returncode == 0
-    assert "Without control sentences nothing shows whether a model reads" in done.stdout
+    assert "There are no control sentences to check whether a model reads" in done.stdout
 
 
 def test_an_end_of_the_input_writes_nothing(cli_process: Cli, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_an_option_at_its_default_beside_a_preset_counts(cli: Cli, tmp_path: Pat
 def test_two_labels_of_one_model_are_refused_by_their_names(cli: Cli) -> None:
     done = cli("run", "spurious-correlation", "-m", "a=toy", "-m", "b=toy")
     assert done.returncode == 1
-    assert "model 'toy' is given 2 times, labelled a and b; a run asks a model once" in done.stderr
+    assert "model 'toy' is given 2 times, labelled a and b; give it once, with one label" in done.stderr
 
 
 @pytest.mark.parametrize("closed", ["from the start", "later"])

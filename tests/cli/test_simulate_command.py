@@ -52,7 +52,7 @@ def test_the_numbers_of_the_page_are_printed(cli: Cli) -> None:
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     assert lines[0] == ["model", "case", "pair", "r before", "r after selection", "selected"]
     assert len(lines) == 1 + 24 + 1
-    assert lines[-1] == ["1,000,000 people drawn for each case, seed 0; brackets are 95% intervals."]
+    assert lines[-1] == ["1,000,000 simulated people per case, seed 0; brackets are 95% intervals."]
     printed = {tuple(line[:3]): [cell.split()[0] for cell in line[3:]] for line in lines[1:-1]}
     rows = [re.split(r" *\| *", line.strip("| ")) for line in PAGE.splitlines() if line.startswith("| W ")]
     assert len(rows) == 8

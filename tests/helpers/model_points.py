@@ -19,7 +19,7 @@ from undertow.types import Floats
 NAN = math.nan
 
 
-GAP = "female less male"
+GAP = "female minus male"
 
 
 def point(name: str, parameters: float = 1e9, gap: float = 0.3, **other: Any) -> ModelPoint:

@@ -263,7 +263,7 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
 
 def test_the_command_says_it_in_words(cli: Cli) -> None:
     done = cli("doctor", "-m", "toy:slope=-5")
-    steps = "load toy:slope=-5", "answer 20 sentences that decide between she and he", "score toy:slope=-5"
+    steps = "load toy:slope=-5", "answer 20 control sentences", "score toy:slope=-5"
     assert (done.returncode, done.stderr.splitlines()) == (0, [f"undertow: {step}" for step in steps])
     for words in ("toy:slope=-5: toy", "10 of 20", "no better than chance", "--compare"):
         assert words in done.stdout

@@ -122,7 +122,7 @@ def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> N
     run, _ = chatty_run(shared_base, "bias-diagnosis")
     shutil.copytree(run.folder, tmp_path / "run")
     page = undertow.render_report(tmp_path / "run").read_text("utf-8")
-    assert f"free replies, as the answer reader reads them ({rules().identity})" in page
+    assert f"free replies, parsed by the answer reader ({rules().identity})" in page
     assert "Refusals" in page
     assert "Unclear replies" in page
 
@@ -161,7 +161,7 @@ def comparison_of(shared_base: Path, tmp_path: Path, *protocols: str) -> Any:
 def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:
     across = comparison_of(shared_base, tmp_path, EXACT, TEXT)
     told = " ".join(across.notes)
-    assert "read in different ways" in told
+    assert "scored in different ways" in told
     assert f"free replies (rules {rules().identity})" in told
     assert "its probabilities or constrained answers" in told
 

@@ -74,7 +74,7 @@ def test_two_models_are_measured_beside_each_other(exported: Path, tmp_path: Pat
 def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> None:
     del log["samples"][3:]
     notes = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run").manifest["notes"]
-    assert f"openai/m: the log answers 3 of the {N} items that were exported" in notes
+    assert f"openai/m: the log has answers for 3 of the {N} exported items" in notes
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> Non
         (("samples",), {}, "samples"),
         (("samples", 2), 7, "sample 3"),
         (("samples", 2, "metadata"), ..., "metadata"),
-        (("samples", 2, "input"), "Who?", "its input is not its prompt"),
+        (("samples", 2, "input"), "Who?", "its input differs from the exported prompt"),
         (("samples", 2, "scores", "word_groups", "value"), 3, "scores.word_groups.value"),
         (("samples", 2, "scores", "word_groups", "value", "female"), "30", "scores.word_groups.value.female"),
         (("samples", 2, "scores", "word_groups", "value", "female"), ..., "'female'"),
@@ -137,7 +137,7 @@ def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_pat
         inspect_logs.read_log(write_json(twice, tmp_path / "twice.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
-    with pytest.raises(UndertowError, match="no samples of a task that undertow export inspect wrote"):
+    with pytest.raises(UndertowError, match="no samples of a task of undertow export inspect"):
         inspect_logs.read_log(write_json(log, tmp_path / "other.json"))
 
 

@@ -459,7 +459,7 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
     for result in results.values():
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
         assert (result.n, result.n_missing) == (0, 12)
-        assert result.note.startswith("None of the 12 rows has a number for ")
+        assert result.note.startswith("None of the 12 rows has a value for ")
 
 
 def test_other_prob_that_cannot_be_read_leaves_the_groups_alone() -> None:
@@ -495,7 +495,7 @@ def test_means_on_a_line_exactly_have_no_error() -> None:
     frame = table(some_masses())
     for name, one in audit(frame.assign(cluster=frame.index.astype(str))).items():
         if name[0] in {"slope", "w_effect", "slope_gap"}:
-            assert "No sentence stands at" in one.note
+            assert "No sentence has" in one.note
             assert (math.isnan(one.p), math.isnan(one.value)) == (True, name[0] == "w_effect")
 
 

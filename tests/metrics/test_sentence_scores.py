@@ -184,7 +184,7 @@ def test_masses_beside_a_reason_are_not_believed() -> None:
 def test_a_sentence_that_lacks_an_end_is_missing() -> None:
     rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30]) for name in "abc"]
     table = scores(rows[0], rows[1][:2], [rows[2][0], rows[2][2]])
-    assert table["missing_reason"].tolist() == ["", "it was not asked with every W value", ""]
+    assert table["missing_reason"].tolist() == ["", "the run lacks some of its W values", ""]
     assert math.isnan(of(table, "b", "delta_warm")[0])
     assert table.loc["c", "delta_warm"] == 20
 
@@ -200,7 +200,7 @@ def test_too_few_values_are_refused() -> None:
 
 
 def test_without_any_w_there_is_nothing_to_score() -> None:
-    with pytest.raises(UndertowError, match="no sentence with a W in it"):
+    with pytest.raises(UndertowError, match="no sentence with a W"):
         scores(asked("s", [30, 60, 10], w_name=NO_W))
 
 

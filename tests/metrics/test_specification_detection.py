@@ -508,7 +508,7 @@ def test_where_nothing_is_scored_one_row_says_so() -> None:
     assert key == ("auroc", "delta_warm")
     assert math.isnan(told.value)
     assert (told.n, told.n_missing) == (0, 8)
-    assert told.note == "None of the 8 sentences has a number, so nothing is measured."
+    assert told.note == "None of the 8 sentences has a score."
 
 
 # Combined ------------------------------------------------------------------------------------------------------------

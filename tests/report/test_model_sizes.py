@@ -63,10 +63,10 @@ def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
 def test_a_model_without_a_gap_is_named_below_and_not_drawn() -> None:
     figure = compared([point("here"), point("gone", gap=NAN), point("lost", NAN, gap=NAN)])
     assert [len(dots_of(axes)) for axes in figure.axes] == [1]
-    assert "Left out, for want of a slope gap: gone, lost." in words(figure)
+    assert "Not shown because they have no slope gap: gone, lost." in words(figure)
     nobody = compared([point("gone", gap=NAN)])
     assert "no model has a slope gap" in words(nobody)
-    assert "Left out, for want of a slope gap: gone." in words(nobody)
+    assert "Not shown because they have no slope gap: gone." in words(nobody)
 
 
 # Every model under every prompt.

@@ -156,7 +156,7 @@ def test_a_point_of_a_figure_says_its_value_under_the_pointer(opened: Open, run_
         point = page.tab.locator("#summary .hover circle >> visible=true").first
         point.hover(force=True)
         assert page.tab.locator("#tip").is_visible()
-        assert "points a step" in page.tab.locator("#tip").inner_text()
+        assert "points per step" in page.tab.locator("#tip").inner_text()
         page.tab.mouse.move(2, 2)
         assert page.tab.locator("#tip").is_hidden()
 

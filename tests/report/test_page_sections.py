@@ -135,7 +135,7 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
     granted = page(causal_assumptions=causal_assumptions(assumptions=ROWS[:1], caveat=""))
     assert 'class="doubt"' not in granted
     nothing = section(page(causal_assumptions=causal_assumptions(), findings=[NOTHING]), "causal_assumptions")
-    assert "Findings that rest on" not in nothing
+    assert "Findings that need" not in nothing
     n_findings = UNFOLDED_FINDINGS + 5
     many = page(
         causal_assumptions=causal_assumptions(),

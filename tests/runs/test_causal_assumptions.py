@@ -133,7 +133,7 @@ def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
     assert (plain.causal_assumptions, "graph" in plain.manifest) == (None, False)
     assert named.manifest["command"].endswith(f"--audit {AUDIT} --graph well-specified")
     assert named.causal_assumptions is not None
-    assert "the features decide the label Y" in named.causal_assumptions.caveat
+    assert "the features determine the label Y" in named.causal_assumptions.caveat
     assert "X <- G -> Y" in named.causal_assumptions.caveat
 
 

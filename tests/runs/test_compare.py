@@ -159,7 +159,7 @@ def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
         assert found.value == 0.0
         assert np.isnan([found.low, found.high, found.p, found.q]).all()
         assert (verdict(found), is_significant(found)) == (INCONCLUSIVE, False)
-        assert "says little about others" in found.note
+        assert "All clusters have the same difference" in found.note
 
 
 def test_the_same_difference_everywhere_has_no_interval_and_is_not_claimed() -> None:
@@ -236,7 +236,7 @@ def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.Mon
     sides = drawn(20, 3, 2)
     compared = [compare(*sides, seed=seed) for seed in (0, 0, 1)]
     one, same, other = (difference(of, "mean_mass") for of in compared)
-    assert any("20 clusters were dealt" in note for note in compared[0].notes)
+    assert any("20 clusters were assigned" in note for note in compared[0].notes)
     assert one.extras["n_clusters"] == 8
     assert numbers(one) == numbers(same)
     assert one.value == other.value

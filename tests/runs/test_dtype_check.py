@@ -46,7 +46,7 @@ from undertow.types import (
 )
 
 AUDIT = "spurious-correlation"
-NONE_TURNED = "No finding changes when each result, by itself, moves by the 95% interval of its error."
+NONE_TURNED = "No finding changes if any single result moves within the 95% interval of its error."
 YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads

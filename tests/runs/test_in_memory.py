@@ -116,7 +116,7 @@ def test_what_a_network_in_memory_decides_is_refused(network: Callable[[str], st
         undertow.audit(audit, model=mine, tokenizer=tokenizer, dtype="bfloat16")
     with pytest.raises(UndertowError, match="mode 'NLU' is for a model by name"):
         undertow.audit(audit, model=mine, tokenizer=tokenizer, mode="NLU")
-    with pytest.raises(UndertowError, match="for a network in memory; leave them out"):
+    with pytest.raises(UndertowError, match="for a network in memory; remove them"):
         undertow.audit(audit, model="toy", tokenizer=tokenizer)
 
 

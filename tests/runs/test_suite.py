@@ -127,7 +127,7 @@ def test_a_suite_file_in_yaml_says_the_same(file: Path) -> None:
     [
         ("models: [toy\n", "is not valid YAML"),
         ("models: [toy]\nmodels: [toy]\n", "'models' is given twice"),
-        ("- toy\n", "holds no keys with values"),
+        ("- toy\n", "has no keys with values"),
         ("models: !!python/object/apply:os.getcwd []\n", "is not valid YAML"),
         ("models: [toy]\n", "audit"),
     ],
