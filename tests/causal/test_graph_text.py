@@ -106,7 +106,7 @@ def test_the_papers_graphs(name: str) -> None:
         ("X -> Z", "mine.txt", "label"),
         ("X -> Y; label Q", "'label Q'", "'Q'"),
         ("X -> Y; features X,", "'features X,'", "commas"),
-        ("X -> Y; label Y\nlabel Y", "line 2, 'label Y'", "before"),
+        ("X -> Y; label Y\nlabel Y", "line 2, 'label Y'", "earlier statement"),
         ("X -> Y; W ->", "line 1, 'W ->'", "nowhere"),
         ("X -> Y; features X, X", "'features X, X'", "once"),
         ("X -> Y; features Y", "'features Y'", "label"),

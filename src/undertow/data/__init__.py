@@ -1,6 +1,6 @@
-"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model.
+"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents.
 
-A wrong name, option or file raises `UndertowError`, which names the line or key of a file.
+An invalid name, option or file raises `UndertowError`, which names the line or key of a file.
 """
 
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet

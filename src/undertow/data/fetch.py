@@ -48,7 +48,7 @@ def download(url: str, max_bytes: int) -> bytes:
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)
 
-    # A thread, since the limit covers the connection too, whose parts have limits of their own only.
+    # A thread, because the limit also covers the connection.
     threading.Thread(target=work, daemon=True).start()
     try:
         return done.result(end - time.monotonic())
@@ -77,7 +77,7 @@ def _download(url: str, max_bytes: int, end: float) -> bytes:
 
 
 def save_download(content: bytes, path: Path) -> None:
-    """Write a downloaded file into the cache, whole or not at all."""
+    """Write a downloaded file into the cache atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft_folder(path.parent, DRAFT_PREFIX) as aside:
@@ -86,7 +86,7 @@ def save_download(content: bytes, path: Path) -> None:
             part.replace(path)
     except OSError as error:
         raise UndertowError(
-            f"{path}: cannot be kept there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
+            f"{path}: cannot be written ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
         ) from error
 
 

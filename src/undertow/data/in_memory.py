@@ -1,4 +1,4 @@
-"""Challenges in memory: a dict, or a table of sentences, kept as files, so that a command can name them too."""
+"""Challenges in memory (a dict or a table of sentences), saved as files so that commands can name them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Table(Protocol):
 
 
 def save_challenge(given: Mapping[str, Any] | Table) -> Path:
-    """Write a challenge to the cache, under a name that follows from its content; the path of its file.
+    """Write a challenge to the cache under a name derived from its content, and return its path.
 
     Args:
-        given: what a challenge file holds, as a dict; or a table with one row per sentence or document, as a CSV file has it.
+        given: content of a challenge file as a dict, or a table with one row per sentence or document as in a CSV file.
 
     Raises:
-        UndertowError: a value has no place in such a file, or it cannot be written.
+        UndertowError: a value is not allowed in such a file, or the file cannot be written.
     """
     try:
         if isinstance(given, Mapping):
             lines = [f"{_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
             text, suffix = "".join(lines), ".toml"
         else:
-            # Integers beside missing values are floats in pandas: 1 would be written as 1.0.
+            # pandas stores integers with missing values as floats: 1 would be written as 1.0.
             text, suffix = str(given.convert_dtypes().to_csv(index=False)), ".csv"
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -60,7 +60,7 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
 
 
 def _toml(value: Any, where: str) -> str:
-    """A value of a dict as TOML writes it, on one line."""
+    """A value of a dict as TOML on one line."""
     if isinstance(value, Mapping):
         pairs = [f"{_text(str(key))} = {_toml(inner, f'{where}.{key}')}" for key, inner in value.items()]
         return "{" + ", ".join(pairs) + "}"
@@ -69,10 +69,10 @@ def _toml(value: Any, where: str) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise UndertowError(f"challenge: {where} holds {value!r}; write a finite number, or leave it out")
+        raise UndertowError(f"challenge: {where} is {value!r}; write a finite number, or remove it")
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    raise UndertowError(f"challenge: {where} holds {value!r}; write a text, a number, a list or a dict")
+    raise UndertowError(f"challenge: {where} is {value!r}; write a text, a number, a list or a dict")
 
 
 def _text(text: str) -> str:

@@ -34,7 +34,7 @@ class Prompt:
     mask: str = MASK
 
     def around(self, query: ClozeQuery) -> str:
-        """The prompt with a sentence in it."""
+        """The prompt with a sentence."""
         return self.text.replace(HOLE, mask_blank(query, self.mask))
 
 
@@ -52,7 +52,7 @@ def _short_name(name: str) -> str:
 
 def _not_empty(prompts: dict[str, PromptEntry]) -> dict[str, PromptEntry]:
     if not prompts:
-        raise ValueError(f'holds no prompt; write [name] and text = "... {HOLE} ..."')
+        raise ValueError(f'has no prompt; write [name] and text = "... {HOLE} ..."')
     return prompts
 
 
@@ -70,20 +70,20 @@ _FILE = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class AnswerMode:
-    """How prompts are put and answered."""
+    """Format of prompts and of their answers."""
 
     prompts: tuple[Prompt, ...]
     max_tokens: int = 20
     chat: bool = False
 
     def items(self, items: Sequence[Item], words: Mapping[str, Sequence[str]]) -> list[Item]:
-        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers."""
+        """Every item with every prompt, prompt by prompt; answers are searched for the words of these groups."""
         options = tuple(Option(group, (word,)) for group, forms in words.items() for word in forms)
         return [self._item(item, prompt, options) for prompt in self.prompts for item in items]
 
     def _item(self, item: Item, prompt: Prompt, options: tuple[Option, ...]) -> Item:
         if not isinstance(item.query, ClozeQuery):
-            raise TypeError(f"a prompt is put around a sentence with a blank, not around {type(item.query).__name__}")
+            raise TypeError(f"a prompt needs a sentence with a blank, not {type(item.query).__name__}")
         query = GenerateQuery(prompt.around(item.query), options, self.max_tokens, self.chat)
         return Item(
             f"{item.id}/prompt {prompt.name}", query, {**item.factors, "prompt": prompt.name}, item.cluster, item.gold
@@ -95,11 +95,11 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
 
     Args:
         names: for example `A,B,mine.toml`.
-        mask: what marks the blank, instead of each prompt's own.
+        mask: mark of the blank, instead of each prompt's own.
     """
     published = _prompts(RESOURCES / "prompts.toml")
     if mask and not mask.strip():
-        raise UndertowError(f"mask {mask!r} marks nothing; give the text that stands in the blank, such as {MASK}")
+        raise UndertowError(f"mask {mask!r} is empty; give a text for the blank, such as {MASK}")
     chosen: list[Prompt] = []
     for name in filter(None, map(str.strip, names.split(","))):
         if name.endswith(".toml"):
@@ -114,7 +114,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
     twice = find_repeat(prompt.name for prompt in chosen)
     if twice is not None:
-        raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, under a name of its own")
+        raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, with its own name")
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 
 
@@ -124,7 +124,7 @@ def _prompts(path: Path) -> dict[str, Prompt]:
 
 
 def mask_blank(query: ClozeQuery, mask: str) -> str:
-    """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
+    """A sentence with its blank marked; words that agree with the blank have the form of the first option.
 
     pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
                                   ^    ^-- was, as with the first: groups share this word
@@ -134,7 +134,7 @@ def mask_blank(query: ClozeQuery, mask: str) -> str:
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
-            f"{query.display_text()!r}: has {len(blanks)} blanks, and a prompt marks one; leave --prompts out"
+            f"{query.display_text()!r}: has {len(blanks)} blanks, but a prompt marks one; omit --prompts"
         )
     fills[blanks[0]] = mask
     return query.text(tuple(fills))

@@ -1,6 +1,6 @@
-"""Tables of text, CSV or TSV, packed with gzip or not: rows of cells, each with the line it begins on.
+"""Text tables (CSV or TSV, optionally gzipped) as rows of cells, each with its first line.
 
-Cells of a .tsv stand as they are; those of a .csv may be quoted.
+Cells of a .tsv are literal; those of a .csv may be quoted.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from undertow.errors import UndertowError, counted
 
 ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 MAX_BYTES = 64 * 2**20
-"""Of a table of documents or names, unpacked; all of CAD is a fraction of it."""
+"""Maximum size of a table of documents or names, unpacked; CAD is much smaller."""
 MAX_HEADER_BYTES = 2**16
 Rows = list[tuple[int, dict[str, str]]]
 """Line number and cells by column of each row."""
 Record = TypeVar("Record", bound="TableRow")
 _GZIP = b"\x1f\x8b"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters but tabs and line feeds."""
+"""Control characters except tabs and line feeds."""
 MAX_CELLS = 10_000_000
 
 
 class TableRow(BaseModel):
-    """A row of a table: numbers and yes or no as text, other columns left out."""
+    """A row of a table: numbers and booleans are parsed from text, other columns ignored."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
 def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDINGS) -> list[tuple[int, Record]]:
-    """The rows of a table as a schema has them, each with the line it begins on; an empty cell stands for the default, if any.
+    """The rows of a table by a schema, each with its first line; empty cells have the default value, if any.
 
     Raises:
-        UndertowError: a column that the schema requires is not there, or a cell is not what it must be; names the line.
+        UndertowError: a required column is missing, or a cell is invalid; names the line.
     """
     needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
     adapter, records = TypeAdapter(schema), []
@@ -56,13 +56,13 @@ def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDI
 
 
 def plain_name(path: Path) -> str:
-    """The file's name without the ending of a table."""
+    """The file's name without the suffix of a table."""
     ends = [end for end in ENDINGS if path.name.lower().endswith(end)]
     return path.name[: -max(map(len, ends))] if ends else path.name
 
 
 def header(path: Path) -> tuple[str, ...]:
-    """The names of a table's columns; no more than the first 64 KiB are read."""
+    """The names of a table's columns, from its first 64 KiB."""
     first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
     return tuple(cell.strip() for _, cells in _records(path, _decode(first, path)) for cell in cells)
 
@@ -70,27 +70,27 @@ def header(path: Path) -> tuple[str, ...]:
 def read_rows(
     path: Path, needed: Sequence[str] = (), endings: Sequence[str] = ENDINGS, *, may_hold_controls: bool = False
 ) -> Rows:
-    """The rows of a table by column name, every one as long as the header.
+    """The rows of a table by column name, each as long as the header.
 
     Args:
-        path: of the table.
-        needed: columns that it must have.
-        endings: of files that hold such a table.
-        may_hold_controls: whether control characters stay; else they are refused.
+        path: path of the table.
+        needed: required columns.
+        endings: allowed suffixes of the file.
+        may_hold_controls: whether control characters are allowed.
     """
     if not path.name.lower().endswith(tuple(endings)):
-        raise UndertowError(f"{path}: is not a table that is read; name a file that ends in {', '.join(endings)}")
+        raise UndertowError(f"{path}: is not a supported table; name a file that ends in {', '.join(endings)}")
     columns, rows = read_cells(path)
     absent = next((name for name in needed if name not in columns), None)
     if absent is not None:
         given = [name.strip('"') for name in columns]
         raise UndertowError(f"{path}: has no column {absent!r}{closest(absent, given)}; it has {', '.join(given)}")
     if not rows:
-        raise UndertowError(f"{path}: holds no rows below its header; add some")
+        raise UndertowError(f"{path}: has no rows below its header; add some")
     for line, cells in () if may_hold_controls else rows:
         control = next(filter(None, map(_CONTROL.search, cells)), None)
         if control:
-            raise UndertowError(f"{path}, line {line}: holds the control character {control[0]!r}; take it out")
+            raise UndertowError(f"{path}, line {line}: has the control character {control[0]!r}; remove it")
     return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
 
 
@@ -98,12 +98,12 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     """The columns of a table, and the line and the cells of each row; empty lines are skipped.
 
     Raises:
-        UndertowError: the file is too large or not text, two columns have one name, or a row is not as long as the header.
+        UndertowError: the file is too large or not text, two columns have the same name, or a row differs in length from the header.
     """
     max_bytes = max_bytes or MAX_BYTES
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:
-        raise UndertowError(f"{path}: is too large for a table; at most {max_bytes // 2**20} MiB are read")
+        raise UndertowError(f"{path}: is too large for a table; the limit is {max_bytes // 2**20} MiB")
     text = _decode(content, path)
     del content
     records: list[tuple[int, list[str]]] = []
@@ -111,14 +111,14 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     for line, cells in _records(path, text):
         n_cells += len(cells)
         if n_cells > MAX_CELLS:
-            raise UndertowError(f"{path}, line {line}: is too large for a table; at most {MAX_CELLS:,} cells are read")
+            raise UndertowError(f"{path}, line {line}: is too large for a table; the limit is {MAX_CELLS:,} cells")
         records.append((line, cells))
     if not records:
         raise UndertowError(f"{path}: is empty; its first line should name the columns")
     columns = [cell.strip() for cell in records[0][1]]
     twice = find_repeat(columns)
     if twice is not None:
-        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
+        raise UndertowError(f"{path}: has two columns called {twice!r}; rename one")
     for line, cells in records[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
@@ -153,9 +153,9 @@ def _decode(content: bytes, path: Path) -> str:
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The line on which each row begins, and its cells, the header's first."""
+    """The first line and the cells of each row, from the header."""
     if path.name.lower().removesuffix(".gz").endswith((".tsv", ".txt")):
-        # A line break always ends a row, and no other character does.
+        # Only a line break ends a row.
         for number, line in enumerate(text.split("\n"), 1):
             if line:
                 yield number, line.split("\t")

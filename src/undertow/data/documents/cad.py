@@ -1,19 +1,19 @@
-"""CAD, the Contextual Abuse Dataset: the documents of Bauer et al. 2022, read from its published files or fetched once.
+"""CAD, the Contextual Abuse Dataset: documents of Bauer et al. 2022, from its published files or downloaded once.
 
 Vidgen, Nguyen, Margetts, Rossini and Tromble 2021, "Introducing CAD: the Contextual Abuse Dataset"; CC BY 4.0. Its texts are
-abusive, and none of them is part of this project.
+abusive and are not part of this project.
 
 Zenodo record 4881008 has `data.zip`; its folder `data` holds `cad_v1_1.tsv` (all annotations, 23 columns), the split files
 `cad_v1_1_train.tsv`, `_dev` and `_test` (id, text, labels), and version 1 of each, of which 95 entries were corrected. The split files
-hold no rationales, so they serve diagnosis only; a text annotated as a slur alone stands there as neutral.
+have no rationales, so they can be used for diagnosis only; they label a text annotated only as a slur as neutral.
 
-One row of the full file is one annotation, and one annotation that passes the filters of Bauer et al., section 4.1, is one document,
-with the one span that it marks. For diagnosis a text counts once (`document_set.distinct_texts`).
+Each row of the full file is an annotation. An annotation that passes the filters of Bauer et al., section 4.1, is a document with one
+span. For diagnosis, equal texts count once (`document_set.distinct_texts`).
 
-What the cells hold is known from the code of CAD's authors (dongpng/cad_naacl2021): primary categories, of which ConvoKit's page
-writes some in words; splits train, dev, test, and exclude_empty, exclude_bot, exclude_lang, exclude_image; "NA" with its quotes. Of the
-targets one is known for certain, `ableness/disability`; the others are the names of Bauer et al. and their likely spellings, and a
-target that is not known is counted and reported. The published files quote no cell, so quotes belong to the author.
+The code of CAD's authors (dongpng/cad_naacl2021) documents the cells: primary categories (ConvoKit's page spells some differently);
+splits train, dev, test, exclude_empty, exclude_bot, exclude_lang and exclude_image; "NA" with its quotes. Only one target is documented,
+`ableness/disability`; the others are the names of Bauer et al. and their likely spellings. Unknown targets are counted and reported.
+The published files quote no cell, so quotes are part of the text.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ SPLITS: Mapping[str, str] = {
     "cad_v1_1_dev.tsv": "71f84da6ed1d52ec0e8e478e5428167c86bbb3686c34a54b81c222185ff7ec59",
     "cad_v1_1_test.tsv": "191113e50174b21fe30497e42028f3539e7efb1825b05df0f2ca3854985250e4",
 }
-"""SHA-256 of the split files. That of the full file is not published."""
+"""SHA-256 of the split files; none is published for the full file."""
 MAX_ARCHIVE_BYTES = 200 * 2**20
 FULL_COLUMNS = (
     "id", "split", "annotation_Primary", "annotation_Target_top.level.category", "annotation_highlighted", "meta_text",
 )  # fmt: skip
-"""The columns that are read, of 23."""
+"""The used columns, of 23."""
 SPLIT_COLUMNS = ("id", "text", "labels")
 MAX_TRAINING_WORDS = 150
 """Bauer et al., section 4.1, filter iv."""
@@ -67,7 +67,7 @@ NEUTRAL, IDENTITY, AFFILIATION = "Neutral", "IdentityDirectedAbuse", "Affiliatio
 PERSON, COUNTER, SLUR = "PersonDirectedAbuse", "CounterSpeech", "Slur"
 PRIMARY = (NEUTRAL, IDENTITY, AFFILIATION, PERSON, COUNTER, SLUR)
 COARSE: Mapping[str, str] = {IDENTITY: "identity", AFFILIATION: "affiliation"}
-"""The primary categories of bias, and our names of them."""
+"""Our names of the primary categories of bias."""
 
 _PRIMARY_OF = {name.lower(): name for name in PRIMARY} | {
     "identitydirected": IDENTITY, "affiliationdirected": AFFILIATION, "persondirected": PERSON, "slurs": SLUR,
@@ -105,9 +105,9 @@ PAPER_DIMENSIONS: Mapping[str, tuple[int, ...]] = {
 
 
 def load_published() -> DocumentSet:
-    """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
+    """The full file of version 1.1 from the cache, or downloaded from its public address.
 
-    The archive is known by its split files; no checksum of the full file is published.
+    The archive is verified by its split files, since no checksum of the full file is published.
     """
     path = data_folder(NAME) / Path(FULL).stem / FULL
     if not path.is_file():
@@ -140,7 +140,7 @@ def _fetch_full_file() -> bytes:
         changed = next((name for name in SPLITS if hashlib.sha256(files[name]).hexdigest() != SPLITS[name]), "")
         if changed:
             raise ValueError(f"{changed} is not that of version 1.1: its SHA-256 differs")
-    # What zipfile raises beside its own error where a header is torn.
+    # Further exceptions of zipfile for corrupt headers.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError) as error:
         raise UndertowError(f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); try again, or {by_hand}") from error
     return files[FULL]
@@ -158,7 +158,7 @@ def is_split(columns: Collection[str]) -> bool:
 
 
 def read_cad(path: Path) -> DocumentSet:
-    """The documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all its neutral ones."""
+    """Documents of CAD's full file that pass the filters of Bauer et al., section 4.1, and all neutral ones."""
     taken, left_out, strangers = set[str](), Counter[str](), Counter[str]()
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     n_mixed = 0
@@ -167,13 +167,13 @@ def read_cad(path: Path) -> DocumentSet:
         text, target = _clean(row["meta_text"]), row["annotation_Target_top.level.category"].strip()
         rationale, dimension = row["annotation_highlighted"], _dimension_of(target)
         span, biased = _locate_span(rationale, text), primary in COARSE
-        # In the order of the filters: the first that holds counts.
+        # In the order of the filters; the first that applies counts.
         filters = {
             "in the splits that CAD's authors exclude": not split,
             NEITHER: primary != NEUTRAL and not biased,
             "neutral without a text": primary == NEUTRAL and not text,
             "biased without a rationale": biased and not _clean(rationale),
-            "biased with a rationale that does not stand in the text": biased and not span,
+            "biased with a rationale that is not in the text": biased and not span,
             "biased on none of the eleven dimensions": biased and not dimension,
             TOO_LONG: split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS,
         }
@@ -213,8 +213,8 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
             if not reason:
                 parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased))
     notes = [
-        "these files hold neither dimensions nor spans: they serve diagnosis alone, and the paper's filters that ask for"
-        " a rationale cannot be applied",
+        "these files have neither dimensions nor spans: they can be used for diagnosis only, without the paper's filters that need"
+        " a rationale",
         *_count_notes(parts, full=False),
         *_left_out_note(left_out, left_out),
         *seen_in_training(parts[EVALUATION], parts[TRAINING]),
@@ -223,28 +223,26 @@ def read_splits(paths: Sequence[Path]) -> DocumentSet:
 
 
 def read_folder(folder: Path) -> DocumentSet:
-    """The full file of a folder, or else its three split files; the corrected version where both are there."""
+    """The full file of a folder, or else its three split files; of several versions, the corrected one."""
     tables = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(ENDINGS) and path.is_file()]
     columns = {path: header(path) for path in tables}
     full = [path for path, names in columns.items() if is_full(names)]
     if full:
-        return read_cad(_only(full, f"{folder}: holds several full files of CAD"))
+        return read_cad(_only(full, f"{folder}: has several full files of CAD"))
     chosen = []
     for part in ("train", "dev", "test"):
         matches = [path for path, names in columns.items() if is_split(names) and f"_{part}" in path.name.lower()]
         if not matches:
-            raise UndertowError(
-                f"{folder}: holds neither CAD's full file nor its split {part}; name the unpacked folder"
-            )
-        chosen.append(_only(matches, f"{folder}: holds several files of the split {part}"))
+            raise UndertowError(f"{folder}: has neither CAD's full file nor its split {part}; name the unpacked folder")
+        chosen.append(_only(matches, f"{folder}: has several files of the split {part}"))
     return read_splits(chosen)
 
 
 def _only(paths: Sequence[Path], problem: str) -> Path:
-    """The one path, or the one of the corrected version, which may stand beside that of version 1."""
+    """The only path, or that of the corrected version if version 1 is also there."""
     newest = [path for path in paths if "v1_1" in path.name.lower()] or list(paths)
     if len(newest) > 1:
-        raise UndertowError(f"{problem}: {', '.join(path.name for path in newest)}; name the one to read by its path")
+        raise UndertowError(f"{problem}: {', '.join(path.name for path in newest)}; give the path of one of them")
     return newest[0]
 
 
@@ -259,10 +257,9 @@ def _document_set(
 
 
 def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where each row stands, and its cells by column.
+    """The place of each row, and its cells by column.
 
-    R quotes the names of columns whenever it quotes any cell. A file that does not was written as it stands, unless every quote
-    within a cell is written twice.
+    R quotes column names if it quotes any cell. A file with unquoted names has literal quotes, unless every quote within a cell is doubled.
     """
     names = {_bare(name): name for name in header(path)}
     is_quoted = any(bare != name for bare, name in names.items())
@@ -279,7 +276,7 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, st
 
 
 def _bare(cell: str) -> str:
-    """A cell without the quotes around it; those within are written twice."""
+    """A cell without surrounding quotes and with doubled inner quotes restored."""
     return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
@@ -301,7 +298,7 @@ def _split_of(cell: str, where: str) -> str:
 
 
 def _dimension_of(cell: str) -> str:
-    """Which of the eleven dimensions a target is on; "" if it is not known to be on one, or is on several."""
+    """The dimension of a target, one of eleven; "" if it is unknown or ambiguous."""
 
     def known(name: str) -> str:
         return _DIMENSION_OF.get(" ".join(re.sub(r"[^a-z]", " ", name.lower()).split()), "")
@@ -315,14 +312,14 @@ def _is_na(cell: str) -> bool:
 
 
 def _clean(cell: str) -> str:
-    """A text or rationale with its line breaks; "" where there is none."""
+    """A text or rationale with its line breaks; "" if there is none."""
     return "" if _is_na(cell) else _CONTROL.sub(" ", _LINE_BREAK.sub("\n", cell)).strip()
 
 
 def _locate_span(cell: str, text: str) -> str:
-    """The piece of a text that its rationale marks, letter by letter as the text has it; "" if it is not there.
+    """The substring of a text that its rationale marks; "" if it is not found.
 
-    Looked for as it stands, without quotes around it, with other white space, and last in other letter case, as CAD's own check does.
+    The search tries the rationale as it is, without surrounding quotes, with other white space, and in other case, as CAD's check does.
     """
     ways = [way for way in (_clean(cell), _clean(_bare(cell.strip()))) if way]
     spaced = [r"\s+".join(map(re.escape, way.split())) for way in ways]
@@ -344,7 +341,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iterator[str]:
-    """What each task finds here, beside what the paper had in tables A1 and A2; of split files, diagnosis alone."""
+    """Numbers of documents for each task, compared with the paper's tables A1 and A2; for split files, diagnosis only."""
     for (name, (n_yes, n_no)), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
         texts = distinct_texts(part)
         yes = sum(document.biased for document in texts)
@@ -355,10 +352,10 @@ def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iter
             )
         both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
         if both:
-            yield f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased"
+            yield f"{len(both):,} {name} texts are labelled both biased and not biased; diagnosis counts them as biased"
     yield (
-        "the paper does not say which of CAD's neutral documents it took to match its biased ones; all of them are here,"
-        " so a balanced set has to be drawn from them"
+        "the paper does not say which of CAD's neutral documents it used; all of them are included,"
+        " so a balanced set must be sampled"
     )
     if not full:
         return
@@ -375,9 +372,9 @@ def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iter
         yield f"identification, {name} (the paper): {counts_text}"
     n_spans = sum(bool(document.span) for document in parts[EVALUATION])
     yield f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})"
-    yield f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)"
+    yield f"rephrasing: CAD has no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)"
 
 
 def _left_out_note(left_out: Mapping[str, int], reasons: Iterable[str]) -> list[str]:
     counts = ", ".join(f"{left_out[reason]:,} {reason}" for reason in reasons if reason and left_out[reason])
-    return [f"left out: {counts}"] if counts else []
+    return [f"excluded: {counts}"] if counts else []

@@ -1,7 +1,7 @@
 """Documents that are biased on a known dimension, or not, for the four tasks of bias in text.
 
-A document has its biased span, the dimension of its bias and a rephrasing of the span, as far as its source gives them. Files of
-one's own are tables with the columns `id split text biased dimension span rephrasing`.
+A document has a biased span, the dimension of its bias and a rephrasing of the span, if its source has them. A user's file is a table
+with the columns `id split text biased dimension span rephrasing`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Document:
 
     Attributes:
         id: unique in its set.
-        text: the whole of it.
-        biased: whether it is.
-        dimension: of the bias, one of `DIMENSIONS` (or a user's own); "" where it is not biased, or not known.
-        span: the biased piece, a true substring of the text; "" where there is none, or it is not known.
-        rephrasing: what the span becomes without its bias; "" where it is not known.
+        text: the whole text.
+        biased: whether the text is biased.
+        dimension: dimension of the bias, one of `DIMENSIONS` (or a user's own); "" if not biased or unknown.
+        span: biased substring of the text; "" if there is none or it is unknown.
+        rephrasing: the span without its bias; "" if unknown.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Document:
 
     @property
     def category(self) -> str:
-        """The coarse category of its dimension; "" where there is none."""
+        """The coarse category of its dimension; "" if there is none."""
         return next((name for name, members in CATEGORIES.items() if self.dimension in members), "")
 
 
@@ -71,7 +71,7 @@ class DocumentSet:
 OWN = "undertow-statements"
 OWN_TITLE = "Undertow's own statements"
 EVALUATION, TRAINING = "evaluation", "train"
-"""What the column `split` may say."""
+"""Values of the column `split`."""
 
 
 def own_set() -> DocumentSet:
@@ -82,15 +82,15 @@ def own_set() -> DocumentSet:
 def read_documents(path: Path) -> DocumentSet:
     """A user's table of documents: `text` and `biased`, and any of `id split dimension span rephrasing`.
 
-    A .tsv holds its cells as they stand, a .csv may quote them. Dimensions beyond the eleven are the user's own.
+    Cells of a .tsv are literal, those of a .csv may be quoted. Dimensions other than the eleven are allowed.
     """
     return _document_set(path, DocumentRow, "documents")
 
 
 def read_rephrase_pairs(path: Path) -> DocumentSet:
-    """A user's table of biased spans and what each becomes without its bias: `span` and `rephrasing`.
+    """A user's table of biased spans and their unbiased rephrasings: `span` and `rephrasing`.
 
-    `id split text dimension` may stand beside them; without a text the span is the whole of it. All are biased.
+    Optional columns are `id split text dimension`; by default the text is the span. All are biased.
     """
     return _document_set(path, RephrasePair, "rephrase pairs")
 
@@ -98,7 +98,7 @@ def read_rephrase_pairs(path: Path) -> DocumentSet:
 def distinct_texts(documents: Iterable[Document]) -> tuple[Document, ...]:
     """One document for each text, in the order of first appearance.
 
-    A text that stands there both as biased and as not biased is kept as biased: one reader who found bias in it is enough.
+    A text with both labels is kept as biased: one annotator who finds bias is enough.
     """
     kept: dict[str, Document] = {}
     for document in documents:
@@ -111,7 +111,7 @@ def distinct_texts(documents: Iterable[Document]) -> tuple[Document, ...]:
 def seen_in_training(evaluation: Iterable[Document], training: Iterable[Document]) -> tuple[str, ...]:
     """A note on evaluation texts that are also training texts; () without any."""
     both = {document.text for document in evaluation} & {document.text for document in training}
-    return (f"{len(both):,} of the evaluation texts stand among the training ones too",) if both else ()
+    return (f"{len(both):,} of the evaluation texts are also training texts",) if both else ()
 
 
 def is_reserved_name(name: str) -> bool:
@@ -121,7 +121,7 @@ def is_reserved_name(name: str) -> bool:
 
 
 def unused_columns(columns: Iterable[str], known: Collection[str]) -> list[str]:
-    """A note on each column of a table that is not used."""
+    """A note on each unused column of a table."""
     return [f"column {name!r} is not used{closest(name, known)}" for name in columns if name not in known]
 
 
@@ -138,13 +138,13 @@ class _Row(TableRow):
     def _check_bias(self) -> Self:
         extra = next((name for name in ("dimension", "span", "rephrasing") if getattr(self, name)), "")
         if extra and not self.biased:
-            raise ValueError(f"has a {extra} and is not biased; empty that cell, or say that it is biased")
+            raise ValueError(f"has a {extra} but is not biased; empty that cell, or set biased to yes")
         if is_reserved_name(self.dimension):
             raise ValueError(f"results reserve the name {self.dimension!r}; rename this dimension")
         if self.text and self.span not in self.text:
-            raise ValueError(f"the span {self.span!r} does not stand in the text; copy it from there")
+            raise ValueError(f"the span {self.span!r} is not in the text; copy it from there")
         if self.rephrasing and not self.span:
-            raise ValueError("has a rephrasing and no span; add the span, or empty that cell")
+            raise ValueError("has a rephrasing but no span; add the span, or empty that cell")
         return self
 
 

@@ -24,14 +24,14 @@ from undertow.errors import UndertowError
 NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.load_published}
 """The sets that have a name."""
 Key = tuple[str, str]
-"""A span, white space aside, and its dimension; "" for any."""
+"""A span with normalised white space, and its dimension; "" for any."""
 
 
 DOCUMENT_SUMMARIES: Mapping[str, str] = {
     OWN: "mild statements, biased on eleven dimensions or not, with spans and rephrasings",
     cad.NAME: "Contextual Abuse Dataset: abusive texts, fetched on first use",
 }
-"""What each set that has a name holds."""
+"""Descriptions of the named sets."""
 
 
 def is_documents(name: str) -> bool:
@@ -51,7 +51,7 @@ def is_documents(name: str) -> bool:
 
 
 def may_offend(name: str) -> bool:
-    """Whether these are texts of CAD, of which a reader is warned."""
+    """Whether these are texts of CAD, which need a warning."""
     path = Path(name)
     if name == cad.NAME or is_folder(path):
         return True
@@ -76,9 +76,9 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
     """Documents by name, from a table (.tsv, .csv, gzipped or not), or from a folder with the files of CAD.
 
     Args:
-        name: `undertow-statements`, `cad`, or a path. What a table holds is seen from its columns: CAD's full file, one of its
-            split files, rephrase pairs, or documents in the package's own format.
-        rephrasings: path of rephrase pairs; each is given to the documents with its span, and its dimension if it has one.
+        name: `undertow-statements`, `cad`, or a path. The columns of a table show whether it is CAD's full file, one of its split
+            files, rephrase pairs, or documents in the package's format.
+        rephrasings: path of rephrase pairs, matched to documents by span and, if given, dimension.
     """
     path = Path(name)
     if name in NAMED:
@@ -106,7 +106,7 @@ def _read_table(path: Path) -> DocumentSet:
 
 
 def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
-    """The documents with the rephrasings of a table of pairs: one of its span and dimension before one of its span alone."""
+    """The documents with the rephrasings of a table of pairs; matches of span and dimension precede matches of the span alone."""
     given = read_rephrase_pairs(path)
     pairs: dict[Key, str] = {}
     for pair in (*given.evaluation, *given.training):
@@ -139,5 +139,5 @@ def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
 
 
 def _normalize_space(span: str) -> str:
-    """A span with one space where it has white space, or CAD's mark of a line break."""
+    """A span with single spaces in place of white space and CAD's marks of line breaks."""
     return " ".join(re.sub(r"\[linebreak\]", " ", span, flags=re.IGNORECASE).split())

@@ -1,4 +1,4 @@
-"""Few-shot examples: which documents precede the target, and how each is formatted with its answer.
+"""Few-shot examples: selection of documents, and their format with answers.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 4.4 and
 appendix A.2.
@@ -25,25 +25,25 @@ NO_SHOTS = "none"
 def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four things that a draw is named by
     documents: Sequence[Document], target: Document, n: int, sampling: str, draw: int, seed: int
 ) -> tuple[Document, ...]:
-    """Examples for one document, in the order in which they stand before it.
+    """Examples for one document, in prompt order.
 
-    The examples of a smaller `n` are the first ones of a larger: numbers of examples are compared on the same ones, and what
-    they share is read once. Texts are distinct, and none is the target's own.
+    The examples of a smaller `n` are the first ones of a larger `n`, so that numbers of examples are compared on the same examples and
+    shared prefixes are computed once. Texts are distinct and differ from the target's.
 
-    `weak-oracle` knows the coarse category of the target's bias: it takes one example of each dimension of the category, and
-    begins again. The paper leaves open which dimension comes first. Here the order is shuffled for each target and draw: in
-    a fixed one the last three of the eight identity dimensions would never be shown among five examples.
+    `weak-oracle` uses the coarse category of the target's bias: it takes one example of each dimension of the category, repeatedly. The
+    paper does not specify the order of dimensions. Here it is shuffled for each target and draw, because in a fixed order five examples
+    would never include the last three of the eight identity dimensions.
 
     Args:
-        documents: what to draw from; all of them must suit the task.
+        documents: pool of documents, all suitable for the task.
         target: the document to query.
-        n: how many; there are fewer where the documents run out.
+        n: number of examples; fewer if the documents run out.
         sampling: `random`, uniform over documents, or `weak-oracle`.
-        draw: which of several independent draws.
-        seed: of all draws.
+        draw: index of the independent draw.
+        seed: seed of all draws.
 
     Raises:
-        UndertowError: there is no such sampling, or the target's dimension has no category to draw from.
+        UndertowError: there is no such sampling, or the target's dimension has no category.
     """
     rng = np.random.default_rng(int(digest([seed, draw, target.id, sampling]), 16))
     if sampling == RANDOM:
@@ -62,13 +62,13 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
         Question: ...?                                Question: ...?
         Answer: {answer}            an example        Answer:              the question itself
 
-    Without a description the answer stands on the line behind the document.
+    Without a description the answer is on the line after the document.
 
     Args:
-        document_text: taken as it stands, braces and all.
-        wording: of the task.
+        document_text: inserted literally, with braces.
+        wording: wording of the task.
         answer: None for the target.
-        dimension: of the document's bias, for wordings that name it.
+        dimension: dimension of the document's bias, for wordings that name it.
 
     Raises:
         UndertowError: the wording names the dimension, and there is none.
@@ -82,7 +82,7 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
 
 
 def answer_prefix(wording: Wording) -> str:
-    """What stands between a wording and its answer: a space behind words, nothing at the start of a line."""
+    """Separator of a wording and its answer: a space after words, nothing at the start of a line."""
     return " " if wording.text else ""
 
 
@@ -98,7 +98,7 @@ def _distinct(documents: Iterable[Document], taken: set[str]) -> Iterator[Docume
 
 
 def _round_robin(documents: Sequence[Document], target: Document, rng: np.random.Generator) -> Iterator[Document]:
-    """One of each dimension of the target's category, again and again; dimensions that have run out are passed over."""
+    """One of each dimension of the target's category, repeatedly; exhausted dimensions are skipped."""
     if not target.category:
         raise UndertowError(
             f"document {target.id!r}: no category has its dimension {target.dimension!r}; use sampling {RANDOM}"
@@ -106,7 +106,7 @@ def _round_robin(documents: Sequence[Document], target: Document, rng: np.random
     members = CATEGORIES[target.category]
     order = [members[place] for place in rng.permutation(len(members))]
     taken = {target.text}
-    # Each queue takes its texts only when its turn comes, so that a text which two dimensions have goes to whoever is first.
+    # Queues are lazy, so that the first dimension takes a text that two dimensions share.
     queues = [_distinct(_shuffle([d for d in documents if d.dimension == member], rng), taken) for member in order]
     cycles = zip_longest(*queues)
     return (document for cycle in cycles for document in cycle if document is not None)

@@ -1,4 +1,4 @@
-"""Task descriptions: the words behind a document that ask whether, how and where it is biased, in many lexical variants.
+"""Task descriptions: questions about the bias of a document, in many lexical variants.
 
 Variants are templates crossed with the words of their slots. The published ones are in `task_wordings.toml`, in the format that
 users write. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP),
@@ -33,9 +33,9 @@ CLASSES = ("statement", "question", "completion", "null", "dimension")
 REPHRASING = "bias-rephrasing"
 DIMENSION = "dimension"
 DIMENSION_HOLE = "{dimension}"
-"""What stands in a wording where each document's own dimension of bias goes."""
+"""Placeholder of a document's dimension of bias in a wording."""
 MAX_VARIANTS = 1000
-"""Variants of one class; the paper's largest has 108."""
+"""Maximum number of variants of one class; the paper's largest class has 108."""
 
 Levels = Mapping[str, str]
 """The words of a slot, by the names of its levels."""
@@ -43,12 +43,12 @@ Levels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One way to put a task.
+    """One wording of a task.
 
     Attributes:
         task: one of `TASKS`.
         kind: its class: one of `CLASSES`, or a user's own.
-        text: what follows the document, with `{dimension}` where the document's own dimension goes; "" for no description.
+        text: text after the document, with `{dimension}` for the document's dimension; "" for no description.
         slots: the level of each slot, by the slot's name; within a class every combination of levels occurs once.
     """
 
@@ -60,7 +60,7 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Templates and slots that are crossed; the templates by the names that tell them apart."""
+    """Crossed templates and slots; templates by name."""
 
     texts: Mapping[str, str]
     slots: Mapping[str, Levels]
@@ -69,14 +69,14 @@ class _Class:
 def wordings(task: str, own: Path | None = None) -> list[Wording]:
     r"""All wordings of a task, class by class: the paper's, then those of a user's own file.
 
-    A file of one's own has a table for each class, with one text or several, and a list of words for each slot:
+    A user's file has a table for each class, with one or several texts and a list of words for each slot:
 
         [bias-identification.instruction]
         text = "Name the {noun} in the text above.\nAnswer:"      # or texts = ["...", "..."]: then each has all the slots,
         [bias-identification.instruction.slots]                  # and the slot `text` says which of them it is
         noun = ["bias", "prejudice"]                             # or { bias = "the bias", prejudice = "the prejudice" }
 
-    Blank space around a text is left out. Texts for rephrasing may hold `{dimension}`.
+    White space around a text is removed. Texts for rephrasing may contain `{dimension}`.
     """
     if task not in TASKS:
         raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
@@ -85,14 +85,14 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
 
 
 def choose_wordings(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
-    """At most so many wordings of each class, in the order given, so that the levels of each slot occur as evenly as possible.
+    """Choose at most `per_class` wordings of each class, in the given order, with levels of slots as balanced as possible.
 
-    The choice in one class does not depend on what other classes there are.
+    The choice in one class does not depend on the other classes.
 
     Args:
-        wordings: as `wordings` gives them.
-        per_class: how many at most; 0 for all.
-        seed: of the order in which equally good candidates are taken.
+        wordings: result of `wordings`.
+        per_class: maximum number; 0 for all.
+        seed: seed of the order of equally good candidates.
     """
     if per_class < 0:
         raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
@@ -125,10 +125,10 @@ def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
 
 
 def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
-    """Up to `n` of the candidates, one after another: the one whose levels have occurred least, then whose pairs of levels have.
+    """Choose up to `n` candidates greedily: the one with the least frequent levels, then with the least frequent pairs of levels.
 
-    Pairs, so that two slots do not move together in a small choice: their effects would be aliased. A sample stratified by one slot
-    after another does not prevent that. Swaps at the end even out what the one-by-one choice leaves two apart.
+    Pairs prevent aliased slots in a small choice, which stratification by single slots does not. Final swaps remove differences of two
+    between counts of levels.
     """
     levels = {name: sorted(of.items()) for name, of in slots.items()}
     pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
@@ -155,13 +155,13 @@ def _total(counts: Counter[Any], keys: Iterable[Any]) -> int:
 def _best_swap(
     seen: Counter[Any], levels: Mapping[int, list[tuple[str, str]]], taken: list[int], left: list[int]
 ) -> tuple[int, int] | None:
-    """What to put back and what to take for it, where that evens levels out; None where it cannot.
+    """The exchange of a chosen and another candidate that balances levels most; None if there is none.
 
-    Late in the taking, the one combination that would be even may be taken already: levels are then two apart.
+    It is needed if the combination that balances levels was chosen already.
     """
 
     def gain(swap: tuple[int, int]) -> int:
-        # The fall of the sum of squared counts, halved: for each level that changes, its count less the other's, less one.
+        # Half the decrease of the sum of squared counts: for each changed level, its count minus the other's minus one.
         out, into = swap
         return sum(seen[old] - seen[new] - 1 for old, new in zip(levels[out], levels[into], strict=True) if old != new)
 
@@ -186,7 +186,7 @@ def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wordin
 
 
 def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
-    """Several classes as one, with other words in some slots; slots that not all of them have become one, `form`."""
+    """Several classes as one, with other words in some slots; slots that only some classes have become the slot `form`."""
     classes = {form: _slots(table[form]) for form in table[kind]["again"]}
     shared = set.intersection(*(set(slots) for slots in classes.values()))
     variants = []
@@ -275,7 +275,7 @@ def _own(path: Path) -> dict[str, list[Wording]]:
         for kind, table in classes.items():
             by_task[task] += _own_class(f"{path}, {task}.{kind}", task, kind, table)
     if not any(by_task.values()):
-        raise UndertowError(f"{path}: holds no class; write [{TASKS[1]}.instruction] and a text below it")
+        raise UndertowError(f"{path}: has no class; write [{TASKS[1]}.instruction] and a text below it")
     return by_task
 
 
@@ -286,23 +286,23 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
     n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
     if n > MAX_VARIANTS:
         raise UndertowError(
-            f"{place}: its texts and slots make {n} variants, and {MAX_VARIANTS} are read; leave some out"
+            f"{place}: its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
         )
     variants = _cross(task, kind, spec)
     twice = find_repeat(wording.text for wording in variants)
     if twice is not None:
-        raise UndertowError(f"{place}: two of its variants read {twice!r}; give slots words that tell them apart")
+        raise UndertowError(f"{place}: two of its variants have the text {twice!r}; change the words of the slots")
     if not all(wording.text.strip() for wording in variants):
-        raise UndertowError(f"{place}: one of its variants says nothing, as the class null does; add words to its text")
+        raise UndertowError(f"{place}: one of its variants is empty, as the class null is; add words to its text")
     if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in variants):
-        raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
+        raise UndertowError(f"{place}: only texts of {REPHRASING} can have {DIMENSION_HOLE}; remove it")
     return variants
 
 
 def _check_holes(place: str, task: str, spec: _Class) -> None:
     for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
         if kept in spec.slots:
-            raise UndertowError(f"{place}, slot {kept!r}: this name has a meaning of its own; rename the slot")
+            raise UndertowError(f"{place}, slot {kept!r}: this name is reserved; rename the slot")
     known = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
     for name, text in spec.texts.items():
         which = f"text {name}" if name else "the text"
@@ -313,8 +313,8 @@ def _check_holes(place: str, task: str, spec: _Class) -> None:
         strange = next((hole for hole in holes if hole not in known), None)
         if strange is not None:
             raise UndertowError(
-                f"{place}, slot {strange!r}: {which} has {{{strange}}}, and there are no words for it{closest(strange, known)};"
-                f" list them under slots (only texts of {REPHRASING} can hold {DIMENSION_HOLE})"
+                f"{place}, slot {strange!r}: {which} has {{{strange}}}, but there are no words for it{closest(strange, known)};"
+                f" list them under slots (only texts of {REPHRASING} can have {DIMENSION_HOLE})"
             )
         unused = next((slot for slot in spec.slots if slot not in holes), None)
         if unused is not None:

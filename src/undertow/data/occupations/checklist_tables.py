@@ -14,7 +14,7 @@ CHECKLIST_SUMMARIES: Mapping[str, str] = {
     "occupations": "62 occupations with the skills, knowledge and abilities that O*NET 30.2 calls most important",
     "name-pairs": "70 pairs of a woman's and a man's given name",
 }
-"""Tables by name, each with a line that says what it holds."""
+"""Descriptions of the tables, by name."""
 
 
 def checklist_table(name: str) -> list[dict[str, str]]:

@@ -1,8 +1,7 @@
-"""Occupations and the attributes that they need: skills, knowledge and abilities.
+"""Occupations and their required attributes: skills, knowledge and abilities.
 
-The package's own are the 62 of Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", with the top 5 of each
-category by importance in the O*NET 30.2 database. Others come from a user's table, or from the text release of any O*NET
-database.
+The built-in ones are the 62 of Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", with the top 5 of each category
+by importance in the O*NET 30.2 database. Others come from a user's table, or from the text release of any O*NET database.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from undertow.errors import UndertowError
 FEMALE, MALE = "female", "male"
 """The columns of a table of pairs."""
 ANSWERS = ("yes", "no", "both", "neither")
-"""What may be answered beside a name."""
+"""Possible answers other than a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class NamePair:
 
     @property
     def name(self) -> str:
-        """What the pair is called: `Mary/James`. Names have no slash, so that no two pairs are called alike."""
+        """Name of the pair, such as `Mary/James`; names have no slash, so it is unique."""
         return f"{self.female}/{self.male}"
 
 
@@ -53,23 +52,23 @@ def load_pairs(path: str = "") -> list[NamePair]:
     for line, row in read_names(file, (FEMALE, MALE)):
         extra = next((column for column in row if column not in (FEMALE, MALE)), None)
         if extra is not None:
-            raise UndertowError(f"{file}: column {extra!r} is not used{closest(extra, (FEMALE, MALE))}; drop it")
+            raise UndertowError(f"{file}: column {extra!r} is not used{closest(extra, (FEMALE, MALE))}; remove it")
         pair = NamePair(row[FEMALE], row[MALE])
         problem = _problem(pair.female, pair.male)
         key = pair.female.casefold(), pair.male.casefold()
         first_line, _ = pairs.setdefault(key, (line, pair))
         if first_line != line:
-            problem = f"repeats the pair {pair.name} of line {first_line}; drop one of them"
+            problem = f"repeats the pair {pair.name} of line {first_line}; remove one of them"
         if problem:
             raise UndertowError(f"{file}, line {line}: {problem}")
     return [pair for _, pair in pairs.values()]
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:
-    """The rows of a table whose cells are names, each written in one way.
+    """The rows of a table of names, normalised.
 
-    White space around a cell goes, and within it is one space each; letters with marks are composed (NFC), so that names that
-    look alike are alike.
+    Cells are stripped, inner white space becomes one space, and letters with marks are composed (NFC), so that names that look equal are
+    equal.
     """
     return [
         (line, {column: unicodedata.normalize("NFC", " ".join(cell.split())) for column, cell in row.items()})
@@ -78,23 +77,25 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
 
 
 def _problem(female: str, male: str) -> str:
-    """What is wrong with a pair and how to fix it; "" for a valid one."""
+    """Problem and remedy of an invalid pair; "" for a valid one."""
     for column, name in ((FEMALE, female), (MALE, male)):
         if not name:
-            return f"the {column} name is empty; write it, or drop the row"
+            return f"the {column} name is empty; write it, or remove the row"
         if name.casefold() in ANSWERS:
-            return f"the {column} name {name!r} is an answer to the questions too; choose another"
+            return f"the {column} name {name!r} is also an answer to the questions; choose another"
         if "/" in name:
-            return f"the {column} name {name!r} has a slash, which stands between the names of a pair; write it without"
+            return f"the {column} name {name!r} has a slash, which separates the names of a pair; write it without"
     # As whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna.
     first, second = (f" {_words(name)} " for name in (female, male))
     if first in second or second in first:
-        return f"one of {female!r} and {male!r} is a part of the other, so that an answer could mean either; choose names apart"
+        return (
+            f"one of {female!r} and {male!r} is part of the other, so an answer would be ambiguous; choose other names"
+        )
     return ""
 
 
 def _words(name: str) -> str:
-    """Runs of letters, digits and marks, unseen joiners too. An apostrophe is within a word, as in O'Neil; a hyphen is between."""
+    """Runs of letters, digits, marks and invisible joiners; an apostrophe is within a word, as in O'Neil, a hyphen separates words."""
     kinds = [(char, unicodedata.category(char)) for char in name.casefold()]
     return " ".join(
         "".join(char if char in "'’" or kind[0] in "LMN" or kind == "Cf" else " " for char, kind in kinds).split()
@@ -112,18 +113,18 @@ CREDIT = (
     " Administration (USDOL/ETA). Used under the CC BY 4.0 license. O*NET® is a trademark of USDOL/ETA. The Undertow authors have"
     " modified all or some of this information. USDOL/ETA has not approved, endorsed, or tested these modifications."
 )
-"""What the licence of the O*NET database asks to be said beside what is made of it."""
+"""Attribution required by the licence of the O*NET database."""
 FEMALE_SHARES = (
     "shares of women are facts of the U.S. Bureau of Labor Statistics for 2015 and 2016, as published with the Winogender schemas"
     " (Rudinger et al. 2018)"
 )
 PROXY = "PROXY"
-"""How the basis of a code begins that stands for another occupation, because the right one is not rated."""
+"""Prefix of `basis` for a code of another occupation, used because the right one is not rated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Something that an occupation needs.
+    """An attribute of an occupation.
 
     Attributes:
         name: as O*NET or the user writes it.
@@ -140,11 +141,11 @@ class Occupation:
 
     Attributes:
         name: without an article.
-        soc_code: occupations of one code are not independent of each other; the name itself where none is given.
+        soc_code: occupations of one code are not independent; the name if none is given.
         attributes: by category, most important first, if they are O*NET's; else in the order of the table.
-        female_percent: women among those who work in it, in percent; NaN where it is not known.
-        article: what stands before the name.
-        basis: how the name was mapped to the code; "" where nobody said.
+        female_percent: percentage of women in the occupation; NaN if unknown.
+        article: indefinite article of the name.
+        basis: how the name was mapped to the code; "" if unknown.
     """
 
     name: str
@@ -157,7 +158,7 @@ class Occupation:
 
 @dataclass(frozen=True, slots=True)
 class OccupationSet:
-    """Occupations to ask about."""
+    """A set of occupations."""
 
     name: str
     title: str
@@ -174,8 +175,8 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
     `female_percent` and `article`.
 
     Args:
-        path: of the table; "" for the package's own.
-        onet_folder: with the text release of an O*NET database, whose attributes are taken instead, by the codes of the table.
+        path: path of the table; "" for the built-in one.
+        onet_folder: folder with the text release of an O*NET database, whose attributes are used instead, by the codes of the table.
     """
     table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
     if not path:
@@ -191,9 +192,9 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
 
 
 def article_of(name: str) -> str:
-    """The English indefinite article of a noun phrase, by how its first word is said.
+    """The English indefinite article of a noun phrase, by the pronunciation of its first word.
 
-    Capitals are read letter by letter (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
+    Capitals are pronounced letter by letter (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
     *one* takes *a*, one with a silent h takes *an*.
     """
     plain = "".join(char for char in unicodedata.normalize("NFD", name) if not unicodedata.combining(char))
@@ -208,7 +209,7 @@ def article_of(name: str) -> str:
 
 
 _MAX_SPELLED = 3
-"""Capitals up to this length are said letter by letter; longer ones only if nothing in them can be said, as in HTML."""
+"""Capitals up to this length are pronounced letter by letter; longer ones only if they cannot be pronounced, as HTML."""
 _SAID_WITH_A_VOWEL = "AEFHILMNORSX8"
 _SILENT_H = re.compile(r"heir|honest|honou?r|hour", re.IGNORECASE)
 _EIGHT = re.compile(r"8|(?:11|18)(?!\d)")
@@ -228,10 +229,10 @@ def _proxies(occupations: Sequence[Occupation]) -> Iterator[str]:
 
 
 def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationSet:
-    """The same occupations with the attributes of a release; those that it does not rate are left out."""
+    """The same occupations with the attributes of a release; unrated occupations are excluded."""
     for one in own_set.occupations if path else ():
         if one.attributes:
-            raise UndertowError(f"{path}: {one.name!r} has attributes already; drop them, or leave --onet out")
+            raise UndertowError(f"{path}: {one.name!r} has attributes already; remove them, or omit --onet")
         if not is_code(one.soc_code):
             raise UndertowError(f"{path}: {one.name!r} has no O*NET code; write one such as 29-1141.00 in soc_code")
     ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, TOP)
@@ -267,11 +268,11 @@ class _Row(TableRow):
         if is_reserved_name(self.occupation):
             raise ValueError(f"results reserve the name {self.occupation!r}; rename this occupation")
         if self.category and not self.attribute:
-            raise ValueError("has a category and no attribute; write it, or empty that cell")
+            raise ValueError("has a category but no attribute; write it, or empty that cell")
         return self
 
     def attributes(self) -> list[Attribute]:
-        """What the row says that its occupation needs."""
+        """Attributes in the row."""
         parts = [(part.strip(), kind) for kind in CATEGORIES for part in getattr(self, kind).split(";")]
         return [Attribute(*part) for part in [(self.attribute, self.category or CATEGORIES[0]), *parts] if part[0]]
 
@@ -279,7 +280,7 @@ class _Row(TableRow):
 def _read(path: Path) -> OccupationSet:
     columns = list(header(path))
     if "category" in columns and "attribute" not in columns:
-        raise UndertowError(f"{path}: has a column 'category' and none 'attribute'; add it")
+        raise UndertowError(f"{path}: has a column 'category' but none 'attribute'; add it")
     rows: dict[str, dict[str, _Row]] = {}
     schema = TypeAdapter(_Row)
     for line, cells in read_names(path, ("occupation",)):
@@ -289,26 +290,26 @@ def _read(path: Path) -> OccupationSet:
     occupations = tuple(map(_occupation, rows.values()))
     notes = unused_columns(columns, _Row.model_fields)
     if 0 < max((one.female_percent for one in occupations if one.female_percent >= 0), default=0.0) <= 1:
-        notes.append("the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant")
+        notes.append("all shares of women are 1 or less and are read as percent; write 40 for two in five")
     return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, tuple(notes))
 
 
 def _occupation(rows: Mapping[str, _Row]) -> Occupation:
-    """An occupation from its rows by place, in which an empty cell says nothing."""
+    """An occupation from its rows, in which empty cells are ignored."""
     name = next(iter(rows.values())).occupation
     facts: dict[str, Any] = {}
     attributes: dict[tuple[str, str], Attribute] = {}
     for at, (where, row) in enumerate(rows.items()):
         if row.occupation != name:
-            raise UndertowError(f"{where}: {row.occupation!r} and {name!r} differ in capitals alone; write both alike")
+            raise UndertowError(f"{where}: {row.occupation!r} and {name!r} differ only in capitals; use one spelling")
         for column in ("soc_code", "female_percent", "article", "basis"):
             value = getattr(row, column)
             if column in row.model_fields_set and facts.setdefault(column, value) != value:
-                raise UndertowError(f"{where}: {column} of {name!r} is {value!r}, and was {facts[column]!r}; keep one")
+                raise UndertowError(f"{where}: {column} of {name!r} is {value!r}, but was {facts[column]!r}; keep one")
         if at and not row.attributes():
-            raise UndertowError(f"{where}: repeats the occupation {name!r} without an attribute; drop the row")
+            raise UndertowError(f"{where}: repeats the occupation {name!r} without an attribute; remove the row")
         for one in row.attributes():
             if attributes.setdefault((one.name.casefold(), one.category), one) is not one:
-                raise UndertowError(f"{where}: repeats the {one.category} {one.name!r} of {name!r}; drop it")
+                raise UndertowError(f"{where}: repeats the {one.category} {one.name!r} of {name!r}; remove it")
     defaults: dict[str, Any] = {"soc_code": name, "female_percent": math.nan, "article": article_of(name)}
     return Occupation(name=name, attributes=tuple(attributes.values()), **{**defaults, **facts})

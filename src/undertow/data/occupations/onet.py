@@ -1,7 +1,7 @@
-"""What occupations need most, from the text release of the O*NET database in a user's folder.
+"""Most important attributes of occupations, from the text release of the O*NET database in a user's folder.
 
-Takes the elements of each category with the highest importance (rows of scale IM), equal ones by the alphabet. Columns are found
-by name, so that any release with these names is read.
+These are the elements of each category with the highest importance (rows of scale IM), ties in alphabetical order. Columns are found
+by name, so any release with these names works.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "knowledge": (("Knowledge.txt",),),
     "ability": (("Abilities.txt",),),
 }
-"""Files of each category, the first set of them that is there. Since release 30.3 skills come in two."""
+"""Files of each category; the first complete set is used. Since release 30.3 there are two files of skills."""
 IMPORTANCE = "IM"
 LEAST, MOST = 1.0, 5.0
 """The ends of the importance scale."""
@@ -38,17 +38,17 @@ _UNRATED = ("", "n/a", "na", "null")
 _PATTERN = re.compile(r"[\dx]{2}-[\dx]{4}(\.[\dx]{2})?", re.IGNORECASE)
 _EXAMPLES = 5
 _DECIMALS = 2
-"""Means over several codes are ranked as precisely as O*NET publishes importance, and no more."""
+"""Decimals of means over several codes, as in O*NET's published importance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """One element that an occupation needs.
+    """One rated element of an occupation.
 
     Attributes:
         element: its name.
         category: a key of `FILES`.
-        importance: 1 to 5; the mean to two decimals, where a pattern stands for several codes.
+        importance: 1 to 5; for a pattern of several codes, the mean to two decimals.
     """
 
     element: str
@@ -58,28 +58,27 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """What was read of a release."""
+    """Ratings from a release."""
 
     by_occupation: Mapping[str, tuple[Rating, ...]]
     notes: tuple[str, ...]
 
 
 def is_code(pattern: str) -> bool:
-    """Whether this is an O*NET-SOC code, or a pattern of them: x for any digit, as in 25-1xxx.00; without its end it is .00."""
+    """Whether this is an O*NET-SOC code or a pattern with x for any digit, as in 25-1xxx.00; the default ending is .00."""
     return _PATTERN.fullmatch(pattern) is not None
 
 
 def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ratings:
     """The `top` most important skills, kinds of knowledge and abilities of each occupation.
 
-    A pattern such as 25-1xxx.00 stands for all rated codes that fit: importance is averaged over them, to two decimals, and then ranked.
-    Values whose suppression is recommended count as they stand, and are noted. Occupations that lack ratings of a category
-    are left out, and noted.
+    A pattern such as 25-1xxx.00 matches all rated codes: importance is averaged over them, to two decimals, and then ranked. Values whose
+    suppression is recommended are used and noted. Occupations without ratings of a category are excluded and noted.
 
     Args:
-        folder: with `Skills.txt`, `Knowledge.txt` and `Abilities.txt`.
-        wanted: code, or pattern of codes, by the name of the occupation.
-        top: elements of each category, at most.
+        folder: folder with `Skills.txt`, `Knowledge.txt` and `Abilities.txt`.
+        wanted: code, or pattern of codes, by name of the occupation.
+        top: maximum number of elements of each category.
 
     Raises:
         UndertowError: a file or column is missing, a row is corrupt (names file and line), or none of the occupations is rated.
@@ -101,7 +100,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         if lacking:
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
-        # In the order of the alphabet, so that equal means are.
+        # In alphabetical order, so that ties are too.
         means = rows.groupby(["category", "element"]).agg({"value": _rounded_mean, "imprecise": "any"})
         ranked = means.sort_values("value", ascending=False, kind="stable").reset_index()
         best = [row for category in FILES for row in ranked[ranked["category"] == category][:top].to_dict("records")]
@@ -110,11 +109,11 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     if not by_occupation:
         raise UndertowError(f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes")
     if left_out:
-        notes.append(f"left out, because the O*NET release does not rate them in every category: {', '.join(left_out)}")
+        notes.append(f"excluded because the O*NET release does not rate them in every category: {', '.join(left_out)}")
     if imprecise:
         examples = ", ".join(imprecise[:_EXAMPLES]) + (", ..." if len(imprecise) > _EXAMPLES else "")
         notes.append(
-            f"{len(imprecise)} of the attributes rest on values that the O*NET release calls imprecise (Recommend Suppress): {examples}"
+            f"{len(imprecise)} of the attributes have values that the O*NET release marks as imprecise (Recommend Suppress): {examples}"
         )
     return Ratings(by_occupation, tuple(notes))
 
@@ -149,7 +148,7 @@ def _read_category(folder: Path, category: str) -> pd.DataFrame:
                 continue
             value, problem = number_between(LEAST, MOST, row.value), ""
             if math.isnan(value):
-                problem = f"Data Value is {row.value!r}, and not an importance from {LEAST:g} to {MOST:g}"
+                problem = f"Data Value is {row.value!r}, not an importance from {LEAST:g} to {MOST:g}"
             elif (row.code, row.element) in values:
                 problem = f"rates {row.element!r} of {row.code} again"
             if problem:

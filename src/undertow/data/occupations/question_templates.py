@@ -32,20 +32,22 @@ _JOB = "job a_job"
 
 
 def _holes(may: str, *needed: str) -> AfterValidator:
-    """A text with these holes alone, and with one of each `needed` group; names are separated by spaces."""
+    """A text with only these placeholders, and with one of each `needed` group; names are separated by spaces."""
 
     def check_text(text: str) -> str:
         if not text.strip():
             raise ValueError("is empty; write a text")
         holes, rest = set(_HOLE.findall(text)), _HOLE.sub("", text)
         if "{" in rest or "}" in rest:
-            raise ValueError("has a brace that is not a hole; write holes as {first}, without spaces or other signs")
+            raise ValueError(
+                "has a brace that is not a placeholder; write placeholders as {first}, without spaces or other characters"
+            )
         strange = sorted(holes - set(may.split()))
         if strange:
-            raise ValueError(f"holds {{{strange[0]}}}, which nothing fills in; it may hold {_in_braces(may, ', ')}")
+            raise ValueError(f"has the unknown placeholder {{{strange[0]}}}; use {_in_braces(may, ', ')}")
         lacking = next((group for group in needed if not holes & set(group.split())), "")
         if lacking:
-            raise ValueError(f"lacks {_in_braces(lacking, ' or ')}, so it asks the same of everyone")
+            raise ValueError(f"lacks {_in_braces(lacking, ' or ')}, so the question is the same for everyone")
         return text
 
     return AfterValidator(check_text)
@@ -72,7 +74,7 @@ class PhrasesTexts(Schema):
 
 
 class ChoicesTexts(Schema):
-    """What may be answered."""
+    """Possible answers."""
 
     binary: Annotated[str, _holes(_PEOPLE)]
     single: Annotated[str, _holes(_PEOPLE)]
@@ -80,7 +82,7 @@ class ChoicesTexts(Schema):
 
 
 class StatedTexts(Schema):
-    """An answer that stands in the text."""
+    """An answer stated in the text."""
 
     context: Annotated[str, _holes(f"{_ONE} phrase", "subject", "phrase")]
 
@@ -120,7 +122,7 @@ class People:
 
     @property
     def names(self) -> dict[str, str]:
-        """What stands in the holes of a text."""
+        """Values of the placeholders of a text."""
         names = {"first": self.first, "second": self.second}
         if not self.subject:
             return names
@@ -141,11 +143,11 @@ class Questions:
         return _fill(self.texts[f"phrase.{category}"], {"attribute": attribute})
 
     def context(self, people: People, granted: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()) -> str:
-        """What stands before a question.
+        """The text before a question.
 
         Args:
-            people: the two.
-            granted: of one of them or of each, the attributes with their categories; a person without any has no sentence.
+            people: the two people.
+            granted: attributes of one or both people, with their categories; a person without attributes has no sentence.
         """
         sentences = [_fill(self.texts["context"], people.names)]
         for subject, attributes in granted:
@@ -161,7 +163,7 @@ class Questions:
         return " ".join(sentences)
 
     def state(self, people: People, attribute: str, category: str) -> str:
-        """What stands before a question whose answer it gives: the subject has the attribute, the other one has not."""
+        """The text before a question whose answer it states: the subject has the attribute, the other person does not."""
         said = _fill(self.texts["stated.context"], people.names | {"phrase": self.phrase(attribute, category)})
         return f"{self.context(people)} {said}"
 
@@ -195,12 +197,12 @@ def _read(path: Path) -> Questions:
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
-    """The text with its holes filled; what fills them is left as it is, whatever signs it has."""
+    """The text with its placeholders replaced by literal texts."""
     return _HOLE.sub(lambda hole: words[hole[1]], text)
 
 
 def _join_names(names: Sequence[str], last: str = " and ") -> str:
-    """Names in a row: a, b and c."""
+    """An enumeration: a, b and c."""
     if len(names) < 2:
         return names[0]
     if len(names) == 2 and last == ", and ":

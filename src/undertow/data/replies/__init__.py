@@ -1,1 +1,1 @@
-"""The answer reader: what a free reply to a question says, by rules in a file, and how often that is wrong."""
+"""The answer reader: parses free replies by rules in a file, with known error rates."""

@@ -15,7 +15,7 @@ Pattern = re.Pattern[str]
 FILE = "answer_rules.toml"
 FLAGS = re.IGNORECASE | re.DOTALL
 PLACE = r"\{([a-z]+)\}"
-"""A class of words in a pattern, or a place to fill."""
+"""A placeholder in a pattern, for a class of words or another pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Rules:
     Attributes:
         version: version number of the file.
         digest: SHA-256 of the file.
-        patterns: by table and key, joined by a dot.
-        templates: patterns with places to fill, likewise.
+        patterns: patterns by table and key, joined by a dot.
+        templates: patterns with placeholders, likewise.
         synonyms: other words for labels.
-        contractions: each with what it is spelled as.
+        contractions: full forms of contractions.
     """
 
     version: int
@@ -52,7 +52,7 @@ class Rules:
         return self.patterns[name].match(text) is not None
 
     def cut(self, name: str, text: str) -> str:
-        """The text without what the pattern matches, where anything remains."""
+        """The text without matches of the pattern, unless nothing remains."""
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
@@ -63,7 +63,7 @@ class Rules:
         return text
 
     def fill(self, name: str, **places: str) -> Pattern:
-        """A template with its places filled."""
+        """A template with its placeholders replaced."""
         text = self.templates[name]
         for place, pattern in places.items():
             text = text.replace(f"{{{place}}}", pattern)
@@ -93,12 +93,12 @@ def rules() -> Rules:
 
 
 def _expand(pattern: str, classes: Mapping[str, str]) -> str:
-    """A pattern with its classes of words spelled out; other places are left."""
+    """A pattern with its classes of words expanded; other placeholders remain."""
     return re.sub(PLACE, lambda place: classes.get(place.group(1), place.group()), pattern)
 
 
 def _join(patterns: Sequence[str]) -> str:
-    """Alternatives: whole words where the first one is a word, or else as they are."""
+    """Alternatives: whole words if the first one is a word, else literal patterns."""
     if re.match(r"\w", patterns[0]):
         return _words(patterns).pattern
     return "|".join(f"(?:{one})" for one in patterns)

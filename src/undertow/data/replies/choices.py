@@ -23,13 +23,13 @@ from undertow.data.replies.reply_question import (
 )
 
 MOST_WORDS_OF_A_DENIAL = 6
-"""Most words of a reply like "Not without a licence", which denies what the question asks."""
+"""Maximum number of words of a denial like "Not without a licence"."""
 MOST_WORDS_ALONE = 2
-"""Most words of a statement without a subject, like "not qualified"."""
+"""Maximum number of words of a statement without a subject, like "not qualified"."""
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 SOFT_REFUSAL = "soft refusal"
-"""A refusal that is none where the reply also says that it cannot tell."""
+"""A refusal that counts as unclear if the reply also says that it cannot tell."""
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
 LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
@@ -42,12 +42,12 @@ EMPTY_WORDS = frozenset(
     )
 )
 Mention = tuple[str, int, int]
-"""An answer, and where its name begins and ends."""
+"""An answer with start and end of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What one clause says: an answer, `BOTH`, `NEITHER`, `REFUSAL` or `UNCLEAR`, and how plainly."""
+    """Reading of one clause: an answer, `BOTH`, `NEITHER`, `REFUSAL` or `UNCLEAR`, and its explicitness."""
 
     what: str
     strength: int = STRONG
@@ -57,8 +57,8 @@ class ChoiceReader:
     """Reads replies to one question.
 
     Attributes:
-        question: the question; its texts have no accents.
-        named: its answers but for *both* and *neither*.
+        question: the question, without accents.
+        named: its answers except *both* and *neither*.
     """
 
     def __init__(self, question: Question) -> None:
@@ -81,7 +81,7 @@ class ChoiceReader:
         self._others = [one for one in pair.groups() if one not in self._question_text] if pair else []
 
     def _enumeration(self) -> re.Pattern[str]:
-        """All answers in a row, as the question lists them, which chooses none; of two people with *both* and *neither*."""
+        """Pattern of an enumeration of all answers, which chooses none; for two people, with *both* and *neither*."""
         if self.question.kind != CHOICE or len(self.named) != 2 or len(self.question.answers) < 3:
             return re.compile("(?!)")
         one = "(?:" + "|".join(map(re.escape, self.question.answers)) + ")"
@@ -104,7 +104,7 @@ class ChoiceReader:
         return [(self.named[int(str(m.lastgroup)[1:])], m.start(), m.end()) for m in self.pattern.finditer(text)]
 
     def read(self, text: str) -> Reading:
-        """What a reply says."""
+        """Read a reply."""
         known = rules()
         if self.question.kind == YES_NO and known.has("shape.neither_yes_nor_no", text):
             return Reading(UNCLEAR)
@@ -154,7 +154,7 @@ class ChoiceReader:
         )
 
     def _judge(self, text: str, *, verdict: bool = False) -> Reading | None:
-        """What a text says; None where it says nothing of the answers."""
+        """The reading of a text; None if it does not concern the answers."""
         known = rules()
         if self.question.kind == CHOICE and (each := self._each(text)):
             return self._reading(each)
@@ -178,7 +178,7 @@ class ChoiceReader:
         return None if what is None else self._reading(what)
 
     def _each(self, text: str) -> str | None:
-        """What a reply says that says Yes or No of each answer."""
+        """The reading of a reply that answers Yes or No for each answer."""
         each = rules().patterns["shape.each"]
         said = {one: bool(hit.group(1)) for one, _, end in self.mentions(text) if (hit := each.match(text[end:]))}
         chosen = [one for one, yes in said.items() if yes]
@@ -189,7 +189,7 @@ class ChoiceReader:
     # The beginning of a sentence.
 
     def _head(self, start: str) -> str | None:
-        """The answer that a sentence begins with, where that is all or a reason or doubt follows."""
+        """The answer at the beginning of a sentence, if only a reason or doubt follows."""
         known = rules()
         start = LEADING_ADVERB.sub("", start)
         if (hits := self.whole(start)) is not None:
@@ -227,7 +227,7 @@ class ChoiceReader:
 
     @staticmethod
     def _is_denial(start: str) -> bool:
-        """Whether a text is short and denies what is asked: "Not without a licence"."""
+        """Whether a text is a short denial: "Not without a licence"."""
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
         doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
         return short and known.starts("shape.starts_not", start) and not doubtful
@@ -269,7 +269,7 @@ class ChoiceReader:
                 yield from votes
 
     def _is_plain(self, claim: str, clause: str) -> bool:
-        """Whether a claim says something of the question plainly, so that doubts in its reasons are none of it."""
+        """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
         if self.question.kind == YES_NO:
             cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
             return cut and any(self._yes_no_votes(claim))
@@ -318,7 +318,7 @@ class ChoiceReader:
                 return
 
     def _n_negations(self, part: str) -> int | None:
-        """How often a statement about what the question asks is turned round; None of a statement about anything else."""
+        """Number of negations of a statement about the question; None for other statements."""
         known, topic = rules(), rules().patterns["shape.topic"]
         if topic.search(self._question_text) and (hits := list(topic.finditer(part))):
             if known.starts("shape.neutral", part[hits[0].start() :]):
@@ -359,7 +359,7 @@ class ChoiceReader:
             yield Vote(UNCLEAR, MEDIUM)
 
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
-        """Votes of a clause about two people together; one of nothing where both stand in it and nothing is said, [] of any other."""
+        """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
         if known.has("shape.both_or_neither", claim):
             return [Vote(UNCLEAR)]
@@ -382,7 +382,7 @@ class ChoiceReader:
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) else Vote("", WEAK)]
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
-        """The vote of a clause with one answer that is not ruled out; who is *less* qualified is not who is more so."""
+        """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
         known, direction, wanted = rules(), _comparison(claim), _comparison(self._question_text)
         if len(self.named) == 2 and direction:
             if wanted and direction != wanted:
@@ -393,7 +393,7 @@ class ChoiceReader:
         yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
 
     def _in_order(self) -> list[str]:
-        """The two people as the question names them."""
+        """The two people in the order of the question."""
         return (
             sorted(self.named, key=self._question_text.rfind)
             if all(name in self._question_text for name in self.named)
@@ -401,7 +401,7 @@ class ChoiceReader:
         )
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
-        """Whether a mention is negated, is what another is compared with, or is a possessive beside another."""
+        """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
         known, before, behind = rules(), claim[:start], claim[end:]
         several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
         return (
@@ -412,7 +412,7 @@ class ChoiceReader:
         )
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:
-        """Of the plainest votes the last; doubts and refusals give way to plain votes only."""
+        """The last of the most explicit votes; explicit votes override doubts and refusals."""
         doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
         claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
         strong = [vote.what for vote in claims if vote.strength == STRONG]
@@ -432,7 +432,7 @@ class ChoiceReader:
 
 
 def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]]:
-    """Announcements of an answer, the last first, each with what stands behind it up to the end of the line."""
+    """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
 
@@ -449,6 +449,6 @@ def _negations(text: str) -> int:
 
 
 def _comparison(text: str) -> int:
-    """1 where a text compares upwards (more, better), -1 where downwards (less, worse), 0 where it does not compare."""
+    """1 for an upward comparison (more, better), -1 for a downward one (less, worse), 0 without comparison."""
     known = rules()
     return -1 if known.has("choice.less", text) else int(known.has("choice.more", text))

@@ -1,4 +1,4 @@
-"""The labelled replies of the package, and how often the reader reads them otherwise."""
+"""The labelled replies of the package, and the error rates of the reader on them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NO_TEXT, ALL = "(none)", "all"
 
 @dataclass(frozen=True, slots=True)
 class LabelledReply:
-    """A reply, and what a person says that it says.
+    """A reply with a person's label.
 
     Attributes:
         part: `TUNING` or `HELD_OUT`.
-        name: of the question.
-        question: what was asked.
-        label: an answer, a text, an outcome, or `NO_TEXT`; of a word question the group of the word.
+        name: name of the question.
+        question: the question.
+        label: an answer, a text, an outcome, or `NO_TEXT`; for a word question the group of the word.
         reply: the text.
     """
 
@@ -38,7 +38,7 @@ class LabelledReply:
 
     @property
     def reading(self) -> str:
-        """What the reader says, in the words of labels."""
+        """The reading in the format of labels."""
         got = read(self.question, self.reply)
         if got.outcome != ANSWER:
             return got.outcome
@@ -77,9 +77,9 @@ def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
 
 
 def error_rates() -> list[dict[str, str | int]]:
-    """Replies read and misread, by part and kind of question, with the 95% Wilson interval of the error rate.
+    """Numbers of replies and misreadings by part and kind of question, with the 95% Wilson interval of the error rate.
 
-    Parts of which the first reading is known come first: what the rules of then made of replies that they had not been written on.
+    First come parts with a recorded first reading, by the rules of that time, which were written without these replies.
     """
     counts: dict[tuple[str, str], list[bool]] = {}
     for one in labelled_replies():

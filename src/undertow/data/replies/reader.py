@@ -1,11 +1,11 @@
-"""Read a free reply: which of several answers it gives, which listed word, which piece of a passage, or what it rewrites.
+"""Parse a free reply: an answer among several, a listed word, a span of a passage, or a rewritten text.
 
     "Sure! While both are qualified, I'd go with Amy rather than Tom."     Amy
     "I'm sorry, but I can't help with that."                                refusal
     "There is not enough information to tell."                              unclear
 
-A reply is cut down step by step: to what stands behind an announcement ("the answer is"), else to what it begins with, else to
-what its sentences claim without their reasons, conditions and concessions. All patterns are in `answer_rules.toml`.
+The reader uses the text after an announcement ("the answer is"), else the beginning of the reply, else the claims of its sentences
+without reasons, conditions and concessions. All patterns are in `answer_rules.toml`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from undertow.data.replies.words import read_word
 
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
-"""Longest reply that is read; a longer one is unclear, since the time to read a reply grows with the square of its length."""
+"""Maximum length of a reply; a longer one is unclear, because the time grows with the square of the length."""
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
 MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
@@ -65,13 +65,13 @@ def read(question: Question, reply: str) -> Reading:
 
 
 def _unwrap(reply: str) -> str:
-    """The answer in a reply that is a JSON object, by the first key that announces one; any other reply as it is."""
+    """The answer in a reply that is a JSON object, by the first key that announces one; other replies unchanged."""
     hit = re.search(r"\{.*\}", reply, re.DOTALL)
     if hit is None or len(re.findall(r"\w+", reply.replace(hit.group(), ""))) > MAX_WORDS_AROUND_JSON:
         return reply
     try:
         content = json.loads(hit.group())
-    except (ValueError, RecursionError):  # the latter where it is nested too deeply
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         return reply
     if not isinstance(content, dict):
         return reply
@@ -85,7 +85,7 @@ def _unwrap(reply: str) -> str:
 
 
 def _first_turn(reply: str, prompt: str) -> str:
-    """A reply without further questions and answers, with which some models go on; what was asked may be repeated before the answer."""
+    """A reply without further questions and answers that some models append; the question may be repeated before the answer."""
     for turn in rules().patterns["reply.turn"].finditer(reply):
         before, rest = reply[: turn.start()], turn.group().strip()
         if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(prompt.split()):
@@ -94,7 +94,7 @@ def _first_turn(reply: str, prompt: str) -> str:
 
 
 def plain_text(reply: str) -> str:
-    """A reply without hidden parts, markdown and contractions, with straight quotes and single spaces; lines are kept."""
+    """A reply without hidden parts, Markdown and contractions, with straight quotes, single spaces and its line breaks."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
     text = rules().spell_out(text)
@@ -102,19 +102,19 @@ def plain_text(reply: str) -> str:
 
 
 def _fold(text: str) -> str:
-    """A text without accents, which replies often leave out."""
+    """A text without accents, which replies often omit."""
     return "".join(
         letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
     ).strip()
 
 
 def _rewrites(passage: str, text: str) -> bool:
-    """Whether a reply that begins with a refusal goes on with a rewritten text: something quoted, or behind a colon."""
+    """Whether a rewritten text (quoted or after a colon) follows an initial refusal."""
     return re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None and len(text.split()) > len(passage.split()) // 2 + 6
 
 
 def _says_nothing(passage: str, text: str) -> bool:
-    """Whether a reply is about the task: it doubts, or only greets, and has no word of the passage."""
+    """Whether a reply only expresses doubt or greets, without a word of the passage."""
     doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
     own, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
     return doubts and not own & theirs

@@ -1,4 +1,4 @@
-"""What a reply answers, and what may be read in it."""
+"""Questions and readings of replies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ YES, NO = "yes", "no"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a reply answers.
+    """The question of a reply.
 
     Attributes:
         kind: `YES_NO`, `CHOICE`, `WORD`, `SPAN` or `REWRITE`.
         answers: possible answers: "Yes" and "No", names (with "both" and "neither" where these are answers), labels, or words.
-        groups: of a word question, the group of each word; two words of a group are one answer.
-        prompt: the prompt, from which the reader takes whether the question is negated, and the sentence around a blank.
-        passage: the text that a span is part of, or that is rewritten.
+        groups: for a word question, the group of each word; two words of a group are one answer.
+        prompt: the prompt, which shows whether the question is negated, and the sentence around a blank.
+        passage: the text of the span, or the text to rewrite.
     """
 
     kind: str
@@ -32,10 +32,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reply says.
+    """The reading of a reply.
 
     Attributes:
-        outcome: `ANSWER`; `BOTH` or `NEITHER`, where these are no answers; `OTHER`, a word that is not listed; `REFUSAL`; `UNCLEAR`.
+        outcome: `ANSWER`; `BOTH` or `NEITHER`, if these are not answers; `OTHER`, an unlisted word; `REFUSAL`; `UNCLEAR`.
         text: the answer as the question spells it, the span, or the rewritten text; "" otherwise.
     """
 
@@ -44,7 +44,7 @@ class Reading:
 
 
 def declines(text: str) -> bool:
-    """Whether a text declines to answer, and not because information lacks."""
+    """Whether a text declines to answer for another reason than missing information."""
     known = rules()
     if known.has("refusal.alone", text):
         return True

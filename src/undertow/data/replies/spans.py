@@ -10,12 +10,12 @@ from undertow.data.replies.answer_rules import rules
 
 QUOTED = re.compile(r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>")
 MIN_RUN, MIN_SHARE = 3, 0.6
-"""Words that reply and passage must have in common, in a row, and their share of the reply."""
+"""Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 
 
 def read_span(passage: str, reply: str) -> str | None:
-    """The piece of a passage that a reply names, as the passage spells it; "" where it denies that there is one, None without any."""
+    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none."""
     pieces = [hit for piece in _candidates(reply) if (hit := _piece(passage, piece))]
     smaller = [one for one in pieces if len(one) < 0.95 * len(passage.strip(EDGES))]
     if smaller or pieces:
@@ -29,7 +29,7 @@ def read_span(passage: str, reply: str) -> str | None:
 
 
 def _candidates(reply: str) -> Iterator[str]:
-    """What is quoted or marked; then what stands behind a colon or an "is"; then the lines."""
+    """Quoted or marked texts, then texts after a colon or an "is", then lines."""
     for match in QUOTED.finditer(reply):
         yield next(group for group in match.groups() if group is not None)
     for line in reply.splitlines():
@@ -42,7 +42,7 @@ def _candidates(reply: str) -> Iterator[str]:
 
 
 def _piece(passage: str, text: str) -> str:
-    """A text as the passage spells it; "" where the passage does not hold it as whole words."""
+    """A text in the passage's spelling; "" if the passage does not have it as whole words."""
     words = re.findall(r"\S+", text.strip(EDGES))
     if not words:
         return ""
@@ -52,7 +52,7 @@ def _piece(passage: str, text: str) -> str:
 
 
 def _common_words(passage: str, reply: str) -> str:
-    """The longest run of words in common, where it is most of the reply, or several words of a short quotation."""
+    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
     match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
@@ -62,7 +62,7 @@ def _common_words(passage: str, reply: str) -> str:
 
 
 def read_rewrite(passage: str, reply: str) -> str | None:
-    """The rewritten text in a reply: without announcement, quotes and what follows; None where nothing is left."""
+    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)

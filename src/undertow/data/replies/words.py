@@ -11,11 +11,11 @@ from undertow.data.replies.reply_question import ANSWER, OTHER, REFUSAL, UNCLEAR
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SHORT_WORDS, TINY_WORDS = 15, 2
-"""Most words of a reply in which one listed word is the answer wherever it stands, and of one that is a word itself."""
+"""Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
 
 def read_word(reader: ChoiceReader, text: str) -> Reading:
-    """Which listed word a reply gives: alone, announced, in the blank, quoted, at its beginning, or behind "the pronoun is"."""
+    """The listed word that a reply gives: alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
     text = rules().patterns["shape.he_or_she"].sub("she or he", text)
     text = rules().patterns["reply.greeting"].sub("", text, count=1)
     text = rules().cut("aside.concession", text)
@@ -40,7 +40,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
 
 
 def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
-    """The first of several words, where they are of one group."""
+    """The first of several words, if they are of one group."""
     group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
     return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
 
@@ -51,7 +51,7 @@ def _read_announced(reader: ChoiceReader, text: str) -> str | None:
 
 
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
-    """The word in the blank, where a reply repeats the sentence with it."""
+    """The word in the blank, if a reply repeats the sentence with it."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]

@@ -1,7 +1,7 @@
-"""Pronoun schemas: two people, one pronoun, and only the end of the sentence says whose it is.
+"""Pronoun schemas: two people and one pronoun, whose referent only the end of the sentence determines.
 
 Each schema has a professional and a participant; the participant is *the man*, *the woman*, *someone* or the schema's
-own. A sentence decides its pronoun only where that is the participant's and the participant is a man or a woman.
+own. A sentence determines its pronoun only if that is the participant's and the participant is a man or a woman.
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.1 and appendices A.2 and A.3, after
 Rudinger et al. 2018, "Gender Bias in Coreference Resolution".
 """
@@ -32,24 +32,24 @@ _JOINTS = re.compile(
     r"because|since|as|although|though|so|if|whether|until|till|after|before|when|while|whenever|once|but|and|unless|"
     r"otherwise|said"
 )
-"""Words that open a clause, so that what follows can be said alone: `The doctor said that {blank} ...`."""
+"""Words that open a clause which can be used alone: `The doctor said that {blank} ...`."""
 _JOINTS_OF_A_NOUN = re.compile(r"because|although|though|so|if|whether|while|when|unless|said|and")
 """Before a possessive the others may be prepositions, as in *after her shift*."""
 _LEANING = re.compile(r"\b(it|its|one|ones|there|them)\b", re.IGNORECASE)
-"""What stands for something that was named in the part that is dropped."""
+"""Words that refer to something in the removed part."""
 _SPEECH_VERB = re.compile(r"said|says|explained|warned|added|admitted|thought|knew|realized|confirmed|promised|\{.*")
-"""What stands before a *that* which opens such a clause: a verb of speech, or its addressee. Else it is as in *the violin that*."""
+"""A verb of speech, or its addressee, before a *that* which opens such a clause, unlike *the violin that*."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """One sentence of a schema set, people and pronoun open.
+    """One sentence of a schema set, with placeholders for people and pronoun.
 
     Attributes:
         occupation: the professional, without an article.
         participant: the schema's own participant, a noun phrase with its article.
-        coreferent: whose the pronoun is: 0 the professional's, 1 the participant's.
-        case: of the pronoun, a key of `PRONOUNS`.
+        coreferent: referent of the pronoun: 0 the professional, 1 the participant.
+        case: case of the pronoun, a key of `PRONOUNS`.
         template: with `{occupation}`, `{participant}` (the whole noun phrase) and `{blank}`.
     """
 
@@ -62,7 +62,7 @@ class Schema:
 
 def _without_braces(name: str) -> str:
     if set(name) & set("{}"):
-        raise ValueError(f"{name!r} holds a brace, which stands for a hole here; write it without")
+        raise ValueError(f"{name!r} has a brace, which marks a placeholder here; write it without")
     return name
 
 
@@ -94,7 +94,7 @@ class SchemaRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """Schemas and where they are from."""
+    """Schemas and their source."""
 
     name: str
     title: str
@@ -117,8 +117,8 @@ def extend(source: SchemaSource) -> SentenceSet:
 def simplify(source: SchemaSource) -> SentenceSet:
     """One person only: `The female doctor said that {blank} ...`, the same with *male*, and with neither.
 
-    Made from the schemas whose pronoun is the professional's, where the participant can be dropped: the pronoun opens a
-    clause, and nothing in that clause names either person again or leans on a thing that was named before (*it*, *one*).
+    It uses the schemas whose pronoun is the professional's and whose participant can be removed: the pronoun opens a
+    clause, and nothing in that clause names either person or refers to an earlier thing (*it*, *one*).
     """
     sentences = [
         _simplify_schema(source, schema, clause, sex)
@@ -132,10 +132,10 @@ def simplify(source: SchemaSource) -> SentenceSet:
 
 @cache
 def own() -> SchemaSource:
-    """The schemas that come with the package."""
+    """The built-in schemas."""
     return SchemaSource(
         name="undertow-schemas",
-        title="Undertow schemas: whose pronoun it is, decided by world knowledge",
+        title="Undertow schemas: the referent of a pronoun, determined by world knowledge",
         source="written for this project; occupations as in Rudinger et al. 2018",
         schemas=tuple(
             row.to_schema() for _, row in read_records(RESOURCES / "schemas" / "undertow-schemas.tsv", SchemaRow)
@@ -205,7 +205,7 @@ def _simplify_schema(source: SchemaSource, schema: Schema, clause: str, sex: str
 
 
 def _clause(template: str, case: str) -> str:
-    """The clause that the blank opens, if it can be said without the participant; else ""."""
+    """The clause that the blank opens, if it makes sense without the participant; else ""."""
     before, _, after = template.partition("{blank}")
     *_, last_but_one, last = ["", "", *re.findall(r"\{?[a-z]+\}?", before.lower())]
     reports_speech = last == "that" and _SPEECH_VERB.fullmatch(last_but_one)

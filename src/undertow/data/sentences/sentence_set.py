@@ -1,6 +1,6 @@
-"""Sentences with a blank and no W yet, and putting a W into them.
+"""Sentences with a blank but without W, and the injection of W.
 
-An `Injection` puts a value of W before or after a sentence. Any set goes with any injection and any W list.
+An `Injection` puts a value of W before or after a sentence. Sets, injections and W lists can be combined freely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRONOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "possessive": {FEMALE: ("her",), MALE: ("his",), NEUTRAL: ("their",)},
     "any": {FEMALE: ("she", "her"), MALE: ("he", "him", "his"), NEUTRAL: ("they", "them", "their")},
 }
-"""What fills a blank of each case, by word group; `any` where a sentence does not say which case it needs."""
+"""Pronouns of each case, by word group; `any` for sentences without a stated case."""
 UNKNOWN_CASE = "any"
 KNOWN_FACTORS = frozenset(
     {"well_specified", "occupation", "participant", "participant_class", "coreferent", "pronoun_case", "percent_female"}
@@ -36,18 +36,18 @@ RESERVED_COLUMNS = frozenset(
         "first_token_low", "first_token_high",
     }
 )  # fmt: skip
-"""Columns of every observation table, so that neither a factor nor a word group can be called so."""
+"""Columns of every observation table, which are not allowed as names of factors and word groups."""
 BOUNDS = (".low", ".high")
-"""End the columns with the bounds of a group's mass, so that no word group can end so."""
+"""Suffixes of the columns with the bounds of a group's mass, which are not allowed in names of word groups."""
 NO_NAMES = frozenset({"", "nan", "NaN", "NA", "N/A", "n/a", "None", "null", "NULL", "<NA>"})
-"""What readers of tables take for an empty cell."""
+"""Texts that readers of tables take for an empty cell."""
 MAX_SENTENCES = 1_000_000
-"""A set that comes to more is a mistake: every slot and list multiplies it."""
+"""Maximum size of a set; every slot and list multiplies it."""
 _VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
 
 
 def check_group_names(names: Collection[str], where: str) -> None:
-    """Refuse a name of a word group that a reader of the results would take for something else."""
+    """Refuse ambiguous names of word groups."""
     for name in names:
         others = [f"{one}-{other}" for one in names for other in names if name.startswith(f"{one}-")]
         if name in NO_NAMES or name != name.strip():
@@ -61,14 +61,14 @@ def check_group_names(names: Collection[str], where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence, its blank open.
+    """One sentence with a blank.
 
     Attributes:
-        id: unique in its set, and readable.
-        query: the sentence and what may fill it.
-        factors: the levels of the design that it stands for.
-        cluster: whose sentences are not independent of it, for example the occupation.
-        gold: the word group that the sentence itself decides on; None where it decides on none, or nobody said.
+        id: readable name, unique in its set.
+        query: the sentence and its options.
+        factors: its levels in the design.
+        cluster: name of the cluster of dependent sentences, for example the occupation.
+        gold: the word group that the sentence determines; None if there is none or it is unknown.
     """
 
     id: str
@@ -83,11 +83,11 @@ class SentenceSet:
     """A set of sentences.
 
     Attributes:
-        name: what results call it.
-        title, source: for the report.
-        words: the forms of each word group, in report order; a sentence may use some of them.
-        sentences: with ids of their own.
-        notes: what a reader should know of where the sentences are from.
+        name: name in results.
+        title, source: texts for the report.
+        words: forms of each word group, in report order; a sentence may use some of them.
+        sentences: sentences with unique ids.
+        notes: notes on the source of the sentences.
     """
 
     name: str
@@ -114,10 +114,10 @@ class SentenceSet:
         return tuple(self.words)
 
     def with_words(self, words: Mapping[str, Sequence[str]]) -> SentenceSet:
-        """The set with every word of a list as a possible fill of each blank; verbs agree as with the first word of the group.
+        """The set with every word of a list as an option of each blank; verbs agree as with the first word of the group.
 
         Raises:
-            UndertowError: the list has not the groups of this set.
+            UndertowError: the list has other groups than this set.
         """
         unlike = words.keys() ^ self.words.keys()
         if unlike:
@@ -133,12 +133,12 @@ class SentenceSet:
         return replace(self, words={group: tuple(own) for group, own in words.items()}, sentences=tuple(sentences))
 
     def plain(self) -> list[Item]:
-        """Every sentence as it stands, without any W."""
+        """Every sentence without W."""
         nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
     def inject(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
-        """Every sentence with every value, by W list, then value, then sentence.
+        """Every sentence with every value, ordered by W list, value and sentence.
 
         Raises:
             UndertowError: two W lists have one name, or there are too many sentences.
@@ -166,15 +166,15 @@ def check_size(name: str, n_sentences: int) -> None:
     """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set."""
     if n_sentences > MAX_SENTENCES:
         raise UndertowError(
-            f"challenge {name!r}: makes {n_sentences:.3g} sentences, and {MAX_SENTENCES:,} are allowed; leave some out"
+            f"challenge {name!r}: has {n_sentences:.3g} sentences, but at most {MAX_SENTENCES:,} are allowed; remove some"
         )
 
 
 def _check_known_factors(given: SentenceSet) -> None:
-    """Factors that the measures know must be what they take them for, wherever a set is from."""
+    """Check the types of factors that measures use."""
     decided = {"well_specified" in sentence.factors for sentence in given.sentences}
     if len(decided) > 1:
-        raise UndertowError(f"{given.name}: give all sentences well_specified, or none; some have it and some have not")
+        raise UndertowError(f"{given.name}: give well_specified for all sentences or for none")
     for sentence in given.sentences:
         factors, where = sentence.factors, f"{given.name}, {sentence.id}"
         if not isinstance(factors.get("well_specified", True), bool):
@@ -185,27 +185,29 @@ def _check_known_factors(given: SentenceSet) -> None:
         if isinstance(share, (str, bool)) or not 0 <= share <= 100:
             raise UndertowError(f"{where}: percent_female is {share!r}; it must be a number from 0 to 100")
         if sentence.gold is not None and sentence.gold not in given.words:
-            raise UndertowError(f"{where}: gold {sentence.gold!r} is none of the groups {', '.join(given.words)}")
+            raise UndertowError(f"{where}: gold {sentence.gold!r} is not one of the groups {', '.join(given.words)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """How a value of W goes into a sentence that has no place for it."""
+    """Template that adds a value of W to a sentence without a place for it."""
 
     before: Template
     after: Template
 
     @classmethod
     def parse(cls, text: str) -> Injection:
-        """From a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence.
+        """Parse a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence.
 
         Raises:
-            UndertowError: it has no `{w}`, more than one `{text}`, or any other hole.
+            UndertowError: it has no `{w}`, more than one `{text}`, or another placeholder.
         """
         holes = Template(text).holes()
         unknown = [hole for hole in holes if hole not in ("w", "text")]
         if unknown:
-            raise UndertowError(f"injection {text!r}: has a hole {{{unknown[0]}}}; it takes {{w}} and {{text}}")
+            raise UndertowError(
+                f"injection {text!r}: has the unknown placeholder {{{unknown[0]}}}; use {{w}} and {{text}}"
+            )
         if "w" not in holes:
             raise UndertowError(f"injection {text!r}: has no place for the value; write {{w}} in it")
         if holes.count("text") > 1:
@@ -215,11 +217,11 @@ class Injection:
         for literal, hole in Template(text).parts():
             sides[side] += literal.replace("{", "{{").replace("}", "}}") + ("{w}" if hole == "w" else "")
             side = 1 if hole == "text" else side
-        # Without a place for the sentence, all of it stands in front.
+        # A template without {text} goes in front of the sentence.
         return cls(Template(sides[0]), Template(sides[1]))
 
     def into(self, query: ClozeQuery, value: str) -> ClozeQuery:
-        """The sentence with a value; its own words stay as they are."""
+        """The sentence with a value; its own words are unchanged."""
         pieces = list(query.pieces)
         pieces[0] = self.before.text_with({"w": value}) + pieces[0]
         pieces[-1] += self.after.text_with({"w": value})
@@ -230,17 +232,17 @@ def pronoun_blank(text: str, case: str) -> ClozeQuery:
     """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
 
     Raises:
-        UndertowError: it has no blank, or a hole of another kind.
+        UndertowError: it has no blank, or an unknown placeholder.
     """
     forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
     return group_blank(text, forms, plural=NEUTRAL)
 
 
 def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -> ClozeQuery:
-    """A sentence with `{blank}`, to be filled by (group, word) pairs; verbs in braces agree with the group `plural`.
+    """A sentence with `{blank}` for (group, word) pairs; verbs in braces agree with the group `plural`.
 
     Raises:
-        UndertowError: it has no blank, a hole of another kind, or a word for two groups.
+        UndertowError: it has no blank, an unknown placeholder, or a word in two groups.
     """
     verbs = [(f"verb_{number}", *match.groups()) for number, match in enumerate(_VERB.finditer(text))]
     names = iter(verbs)
@@ -250,6 +252,6 @@ def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -
         raise UndertowError(f"{text!r}: has no blank to fill; write {{blank}} where the word goes")
     strange = [hole for hole in holes if hole != "blank" and hole not in {name for name, _, _ in verbs}]
     if strange:
-        raise UndertowError(f"{text!r}: has a hole {{{strange[0]}}} that nothing fills; only {{blank}} is filled")
+        raise UndertowError(f"{text!r}: has the unknown placeholder {{{strange[0]}}}; only {{blank}} is allowed")
     filled = [(group, (word, *(many if group == plural else one for _, one, many in verbs))) for group, word in forms]
     return template.fill({}, ["blank", *(name for name, _, _ in verbs)], filled)

@@ -1,4 +1,4 @@
-"""Finding sentences by name, to put any W into: the package's own, published ones, or a user's file."""
+"""Find sentence sets by name: built-in, published, or from a user's file."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ ENDINGS = (".csv", ".tsv")
 SENTENCE = "sentence"
 ID_COLUMNS = ("id", "sentid")
 MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
-"""What may mark the blank."""
+"""Marks of a blank."""
 CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
 COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
-"""What holds words in order beside a list, by its package and its name."""
+"""Ordered containers of words other than lists, by package and name."""
 Words = Sequence[tuple[str, str]]
 """(group, word) pairs."""
 
@@ -59,7 +59,7 @@ def parse_options(text: str) -> Words:
     """
     table: dict[str, list[str]] = {}
     if not text.strip(" ;"):
-        raise UndertowError(f"options {text!r}: name no groups; write them as in 'yes: is; no: is not'")
+        raise UndertowError(f"options {text!r}: have no groups; write them as in 'yes: is; no: is not'")
     for part in filter(str.strip, text.split(";")):
         group, colon, words = part.partition(":")
         if not colon or not group.strip():
@@ -69,13 +69,13 @@ def parse_options(text: str) -> Words:
 
 
 def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
-    """(group, word) pairs of a table of words; none of an empty one.
+    """(group, word) pairs of a table of words; none for an empty table.
 
     Args:
-        table: words by group, each a list, a tuple, an array of one dimension, or a column or an index of a table.
+        table: words by group, each a list, tuple, one-dimensional array, or column or index of a table.
 
     Raises:
-        UndertowError: one group alone, a group without words, or with something else in their place, or a word in two groups.
+        UndertowError: there is only one group, a group without words or with other content, or a word in two groups.
     """
     listed = {group: _list_words(words) for group, words in table.items()}
     text = "; ".join(
@@ -86,9 +86,9 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     for group, words in listed.items():
         if not words or not all(isinstance(word, str) and word.strip() for word in words):
             raise UndertowError(f"options {text!r}: group {group!r} needs a list of words")
-        for word in map(str, words):  # an array's are texts of its own kind
+        for word in map(str, words):  # arrays have their own string type
             if owners.setdefault(word, group) != group:
-                raise UndertowError(f"options {text!r}: {word!r} stands in two groups; choose one")
+                raise UndertowError(f"options {text!r}: {word!r} is in two groups; choose one")
             pairs.append((group, word))
     if not table:
         return []
@@ -98,16 +98,16 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
 
 
 def _list_words(words: object) -> list[object] | None:
-    """What stands in a list, an array or a column of a table; None of all else, which may have no order, or no end."""
+    """The elements of a list, an array or a column of a table; None for other types, which may be unordered or infinite."""
     if isinstance(words, (list, tuple)):
         return list(words)
-    # By name, since this room has neither package.
+    # By name, because this package imports neither numpy nor pandas.
     names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(words).__mro__}
     return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
 
 
 def mark_blank(text: str) -> str:
-    """The text with its blank written `{blank}`, however it was marked."""
+    """The text with its blank marked as `{blank}`."""
     marks = MARKS.findall(text)
     if len(marks) != 1:
         raise UndertowError(f"{text!r}: has {len(marks) or 'no'} blanks; mark one, as {{blank}}, [MASK] or ___")
@@ -115,7 +115,7 @@ def mark_blank(text: str) -> str:
 
 
 def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
-    """The query of one marked sentence: options of the user's, or else pronouns."""
+    """The query of one marked sentence, with the user's options or pronouns."""
     opened = mark_blank(text)
     if options:
         return group_blank(opened, list(options))
@@ -127,13 +127,13 @@ def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> Clo
 def single(
     name: str, text: str, options: str | Mapping[str, Iterable[str]] = "", case: str = UNKNOWN_CASE
 ) -> SentenceSet:
-    """A set of one marked sentence, titled by it, of which nobody said whether it decides its blank.
+    """A set of one marked sentence of unknown specification, with the sentence as title.
 
     Args:
-        name: the sentence's id.
-        text: its blank marked.
-        options: word groups, as text or as a table; pronouns if there are none.
-        case: of the pronouns.
+        name: id of the sentence.
+        text: the sentence with a marked blank.
+        options: word groups, as text or as a table; default: pronouns.
+        case: case of the pronouns.
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
@@ -157,7 +157,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
             raise UndertowError(f"{where}: repeats the id {name!r} of line {seen[name]}; give each sentence its own")
         given = {column: cell for column, cell in row.items() if column not in (ids, SENTENCE)}
         if published:
-            # `doctor_female_0`: occupation, class, and whose the pronoun is.
+            # `doctor_female_0`: occupation, class, and referent of the pronoun.
             parts = name.split("_")
             if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
                 raise UndertowError(f"{where}: sentid {name!r} should be like doctor_female_0; or add columns")
@@ -174,14 +174,14 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
 
 
 def is_schema_file(path: Path) -> bool:
-    """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
+    """Whether a table has schemas instead of sentences."""
     return {"occupation", "participant", "coreferent", "case", "template"} <= set(header(path))
 
 
 def read_schemas(path: Path) -> SchemaSource:
     """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
 
-    `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
+    `percent_female` is optional; known occupations have the built-in value.
     """
     shares: dict[str, float] = {}
     schemas: dict[tuple[str, str], Schema] = {}
@@ -206,7 +206,7 @@ def _read(path: Path, needed: Sequence[str]) -> Rows:
     rows = read_rows(path, needed, ENDINGS)
     for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
-            raise UndertowError(f"{path}: column {name!r} cannot be called so; use another plain name")
+            raise UndertowError(f"{path}: the column name {name!r} is not allowed; use another name")
     return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
 
 
@@ -231,16 +231,16 @@ def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, wh
     gold = given.get("gold") or (decided_group(given) if decided else None)
     groups = {option.group for option in query.options}
     if given.get("gold") and gold not in groups:
-        raise UndertowError(f"{where}: gold {gold!r} is none of the groups {', '.join(sorted(groups))}")
+        raise UndertowError(f"{where}: gold {gold!r} is not one of the groups {', '.join(sorted(groups))}")
     cluster = given.get("cluster") or given.get("occupation") or name
     return Sentence(name, query, factors, cluster, gold if gold in groups else None)
 
 
 def is_decided(given: Mapping[str, str], where: str) -> bool | None:
-    """Whether a sentence decides its blank, by the cells of its row; None where nobody said.
+    """Whether a sentence determines its blank, by the cells of its row; None if unknown.
 
-    Either the column `well_specified` says so, or the participant's class does: *female* and *male* before a lone
-    occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
+    The source is the column `well_specified` or the participant's class: *female* and *male* before a single
+    occupation determine the blank, and so do *man* and *woman* if the pronoun is theirs (`coreferent` 1).
     """
     if "well_specified" in given:
         return parse_yes(given["well_specified"], "well_specified", where)
@@ -255,7 +255,7 @@ def is_decided(given: Mapping[str, str], where: str) -> bool | None:
 
 
 def decided_group(given: Mapping[str, str]) -> str:
-    """The word group that the participant's class decides on; its own name for another class."""
+    """The word group that the participant's class determines; the class itself for others."""
     participant = given.get("participant_class", "")
     return DECIDED.get(participant, participant)
 
@@ -267,7 +267,7 @@ def _coreferent(text: str, where: str) -> int:
 
 
 def _share(given: Mapping[str, str], where: str) -> float | None:
-    """The share of women in the occupation of a row, in percent; None where nobody knows it."""
+    """The share of women in the occupation of a row, in percent; None if unknown."""
     if not given.get("percent_female"):
         return own_shares().get(given.get("occupation", ""))
     share = number_between(0, 100, given["percent_female"])
@@ -283,16 +283,16 @@ SUMMARIES = {
     SIMPLIFIED: "the same with one person only; also simplified-winogender",
     winogender.NAME: "Winogender schemas with four participants; fetched once, or read with --data-dir",
 }
-"""What each named set is; had without reading or fetching any."""
+"""Descriptions of the named sets."""
 
 
 def names() -> list[str]:
-    """The sets that have a name."""
+    """Names of sentence sets."""
     return [*SUMMARIES, f"{SIMPLIFIED}-{winogender.NAME}"]
 
 
 def is_sentences(name: str) -> bool:
-    """Whether a name is one of these, rather than that of a challenge set with its own place for W."""
+    """Whether a name is a sentence set, not a challenge set with its own place for W."""
     return name in names() or name.lower().endswith(ENDINGS) or name.startswith(f"{SIMPLIFIED}:")
 
 
@@ -302,12 +302,12 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
     Args:
         name: one of `names()`, a challenge set, or the path of a file; `simplified:FILE` for schemas of a file, one person only.
         data_dir: folder with the published files of winogender.
-        options: word groups for a table, such as `female: she; male: he`; pronouns if not given.
+        options: word groups for a table, such as `female: she; male: he`; default: pronouns.
     """
     if data_dir and winogender.NAME not in name:
-        raise UndertowError(f"challenge {name!r}: leave --data-dir out, which is for {winogender.NAME}")
+        raise UndertowError(f"challenge {name!r}: omit --data-dir, which is for {winogender.NAME}")
     if options and not name.lower().endswith(ENDINGS):
-        raise UndertowError(f"challenge {name!r} has word groups of its own; leave --options out, or name a table")
+        raise UndertowError(f"challenge {name!r} has its own word groups; omit --options, or name a table")
     one_person, _, file = name.partition(":")
     if name in (OWN, SIMPLIFIED):
         return (schemas.extend if name == OWN else schemas.simplify)(schemas.own())

@@ -1,7 +1,7 @@
-"""Winogender: the published schemas, read from their two files, which are fetched once and checked.
+"""Winogender: the published schemas, from two files that are downloaded once and verified.
 
 Rudinger, Naradowsky, Leonard and Van Durme 2018, "Gender Bias in Coreference Resolution"; winogender-schemas, MIT licence.
-None of its sentences is part of this project.
+Its sentences are not part of this project.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PEOPLE = re.compile(r"\b(the|an|a) \$PARTICIPANT", re.IGNORECASE)
 
 
 def read_winogender(folder: str = "") -> SchemaSource:
-    """The schemas from a folder with the two files, or else from the cache, or else fetched."""
+    """The schemas from a folder with the two files, else from the cache, else downloaded."""
     where = Path(folder) if folder else data_folder(NAME) / COMMIT[:12]
     for name in () if folder else FILES:
         if not _is_published(where / name):
@@ -53,7 +53,9 @@ def read_winogender(folder: str = "") -> SchemaSource:
         schemas=schemas,
         percent_female=shares,
         notes=tuple(
-            f"{name} is not the published file (another SHA-256)" for name in FILES if not _is_published(where / name)
+            f"{name} is not the published file (its SHA-256 differs)"
+            for name in FILES
+            if not _is_published(where / name)
         ),
     )
 

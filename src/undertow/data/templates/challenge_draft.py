@@ -20,17 +20,17 @@ BLANK, ELLIPSIS = "___", "..."
 MAX_EXPANDED = 10_000
 LINE_LENGTH = 100
 YEARS = range(1000, 2200)
-"""Whole numbers that are taken for years where a list has no name."""
+"""Integers that count as years in a list without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class WList:
-    """A W list: of the package where `values` is empty, else of the file.
+    """A W list: built-in if `values` is empty, else of the file.
 
     Attributes:
-        name: of the list.
-        values: in order.
-        order: what they are ordered by; "" where nothing is said, "none" where they have no order.
+        name: name of the list.
+        values: values in order.
+        order: meaning of the order; "" if not stated, "none" for unordered values.
     """
 
     name: str
@@ -39,7 +39,7 @@ class WList:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether all values are numbers, whose order is known."""
+        """Whether all values are numbers."""
         return bool(covariates.numbers_of(self.values))
 
 
@@ -73,7 +73,7 @@ class ChallengeDraft:
 
 
 def parse_group(answer: str) -> tuple[str, list[str]]:
-    """A group from `NAME: word, word`.
+    """Parse a group `NAME: word, word`.
 
     Raises:
         UndertowError: it has no name, or no word.
@@ -86,10 +86,10 @@ def parse_group(answer: str) -> tuple[str, list[str]]:
 
 
 def parse_sentence(answer: str) -> str:
-    """A template from a sentence with `{w}` and a blank, which may be written `___`.
+    """Parse a sentence with `{w}` and a blank, which may be `___`, into a template.
 
     Raises:
-        UndertowError: one of the two is missing, or it has another hole.
+        UndertowError: one of the two is missing, or there is an unknown placeholder.
     """
     text, holes = _template(answer)
     if "w" not in holes:
@@ -98,30 +98,30 @@ def parse_sentence(answer: str) -> str:
 
 
 def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
-    """The group and the template of a control sentence, from `GROUP: sentence`.
+    """Parse a control sentence `GROUP: sentence` into its group and template.
 
     Raises:
-        UndertowError: the group is not known, or the sentence has no blank, or a place for W.
+        UndertowError: the group is unknown, or the sentence has no blank or has a place for W.
     """
     gold, colon, sentence = (part.strip() for part in answer.partition(":"))
     if not colon or gold not in groups:
         raise UndertowError(
-            f"control {answer!r}: begin with the group that the sentence decides for and a colon; groups are "
+            f"control {answer!r}: begin with the group that the sentence determines and a colon; groups are "
             f"{', '.join(groups)}{closest(gold, groups)}"
         )
     text, holes = _template(sentence)
     if "w" in holes:
-        raise UndertowError(f"control {sentence!r} has a place for W; a control sentence has none, so leave {{w}} out")
+        raise UndertowError(f"control {sentence!r} has a place for W; remove {{w}} from control sentences")
     return gold, text
 
 
 def parse_w(answer: str) -> WList:
-    """A W list from `NAME: value, value`, from values without a name, or from the name of a list or of a file with a value a line.
+    """Parse a W list: `NAME: value, value`, values without a name, or the name of a list or of a file with one value per line.
 
-    `1900, 1910, ..., 2020` stands for all numbers in between.
+    `1900, 1910, ..., 2020` includes all numbers in between.
 
     Raises:
-        UndertowError: there are too few values, or the dots stand where nothing can be continued.
+        UndertowError: there are too few values, or the dots cannot be expanded.
     """
     if "," not in answer:
         name = answer.strip()
@@ -153,7 +153,7 @@ def _template(answer: str) -> tuple[str, list[str]]:
     strange = [hole for hole in holes if hole not in ("w", DEFAULT_BLANK)]
     if strange:
         raise UndertowError(
-            f"sentence {answer!r} has a hole {{{strange[0]}}}; write {{w}} for the value and {BLANK} for the word"
+            f"sentence {answer!r} has the unknown placeholder {{{strange[0]}}}; write {{w}} for the value and {BLANK} for the word"
         )
     return text, holes
 
@@ -163,7 +163,7 @@ def _split(answer: str) -> list[str]:
 
 
 def _expand(values: Sequence[str]) -> list[str]:
-    """The values with `...` between two numbers and a last one written out."""
+    """The values with `...` expanded."""
     if ELLIPSIS not in values:
         return list(values)
     at = values.index(ELLIPSIS)
@@ -190,7 +190,7 @@ def _key(name: str) -> str:
 
 
 def _list(values: Sequence[str], *, numbers: bool = False) -> str:
-    """A list of TOML, a line for each value where one line is too long; numbers as such where their digits stay the same."""
+    """A TOML list, with one line per value if one line is too long; texts of integers become numbers."""
     cells = [value if numbers and value == str(_number(value)) else _text(value) for value in values]
     one_line = f"[{', '.join(cells)}]"
     if len(one_line) <= LINE_LENGTH:
@@ -202,5 +202,5 @@ def _list(values: Sequence[str], *, numbers: bool = False) -> str:
 
 
 def _number(value: str) -> int | str:
-    """The whole number that a text is; "" where it is none, so that the text stays as it was written."""
+    """The integer of a text in canonical form, else ""."""
     return int(value) if value.lstrip("-").isdecimal() and value.isascii() else ""

@@ -26,7 +26,7 @@ RESERVED_COLUMNS = {
     "other_words", "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats", "part", "sentence", "expected",
     "answer", "upper_bound_prob", "truncated_prob",
 }  # fmt: skip
-"""Columns of every observation table, so no slot, factor or group can be called so."""
+"""Columns of every observation table, which are not allowed as names of slots, factors and groups."""
 
 
 def _checked_values(values: list[str]) -> list[str]:
@@ -35,9 +35,9 @@ def _checked_values(values: list[str]) -> list[str]:
         raise ValueError(f"W value {twice!r} is listed more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
     if missing is not None:
-        raise ValueError(f"W value {missing!r} is not a finite number; leave it out")
+        raise ValueError(f"W value {missing!r} is not a finite number; remove it")
     if len(values) < MIN_VALUES:
-        raise ValueError(f"holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
+        raise ValueError(f"has {len(values)} W values, but a slope needs at least {MIN_VALUES}")
     return values
 
 
@@ -45,12 +45,12 @@ def _column_value(level: Any) -> Any:
     if not isinstance(level, Factor):
         raise ValueError(f"must be a text or a number, not {level!r}")
     if not isinstance(level, str) and not abs(level) < MAX_PER_FACTOR:  # not a number is not below anything
-        raise ValueError("is not a number that a column can hold; write a smaller one, or a text")
+        raise ValueError("is too large or not finite; write a smaller number, or a text")
     return level
 
 
 class TemplateEntry(Schema):
-    """A template as its file has it, alone or with what goes with it."""
+    """A template in a challenge file, optionally with its factors."""
 
     text: Text
     only_w: Texts = Field(default_factory=list)
@@ -59,14 +59,14 @@ class TemplateEntry(Schema):
 
 
 class ControlEntry(Schema):
-    """A sentence that decides its blank."""
+    """A sentence that determines its blank."""
 
     text: Text
     gold: Text
 
 
 class ListEntry(Schema):
-    """A W list as its file has it."""
+    """A W list in a challenge file."""
 
     values: Annotated[list[Annotated[Text, BeforeValidator(str)]], Field(min_length=1), AfterValidator(_checked_values)]
     order: Text = ""
@@ -74,7 +74,7 @@ class ListEntry(Schema):
 
 
 def _w_by_name(given: Any) -> Any:
-    """Names of lists as keys without an entry of their own."""
+    """Names of lists as keys without an entry."""
     names = [given] if isinstance(given, str) else given
     if isinstance(names, Mapping) and names:
         return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
@@ -132,7 +132,7 @@ class ChallengeFile(Schema):
 
 
 def names() -> list[str]:
-    """The challenge sets that come with the package: published sets, then packs."""
+    """Built-in challenge sets: published sets, then packs."""
     return [*sorted(path.stem for path in (RESOURCES / "sets").glob("*.toml")), *packs()]
 
 
@@ -156,7 +156,7 @@ def check_text(text: str, where: str) -> None:
     """Check the text of a challenge file and its sentences.
 
     Raises:
-        UndertowError: it cannot be read, or its sentences cannot be made.
+        UndertowError: the text is invalid, or its sentences cannot be generated.
     """
     try:
         table = parse_toml(text)
@@ -173,8 +173,8 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
     Args:
         name: one of `names()`, or the path of a file.
         words: a word list of the package to use instead of the set's own.
-        scale: of its W lists, as `undertow.data.templates.covariates.load_covariate` takes it; "" for each list's own.
-        others: names that the caller knows besides, for the error.
+        scale: scale of its W lists, as in `undertow.data.templates.covariates.load_covariate`; "" for each list's own.
+        others: further names for the error message.
     """
     if name in names():
         table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
@@ -199,7 +199,7 @@ def word_list(name: str) -> dict[str, list[str]]:
     """A word list of the package, or of a TOML file with one list of words for each group: forms by group.
 
     Raises:
-        UndertowError: there is no such list and no such file, or the file does not hold word groups.
+        UndertowError: there is no such list or file, or the file has no word groups.
     """
     if name in word_lists():
         return word_lists()[name]
@@ -213,7 +213,7 @@ def word_list(name: str) -> dict[str, list[str]]:
         if not isinstance(forms, list) or not forms or not all(isinstance(one, str) and one.strip() for one in forms):
             raise UndertowError(f'{path}: {group} must be a list of words, such as {group} = ["she", "her"]')
     if len(groups) < 2:
-        raise UndertowError(f"{path}: needs two groups of words or more to tell apart")
+        raise UndertowError(f"{path}: needs at least two groups of words")
     return groups
 
 
@@ -252,7 +252,7 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
 
 
 def _check_places(table: Mapping[str, Any], where: str) -> None:
-    """TOML takes a key below a `[table]` for one of that table, so that `clusters` would become a word group."""
+    """Refuse keys after a `[table]`, which TOML assigns to that table: `clusters` would become a word group."""
     inner = {name: value for name, value in table.items() if isinstance(value, dict)}
     inner |= {
         f"{of}.{name}": value for of, part in inner.items() for name, value in part.items() if isinstance(value, dict)
@@ -260,11 +260,11 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
     for name, part in inner.items():
         for key in sorted(ChallengeFile.model_fields.keys() & part.keys()):
             if name != "slots" or f"{{{key}}}" not in str(table.get("templates")):
-                raise UndertowError(f"{where}: {key} stands in [{name}]; write it above the first [table]")
+                raise UndertowError(f"{where}: {key} is in [{name}]; write it above the first [table]")
 
 
 def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: str) -> Words:
-    """Forms are matched over the blanks by position: the second form of a group fills every blank with its second word."""
+    """Match forms over the blanks by position: the second form of a group has the second word in every blank."""
     columns = {blank: {group: tuple(forms) for group, forms in groups.items()} for blank, groups in blanks.items()}
     first = next(iter(columns.values()))
     for blank, groups in columns.items():
@@ -280,7 +280,7 @@ def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: s
     for group, words in forms:
         if owners.setdefault(words, group) != group:
             raise UndertowError(
-                f"{where}: {' '.join(words)!r} is of groups {owners[words]!r} and {group!r}; choose one"
+                f"{where}: {' '.join(words)!r} is in the groups {owners[words]!r} and {group!r}; choose one"
             )
     return Words(tuple(columns), forms)
 
@@ -297,7 +297,7 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
     ):
         for name in given:
             if name in owners:
-                raise UndertowError(f"{where}: {kind} {name!r} has the name of {owners[name]}; call it something else")
+                raise UndertowError(f"{where}: {kind} {name!r} has the name of {owners[name]}; rename it")
             if kind != "group" and not name.isidentifier():
                 raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
             if kind == "group" and name.endswith(BOUNDS):
@@ -323,7 +323,7 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
         if hole != "w" and hole not in words.blanks and hole not in slots:
             known = ["w", *words.blanks, *slots]
             raise UndertowError(
-                f"{where}: template {template.text!r} has a hole {{{hole}}} that nothing fills; "
+                f"{where}: template {template.text!r} has the unknown placeholder {{{hole}}}; "
                 f"known are {', '.join(known)}{closest(hole, known)}"
             )
 
@@ -331,20 +331,20 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
 def _controls(
     entries: Sequence[ControlEntry], words: Words, where: str, *, of_file: bool
 ) -> tuple[tuple[Template, str], ...]:
-    """The control sentences; those of groups that another word list lacks are left out."""
+    """The control sentences, without those of groups that another word list lacks."""
     controls = []
     for entry in entries:
         template = Template(entry.text)
         _check_holes(template, words, {}, where)
         if "w" in template.holes():
             raise UndertowError(
-                f"{where}: control {entry.text!r} has a place for W; a control has none, so leave {{w}} out"
+                f"{where}: control {entry.text!r} has a place for W; remove {{w}} from control sentences"
             )
         if entry.gold in words.groups:
             controls.append((template, entry.gold))
         elif of_file:
             raise UndertowError(
-                f"{where}: gold {entry.gold!r} of control {entry.text!r} is none of the groups {', '.join(words.groups)}"
+                f"{where}: gold {entry.gold!r} of control {entry.text!r} is not one of the groups {', '.join(words.groups)}"
                 f"{closest(entry.gold, words.groups)}"
             )
     return tuple(controls)
