@@ -113,8 +113,8 @@ def test_an_end_of_the_input_writes_nothing(cli_process: Cli, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (("--sentence", "In {w}, the {job} was ___."), "has a hole {job}"),
-        (("--group", "older: old", "--group", "younger: old"), "'old' is of groups"),
+        (("--sentence", "In {w}, the {job} was ___."), "has the unknown placeholder {job}"),
+        (("--group", "older: old", "--group", "younger: old"), "'old' is in the groups"),
         (("--order", "the year"), "the order of year is known"),
         (("--control", "older: In {w} she is ___."), "has a place for W"),
     ],

@@ -368,7 +368,7 @@ def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
     found = answers(t5.model, [unknown, marked, many, around], tmp_path / "s")
     assert [answer.missing_reason for answer in found] == [
         "an option holds a character or word that this tokenizer does not know: 'Ω', 'Ωe'",
-        "the text holds what stands for a blank in this model's texts",
+        "the text contains this model's mark of a blank",
         f"the sentence has more blanks than the model has sentinels ({N_SENTINELS})",
         "",  # what stands around the blank may be unknown
     ]

@@ -75,7 +75,7 @@ class ModelRequest:
 
 
 def split_label(text: str) -> tuple[str, str]:
-    """Label and name of a model given as `label=NAME`, without white space around them; the label is "" where there is none.
+    """Split `label=NAME` into label and name, without surrounding white space; the label is "" if there is none.
 
     A label has neither slash nor colon, so that `toy:slope=-1` and `runs/lr=0.1` are names; so is the name of a folder that exists.
     """
@@ -116,9 +116,9 @@ class TokenPath:
         reads: (position, token) pairs: after `tokens[position]`, how probable is `token`?
         source: input of the encoder, if the model has one.
 
-        text      In  1801  ,   she  was  a  child  .
-        tokens    0    1    2    3    4   5    6          <- the last token is read, not fed
-        reads               2:she 3:was 4:a 5:child 6:.
+            text      In  1801  ,   she  was  a  child  .
+            tokens    0    1    2    3    4   5    6          <- the last token is read, not fed
+            reads               2:she 3:was 4:a 5:child 6:.
     """
 
     tokens: tuple[int, ...]

@@ -60,7 +60,7 @@ class HuggingFaceModel:
         AUTO_CLASS: the class of transformers that loads them.
         TRAINED_TO: what the head is needed for, as in *trained to fill masks*.
         SCORING_METHOD, OBJECTIVE: parts of the model's identity and of its facts.
-        NEEDS_MASK, NEEDS_OFFSETS: whether the tokenizer must have a mask token, or say which characters a token stands for.
+        NEEDS_MASK, NEEDS_OFFSETS: whether the tokenizer must have a mask token, or offsets of tokens.
         CPU_BUDGET_TOKENS, GPU_BUDGET_TOKENS: efficient number of tokens of a pass.
         identity, notes: see `undertow.models.base.TokenModel`.
         limits: the tokens of a pass, and the depth of a tree.
@@ -166,7 +166,7 @@ class HuggingFaceModel:
             )
         if cls.NEEDS_OFFSETS and not tokenizer.is_fast:
             raise UndertowError(
-                f"{name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
+                f"{name}: its tokenizer has no character offsets of tokens; save a fast one (tokenizer.json)"
             )
 
     @classmethod

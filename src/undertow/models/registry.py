@@ -113,7 +113,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
             named = replace(handle.identity, name=request.label or handle.identity.name)
             return replace(handle, identity=named, open=partial(_open, named.name, handle.open))
     raise UndertowError(
-        f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
+        f"{request.name}: no model family supports its architecture; `undertow list models` shows what is supported"
     )
 
 
@@ -124,7 +124,7 @@ def _open(name: str, load: Callable[[], Any]) -> Any:
 
 
 def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
-    """The handle of a network of transformers that is loaded already; its class says which family reads it.
+    """The handle of a loaded network of transformers; its class determines the family.
 
     Opening the model puts the network into evaluation mode, and a causal one may get attention that takes blocks; weights and
     gradients stay as they are. `undertow.models.backend.preserve.preserve` undoes both, as `undertow.audit` does.
@@ -149,12 +149,12 @@ def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle
             identity = model.identify(network, tokenizer, name or name_of(network))
             return ModelHandle(identity, partial(model.from_network, network, tokenizer, identity), model.CAPABILITIES)
     raise UndertowError(
-        f"{type(network).__name__}: no model family here reads such a network; `undertow list models` says what can be read"
+        f"{type(network).__name__}: no model family supports such a network; `undertow list models` shows what is supported"
     )
 
 
 def name_of(network: Any) -> str:
-    """What a network in memory is called: what it was loaded from, or its class."""
+    """Name of a network in memory: its source, or its class."""
     return f"{network.config.name_or_path or type(network).__name__} ({IN_MEMORY})"
 
 
@@ -190,7 +190,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _added() -> dict[str, ModuleType]:
-    """The families of installed packages; one that cannot be used is named on standard error and left out."""
+    """The families of installed packages; unusable ones are reported on standard error and skipped."""
     return dict(plugins(ENTRY_POINTS, _checked, tuple(_own())))
 
 

@@ -222,7 +222,7 @@ class CausalModel(PromptModel):
         yield from in_slices(self._hidden(inputs, places), int(head.weight.shape[0]), head)
 
     def _hidden(self, inputs: dict[str, Any], places: Ints) -> torch.Tensor:
-        """What the network's body says at the places [place, dim]."""
+        """Hidden states of the network at the places [place, dim]."""
         hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
         return hidden.flatten(0, 1)[to_device(places, hidden.device)]
 

@@ -43,11 +43,11 @@ IN_WINDOWS = "passages longer than {} tokens, question and all, were read in win
 
 @dataclass(frozen=True, slots=True)
 class _SpanScores:
-    """What a model says of a window.
+    """Scores of a window.
 
     Attributes:
         starts, ends: log-probability that the answer begins, or ends, with each token of the passage [token].
-        null: log-probability of no answer; NaN where it cannot be said.
+        null: log-probability of no answer; NaN if unknown.
     """
 
     starts: Floats

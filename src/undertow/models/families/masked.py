@@ -1,4 +1,4 @@
-"""Masked language models from the Hugging Face hub or a local folder, read at the mask.
+"""Masked language models from the Hugging Face hub or a local folder, scored at the mask.
 
     In  1953  ,  [MASK]  was  a  teenager  .
                    ^ log P(she), log P(he), log P(they), from one forward pass; the head sees this row only
@@ -46,7 +46,7 @@ from undertow.types import BLANK, ClozeQuery, ModelIdentity, ScoredQuery
 if TYPE_CHECKING:
     import torch
 
-SUMMARY = "any AutoModelForMaskedLM: a hub id or a folder; read at its mask"
+SUMMARY = "any AutoModelForMaskedLM: a hub id or a folder; scored at its mask"
 
 
 class MaskedModel(BatchReader):
@@ -71,7 +71,7 @@ class MaskedModel(BatchReader):
         return [
             attempt(self._encode_query, query, [next(rows) for _ in query.options])
             if isinstance(query, ClozeQuery)
-            else UnsupportedQueryError("a masked model fills blanks; it cannot go on with a text")
+            else UnsupportedQueryError("a masked model fills blanks; it cannot continue a text")
             for query in queries
         ]
 

@@ -348,7 +348,7 @@ class OpenAIModel:
     def _read(
         self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
     ) -> Answer | UnsupportedQueryError | _OneHot:
-        """What an answer says of the options.
+        """Probabilities of the options in a response.
 
         Raises:
             IncompleteResponseError: a piece is missing.
@@ -401,9 +401,9 @@ class OpenAIModel:
         self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_model(self, model: str, fingerprint: str) -> None:
-        """What the server calls what it serves, once for each name, and what it has shown."""
+        """Note each name of the served model once, and its fingerprint."""
         if model.startswith("/"):
-            model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
+            model = model.rpartition("/")[2]  # omit the path on the server
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name and name not in self._served_as:
             self._served_as[name] = None

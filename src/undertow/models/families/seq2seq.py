@@ -58,7 +58,7 @@ SENTINEL = "<extra_id_{}>"
 AUTO, NONE = "auto", "none"
 MODES = ("NLU", "NLG", "S2S")
 SENTINEL_FIRST = ("NLU", "NLG")
-"""Modes in which UL2 writes the sentinel of a gap before what stands there; in the other it goes on with the text."""
+"""Modes in which UL2 writes the sentinel of a gap before its content; in the other mode it continues the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands for a blank in the text that the encoder reads.
+    """Marks of a blank in the encoder's text.
 
     Attributes:
         tokens: one for each blank, in order (sentinels); or the one mask.
@@ -276,7 +276,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
                 spaced.append(())
                 continue
             if set(marks) & set(ids):
-                raise UnsupportedQueryError("the text holds what stands for a blank in this model's texts")
+                raise UnsupportedQueryError("the text contains this model's mark of a blank")
             source, written, places = (_fills_alone if self.marks.sentinels else _whole_text)(ids, fills, marks)
             path = self._path(source, written, places)
             if max(len(source), len(written)) > self.context_tokens:

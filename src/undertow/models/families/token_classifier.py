@@ -3,8 +3,8 @@
     In  1953  ,  [MASK]  was  a  teenager  .
                    ^ log P(female), log P(male): a softmax over the labels, at the mask
 
-A label stands for the word group of its name. Its probability is divided equally among the options of that group, whose sum is then
-exactly the group's; which word of a group it would be, such a head does not say. McMilin 2022 (ICML workshop), section 4.4.
+A label is the word group of its name. Its probability is divided equally among the options of that group, since such a head has no
+probabilities of single words. McMilin 2022 (ICML workshop), section 4.4.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _EncodedSentence:
 
     Attributes:
         place: among the queries.
-        tokens: of the sentence, its blank masked.
+        tokens: tokens of the sentence with a masked blank.
         groups: the group of each option [option].
     """
 

@@ -5,7 +5,7 @@
     -m toy:pause=0.2          waits so many seconds before each forward pass, to see progress and resuming
 
 Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
-each moved by up to half a point that depends on the text before it only; 0.20 goes to words that nobody lists.
+each moved by up to half a point that depends only on the preceding text; 0.20 goes to unlisted words.
 After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
 normalised over the three, gives the planted shares back. A prompt is answered with the pronoun of the largest share and
 a full stop.
@@ -150,7 +150,7 @@ class ToyModel:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """What the module's text says of each prompt, eight prompts at a time; both protocols see all there is."""
+        """Probabilities of each prompt, eight prompts at a time, the same for both protocols."""
         for start in range(0, len(queries), PROMPTS_AT_ONCE):
             time.sleep(self.pause_s)
             pack = enumerate(cast(Sequence[GeneratedQuery], queries[start : start + PROMPTS_AT_ONCE]), start)

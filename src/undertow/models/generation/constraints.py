@@ -139,7 +139,7 @@ class LabelTrie:
         return self.children[token]
 
     def inner_nodes(self) -> dict[tuple[int, ...], LabelTrie]:
-        """The states from which a label goes on, by the tokens that lead to them, root first."""
+        """Inner nodes by the tokens that lead to them, from the root."""
         nodes: dict[tuple[int, ...], LabelTrie] = {}
         left: list[tuple[tuple[int, ...], LabelTrie]] = [((), self)]
         while left:

@@ -320,7 +320,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
     def _span_rules(
         self, prompt: EncodedPrompt, text: Text, nats: dict[int, float], ends: frozenset[int]
     ) -> dict[int, float]:
-        """A span goes on with no end token, nor behind a token that says something and breaks the line."""
+        """A span does not continue with an end token, nor after a token with both text and a line break."""
         if prompt.mode != SEARCH:
             return nats
         if self.stops.last_tokens(prompt.query).intersection(text[1][-1:]):

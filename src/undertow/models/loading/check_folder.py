@@ -58,7 +58,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     for key, number in _config_numbers(config):
         if isinstance(number, float) and (math.isnan(number) or (key == "vocab_size" and math.isinf(number))):
             raise UndertowError(
-                f"{folder}: config.json says {key} {number}, which is no number; put it right, or fetch the model again"
+                f"{folder}: {key} in config.json is {number}, not a number; correct it, or fetch the model again"
             )
         has_rows = EXPERTS_OR_LABELS.fullmatch(key)
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number
@@ -155,7 +155,7 @@ def _read_tokens(content: Any) -> dict[str, int]:
         pairs = (
             vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
         )
-        # A special token stands in no text: Gemma 3 has one beyond its embedding.
+        # Special tokens do not occur in texts: Gemma 3 has one beyond its embedding.
         added = ((one["content"], one["id"]) for one in content.get("added_tokens") or () if not one["special"])
         return {token: number for token, number in [*pairs, *added] if isinstance(number, int)}
     except (KeyError, TypeError, AttributeError, IndexError):

@@ -1,6 +1,6 @@
-"""Check that every weight of a network came from its files, in the shape that its configuration says.
+"""Check that every weight of a network is from its files and has the shape of its configuration.
 
-A loader that fills missing weights with random numbers would give numbers that nobody measured.
+Otherwise, random initial weights would produce meaningless results.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
 
 
 def scale_positions(name: str, weights: WeightFiles, network: Any) -> None:
-    """Divide the frequencies of rotary positions as the file says, which transformers does not read.
+    """Divide the frequencies of rotary positions by the factors in the file, which transformers ignores.
 
     Raises:
         UndertowError: the file scales them in another way, or its factors do not fit.

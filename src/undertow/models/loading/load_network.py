@@ -237,11 +237,11 @@ def fingerprint(network: Any, *, whole: bool = False) -> str:
 
 
 VOLATILE = ("_name_or_path", "transformers_version", "_attn_implementation", "_attn_implementation_autoset")
-"""Keys of a configuration that say where a network is from or how it is computed, not what it is."""
+"""Keys of a configuration about the origin or the computation of a network, not its identity."""
 
 
 def settings_of(config: Any) -> Any:
-    """What the configuration of a network says beside its defaults, as JSON has it."""
+    """Values of a network's configuration that differ from the defaults, as JSON."""
     return _lasting(json.loads(config.to_json_string(use_diff=True)))
 
 
@@ -273,7 +273,7 @@ def _has_adapters(module: Any) -> bool:
 
 
 def spelling_of(tokenizer: Any) -> list[Any]:
-    """All that says how a tokenizer reads a text."""
+    """All settings of a tokenizer that affect its tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return [
         sorted(tokenizer.get_vocab().items()) if backend is None else backend.to_str(),

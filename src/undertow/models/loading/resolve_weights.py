@@ -199,9 +199,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     pattern = said.get("alpha_pattern")
     scales = [said.get("lora_alpha"), *(pattern.values() if isinstance(pattern, dict) else ())]
     if any(isinstance(one, float) and not math.isfinite(one) for one in scales):
-        raise UndertowError(
-            f"{config}: says lora_alpha {scales[0]}, which is no number; put it right, or save the adapter again"
-        )
+        raise UndertowError(f"{config}: lora_alpha is {scales[0]}, not a number; correct it, or save the adapter again")
     if kind != "LORA":
         raise UndertowError(
             f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"

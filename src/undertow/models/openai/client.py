@@ -276,7 +276,7 @@ class OpenAIClient:
     async def send(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
-        """The result of `read` on the response, or why there is none; an incomplete response is asked for again.
+        """The result of `read` on the response, or the reason why there is none; an incomplete response is requested again.
 
         Raises:
             UndertowError: no request can succeed; no further attempts are started.
@@ -343,7 +343,7 @@ class OpenAIClient:
         return reply if isinstance(reply, Mapping | RequestFailedError) else None
 
     async def _find_v1(self, before: bool) -> bool:
-        """Whether the server answers below `/v1`, where the base URL lacks it; from then on it is asked there."""
+        """Whether the server responds under `/v1` although the base URL lacks it; if so, later requests use it."""
         if self._with_v1 or self.address.path.endswith(V1):
             return self._with_v1 != before
         listed = await self.get_json(f"{self.address.url}{V1}/models")
@@ -366,7 +366,7 @@ class OpenAIClient:
         return self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
 
     async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]], attempts: _Attempts) -> Any:
-        """The response as JSON (None where it is none), a refusal, or why there is no response."""
+        """The response as JSON (None if it is not JSON), a refusal, or the reason why there is no response."""
         import openai
 
         task = asyncio.current_task()
@@ -391,7 +391,7 @@ class OpenAIClient:
         return reply
 
     async def _attempt(self, request: Any, send: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """One attempt of the SDK: what it counts, and whether another may succeed."""
+        """One attempt of the SDK: counts it, and determines whether another may succeed."""
         attempts = self._running[asyncio.current_task()]
         if self._closing:
             raise _StoppedError
@@ -454,7 +454,7 @@ class OpenAIClient:
         return {name: value for name, value in named.items() if name}
 
     def _learn(self, request: HTTPRequest, refusal: _Refusal, sent: Mapping[str, Any]) -> bool:
-        """Whether the refusal is of a parameter that has another name or can be left out; it is from then on."""
+        """Whether the refusal concerns a parameter that can be renamed or omitted; if so, later requests do so."""
         if refusal.status not in INVALID:
             return False
         refused, message = str(refusal.said.get("param")), str(refusal.said.get("message")).lower()

@@ -138,7 +138,7 @@ class Spelling:
 
     @classmethod
     def from_reply(cls, opening: str, text: str, tokens: Sequence[Any]) -> Spelling:
-        """From what llama.cpp says of the opening and the text together, since a text is spelled otherwise where it begins.
+        """Parse llama.cpp's tokens of opening and text together, because a text has other tokens at its beginning.
 
         Without texts where one token is the end of the opening and the beginning of the text, or a piece of a character.
         """
@@ -176,8 +176,8 @@ class ShuffledGrammar:
     """Pieces of a passage in any order, none among them; Bauer et al. 2022, section 3.3, "constrained".
 
     Attributes:
-        first: what an answer may begin with.
-        rest: what may follow, each with the white space that stands before it in the passage.
+        first: possible beginnings of an answer.
+        rest: possible continuations, each with its preceding white space in the passage.
     """
 
     first: tuple[str, ...]
@@ -214,7 +214,7 @@ class ShuffledGrammar:
 
 
 def span_in(passage: str, text: str, *, cut: bool) -> str | None:
-    """The piece of the passage that a text is, of one that was cut off its whole words; None if it is none."""
+    """The span of the passage that equals a text (for a truncated text, its whole words); None if there is none."""
     span = text.strip()
     starts = [match.start() for match in re.finditer(f"(?={re.escape(span)})", passage)] if span else []
     if not starts:

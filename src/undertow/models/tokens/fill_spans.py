@@ -16,7 +16,7 @@ from undertow.types import ClozeQuery
 Offsets = list[tuple[int, int] | None]
 """Character range of each token; None for those that begin and end a text [token]."""
 TextWithOffsets = tuple[str, tuple[int, ...], Offsets]
-"""A text, its tokens, and the characters that each stands for."""
+"""A text, its tokens, and the characters of each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FillSpan:
 
 
 def tokenize_with_offsets(tokenizer: Any, texts: Sequence[str]) -> Iterator[TextWithOffsets]:
-    """Each text, its tokens, and the characters that each stands for."""
+    """Each text, its tokens, and the characters of each token."""
     if not texts:
         return
     coded = tokenizer(list(texts), return_offsets_mapping=True, return_special_tokens_mask=True)
@@ -68,7 +68,7 @@ def locate_fills(text: str, ids: tuple[int, ...], offsets: Offsets, spans: Seque
         own = [at for at, span in enumerate(offsets) if span is not None and span[0] < end and span[1] > first]
         if not own:
             raise UnsupportedQueryError("an option adds nothing to the text around it")
-        # A separate space token belongs to the word behind it: a mask stands for both.
+        # A separate space token belongs to the next word: one mask replaces both.
         before = offsets[own[0] - 1] if own[0] else None
         if before is not None and before[1] <= first and text[before[0] : first] in ("", " "):
             places.append(own[0] - 1)
