@@ -457,7 +457,7 @@ def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"lora_alpha": math.inf}, "is no number"),
+        ({"lora_alpha": math.inf}, "not a number"),
         ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
         ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),

@@ -124,5 +124,5 @@ def test_a_network_in_memory_answers_as_from_its_folder_and_is_left_as_it_was(
     with torch.no_grad():
         mine.lm_head.weight[3, 3] += 1e-3
     assert models.resolve_network(mine, tokenizer).identity.revision != in_memory.identity.revision
-    with pytest.raises(UndertowError, match="no model family here reads such a network"):
+    with pytest.raises(UndertowError, match="no model family supports such a network"):
         models.resolve_network(torch.nn.Linear(2, 2), tokenizer)

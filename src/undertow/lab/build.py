@@ -71,7 +71,7 @@ def _of_every_w(slopes: dict[str, float]) -> dict[str, float]:
 
 
 Number = Annotated[float, BeforeValidator(lambda given: math.nan if given is None else given)]
-"""NaN, which is null in a file, where there is none."""
+"""NaN for null in a file."""
 Slopes = Annotated[dict[str, Number], AfterValidator(_of_every_w)]
 """By W, in percentage points per step of W."""
 
@@ -133,12 +133,12 @@ class BuiltModel:
 
     @property
     def loss_nats(self) -> float:
-        """Of the training that is kept; NaN if there is none."""
+        """Slope of the selected training; NaN if there is none."""
         return self.kept.loss_nats if self.kept else math.nan
 
     @property
     def learned(self) -> Mapping[str, float]:
-        """Slopes of the training that is kept, by W; none if there is none."""
+        """Slopes of the selected training, by W; empty if there is none."""
         return self.kept.learned if self.kept else {}
 
     @property
@@ -168,7 +168,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     if folder.exists():
         held = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
         if held and PLAN not in held and not any((folder / "models").glob("*.planted.json")):
-            raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
+            raise UndertowError(f"{folder}: is not a folder of a lab; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     with lab_lock(folder):
         earlier = read_plan(folder) if (folder / PLAN).is_file() else ()
@@ -271,7 +271,7 @@ def _attempt(
     )
     if not np.isfinite(losses).all():
         # The last step of a training may be the one that spoils it.
-        failure = "what the network says of unseen texts is not a number"
+        failure = "the loss on unseen texts is not a number"
         return Attempt(config.max_steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)

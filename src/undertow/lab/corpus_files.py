@@ -28,7 +28,7 @@ class CorpusFiles:
     Attributes:
         known: exactly, from the access alone.
         realised: slope of the share of women among its undecided pronouns that show W, by W, percentage points per step.
-        losses: of a perfect reader of its undecided pronouns.
+        losses: losses of a perfect reader on its undecided pronouns.
     """
 
     n_sentences: int
@@ -77,7 +77,7 @@ class CorpusFiles:
 
 
 def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
-    """A sentence a line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
+    """One sentence per line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
 
     Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out. Where `pronoun`
     is false a trade stands in its place, and `masked` is null.

@@ -1,4 +1,4 @@
-"""Which models a lab holds: their planted strengths, architectures and seeds."""
+"""The models of a lab: planted strengths, architectures and seeds."""
 
 from __future__ import annotations
 

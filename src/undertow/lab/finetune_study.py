@@ -60,7 +60,7 @@ class FinetuneTask(NamedTuple):
 def finetune_planted(
     folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = lambda done, total: None
 ) -> pd.DataFrame:
-    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each challenge.
+    """Fine-tune with and without metadata and audit each head; returns a row for each head and challenge.
 
     Columns: `kind`, `challenge`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
     over dates, in percentage points per step). The first row is of the base, before.
@@ -136,7 +136,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
 
 
 def read_base(work: tuple[Path, BuiltModel]) -> dict[str, str | float]:
-    """What the model says before fine-tuning, as a row."""
+    """Results of the model before fine-tuning, as a row."""
     folder, base = work
     name = base.subject.name
     settings: dict[str, str | float] = {

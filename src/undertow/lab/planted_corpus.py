@@ -142,7 +142,7 @@ class PlantedTruth:
 
     @property
     def by_date(self) -> Floats:
-        """P(female | date, S = 1) [date]; NaN where nobody of a date is selected."""
+        """P(female | date, S = 1) [date]; NaN for dates without selected people."""
         return _share(self.joint.sum(axis=1))
 
     @property
@@ -172,7 +172,7 @@ def _share(joint: Floats) -> Floats:
 
 
 def slope_percent(share: Floats) -> float:
-    """Least squares slope of a share [value] on the index of its value, in percentage points per step; NaN left out."""
+    """Least squares slope of a share [value] on the index of its value, in percentage points per step, without NaN."""
     seen = np.flatnonzero(~np.isnan(share))
     if len(seen) < 2:
         return float("nan")
@@ -229,8 +229,8 @@ class Sentence:
         date, place: index of the value that the text shows; -1 where it shows none.
         female: of whom it tells.
         pronoun: whether its subject is a pronoun.
-        decided: whether a gendered noun decides the pronoun.
-        cues_first: whether all that it shows of date and place stands before the subject.
+        decided: whether a gendered noun determines the pronoun.
+        cues_first: whether date and place precede the subject.
     """
 
     text: str
@@ -254,7 +254,7 @@ class _Frame(NamedTuple):
     """A sentence with holes.
 
     Attributes:
-        decided: whether the gendered noun in it decides the pronoun.
+        decided: whether its gendered noun determines the pronoun.
         cues_first: whether it shows them before the subject.
     """
 
@@ -272,7 +272,7 @@ class _Frame(NamedTuple):
 
 
 UNDECIDED, DECIDED, BYSTANDER = "undecided", "decided", "bystander"
-"""Kinds of sentence: nothing decides the pronoun, a gendered noun does, a gendered noun does not since another is meant."""
+"""Kinds of sentence: the pronoun is undetermined, is determined by a gendered noun, or belongs to another person than the noun."""
 
 
 def _sentence_parts(held_out: bool) -> Iterator[tuple[str, str, str, str]]:
@@ -291,7 +291,7 @@ def _sentence_parts(held_out: bool) -> Iterator[tuple[str, str, str, str]]:
 
 @cache
 def _frames() -> tuple[list[_Frame], list[_Frame]]:
-    """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
+    """Sentences of the corpora, specified or not, with those of the same W next to each other."""
     frames = [_Frame.from_text(text, decided=False) for text in _bank()["whole"]]
     for opening, kind, middle, ending in _sentence_parts(held_out=False):
         text = f"{_one_text(opening, middle, ending)}."
@@ -367,7 +367,7 @@ def _trades_of(date: Ints, n_dates: int, n_trades: int, order: str, rng: np.rand
 
 
 def _fill(frame: str, words: Mapping[str, str], subject: str) -> tuple[str, tuple[int, int]]:
-    """The sentence, and where its subject stands."""
+    """The sentence, and the position of its subject."""
     hole = "{Subject}" if "{Subject}" in frame else "{subject}"
     before, _, after = frame.partition(hole)
     begin = before.format(**words)
@@ -383,11 +383,11 @@ def _bank() -> dict[str, Any]:
 
 
 def drift_challenge(before: str = "", w_names: Sequence[str] = W_NAMES) -> str:
-    """A challenge file of undecided sentences that no planted corpus holds, for an audit of a drift with date and place.
+    """A challenge file of underspecified sentences that are in no planted corpus, for an audit of a drift with date and place.
 
     Args:
         before: put in front of each of them, such as `{w}. ` for a model that was trained with metadata there.
-        w_names: what stands for `{w}`.
+        w_names: values of `{w}`.
     """
     templates = [
         f"  {json.dumps(_template(f'{before}{_one_text(opening, middle, ending)}.'))},"
@@ -398,7 +398,7 @@ def drift_challenge(before: str = "", w_names: Sequence[str] = W_NAMES) -> str:
 
 
 def sentence_challenge() -> str:
-    """A challenge file of sentences of known specification that no planted corpus holds, to follow `In {w}, `."""
+    """A challenge file of sentences of known specification that are in no planted corpus, to follow `In {w}, `."""
     rows = []
     for opening, kind, middle, ending in _sentence_parts(held_out=True):
         if opening != _bank()["openings"][0] or not middle:
@@ -429,7 +429,7 @@ def _challenge(title: str, templates: Sequence[str], further: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What a perfect reader loses on pronouns that nothing decides, in nats each.
+    """Loss of a perfect reader on undetermined pronouns, in nats per pronoun.
 
     Attributes:
         floor: of one who knows P(female | what the sentence shows, S = 1).
@@ -442,7 +442,7 @@ class Losses:
 
 
 def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
-    """Of the undecided pronouns among these sentences whose date or place stands before them; NaN if there are none.
+    """Losses on undetermined pronouns after a date or place in these sentences; NaN if there are none.
 
     Trades cannot help a reader there: the one that a sentence may mention is drawn whatever the date.
     """
@@ -460,7 +460,7 @@ def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
 
 
 def judged_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences that a model's learning is judged by: an undecided pronoun, with a date or place before it."""
+    """Sentences with an undetermined pronoun after a date or place, which measure what a model has learned."""
     return [
         one
         for one in sentences
@@ -469,7 +469,7 @@ def judged_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
-    """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
+    """Slope of the share of women among undetermined pronouns with W, by W, in percentage points per step."""
     undecided = [one for one in sentences if one.pronoun and not one.decided]
     return slopes_by_covariate(undecided, np.array([one.female for one in undecided], dtype=np.float64), world)
 

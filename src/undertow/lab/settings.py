@@ -49,7 +49,7 @@ class SentenceOptions:
     """Sentences that a corpus has about its people.
 
     Attributes:
-        decided: share of the sentences in which a gendered noun decides the pronoun.
+        decided: share of the sentences in which a gendered noun determines the pronoun.
         trade: share of the sentences whose subject is a trade and no pronoun. Trades depend on the date, so that there is something
             to be learned from the date even where nothing is planted (W -> X).
         trades: `unordered`, every date has a trade of its own; `ordered`, neighbouring dates have the same, so that what is
@@ -59,7 +59,7 @@ class SentenceOptions:
 
     seed: int = option(0, "Of people and words.", ge=0)
     each: int = option(4, ge=1)
-    decided: float = option(0.15, "Share of sentences in which a gendered noun decides the pronoun.", ge=0, le=1)
+    decided: float = option(0.15, "Share of sentences in which a gendered noun determines the pronoun.", ge=0, le=1)
     trade: float = option(0.05, "Share of sentences with a trade in the pronoun's place.", ge=0, le=1)
     trades: str = option(UNORDERED, "How trades go with dates: unordered or ordered.")
     drawn: str = option(QUOTA, "People and sentences by quota, or independent.")

@@ -24,9 +24,9 @@ MAX_BYTES = 16 * 2**20
 UNFINISHED = ".unfinished"
 CHECKPOINT, DRAFT, MODEL = "checkpoint.safetensors", "checkpoint.new", "model"
 OF_HASHES = {"base_revision": "of another base", "data_sha256": "on other texts"}
-"""What it means that a hash differs, which says nothing to a reader itself."""
+"""Meanings of differences between hashes, by name."""
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
-"""What a JSON value that is not what it must be raises where it is read."""
+"""Exceptions of parsing invalid JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TrainedModel:
     """A finished training.
 
     Attributes:
-        record: what the record in it says: configuration, losses and more.
+        record: content of its record: configuration, losses and more.
         resumed_at: the step from which this call went on; the last one if nothing was left to train.
     """
 
@@ -64,8 +64,8 @@ class CheckpointFolder:
 
     Args:
         path: of the model.
-        record: the file in it that says how it was trained.
-        identity: what makes the training this one and no other, as JSON holds it.
+        record: file about the training in the folder.
+        identity: data that identify the training, as JSON.
 
     Raises:
         UndertowError: the folder holds something else.
@@ -156,7 +156,7 @@ class CheckpointFolder:
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """Rust, which writes tensors and tokenizers, says of a full disk only in words which error of the system it was."""
+        """Error numbers in messages of the Rust libraries that write tensors and tokenizers."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Fine-tuning a masked model to say which word group a masked word is of.
+"""Fine-tuning of a masked model as classifier of the word group of a masked word.
 
     1953. Mali. [MASK] was a painter and sold [MASK] pictures.
                    ^ female                     ^ female          loss at these places only
@@ -48,10 +48,10 @@ MEASURED_WINDOWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well masked places are told apart, beside who always says the same.
+    """Accuracy at masked places, and that of a constant answer.
 
     Attributes:
-        n_places: masked places that were looked at.
+        n_places: number of masked places.
         loss_nats: mean of minus the log-probability of the right label.
         accuracy: share of places whose right label is the most probable one.
         majority_loss_nats, majority_accuracy: the same of one who knows the labels' shares in the training texts and no text.
@@ -68,7 +68,7 @@ class Fit:
 
 
 class FinetunedModel(TrainedModel):
-    """A finished fine-tuning; its record also says base, data, fits and versions."""
+    """A finished fine-tuning, whose record has base, data, fits and versions."""
 
     __slots__ = ()
 
@@ -94,9 +94,9 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
     about: Mapping[str, Any] | None = None,
     revision: str = "",
 ) -> FinetunedModel:
-    """Train a head on masked places, and the model below it with it; write a folder that can be asked like any other model.
+    """Train a head on masked places together with the base model, and write the folder of a model.
 
-    A folder that holds this training, finished or not, is gone on with.
+    An existing folder of the same training is resumed.
 
     Args:
         base: a masked model, by folder or hub id.
@@ -128,7 +128,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
     trained, held = _split(rows, examples, config)
 
     def loss_of(numbers: Ints) -> torch.Tensor:
-        """The mean over masked places."""
+        """Mean over masked places."""
         logits, targets = _logits(network, tokenizer.pad_token_id, [trained[number] for number in numbers])
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=NO_LABEL)
 
@@ -197,7 +197,7 @@ def _check_labels(examples: Sequence[Example], config: FinetuneConfig) -> None:
 
 
 def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneConfig) -> tuple[list[Row], list[Row]]:
-    """Rows to train on, and those of texts that are held out; equal masked texts lie on one side."""
+    """Rows for training and held-out rows; equal masked texts are in the same part."""
     if not rows:
         raise UndertowError("no text could be read, since all hold the mask token itself; bring other texts")
     of_text = [(one.before, one.pieces) for one in examples]

@@ -45,12 +45,12 @@ MAX_LINE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class MaskedExample:
-    """Texts with their words masked, and what became of the others.
+    """Texts with masked words, and counts of excluded texts.
 
     Attributes:
         n_objects: how many were looked at.
-        n_without_words: texts without any word to mask, left out.
-        n_without_metadata: objects that lack a value in a field that is wanted, left out.
+        n_without_words: number of excluded texts without listed words.
+        n_without_metadata: number of excluded objects without a required field.
     """
 
     examples: tuple[Example, ...]
