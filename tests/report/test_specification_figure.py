@@ -127,5 +127,5 @@ def test_curves_are_those_of_the_caller_and_chance_is_the_diagonal() -> None:
     assert [list(by_label["chance .50"].get_data()[axis]) for axis in (0, 1)] == [[0, 1], [0, 1]]
     axes = axes_of(roc(AREAS, title="t"))
     assert axes.get_aspect() == 1
-    assert "deciding" in axes.get_xlabel()
-    assert "undecided" in axes.get_ylabel()
+    assert "share of specified" in axes.get_xlabel()
+    assert "share of underspecified" in axes.get_ylabel()

@@ -294,7 +294,7 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
         (gap_rule(at_mos=3), ["rule 1 ('gap')", "did you mean 'at_most'?"]),
         (gap_rule().replace("= 10", "= nan"), ["at_most holds nan"]),
         (gap_rule(at_least=11), ["at_least 11", "at_most 10", "nothing can pass"]),
-        (gap_rule(of="p", at_most=1), ["nothing can fail"]),
+        (gap_rule(of="p", at_most=1), ["can never fail"]),
         (gap_rule(where={"w_name": 1.5}), ["where.w_name"]),
     ],
 )

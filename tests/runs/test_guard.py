@@ -157,7 +157,7 @@ def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guar
         for verdict in knowing.check([(UNDECIDED, words) for words in (NOMINATIVE, own, "female: she; male: he")])
     )
     assert "neutrally (they)" in plain
-    assert f"female words that the model prefers ({(first + last) / 2:.0f}%)" in plain
+    assert f"the model prefers female words ({(first + last) / 2:.0f}%)" in plain
     assert "neutrally (THEY)" in other
     assert "neutrally" not in alone
     # The toy says a word that is no pronoun in the nominative with exp(-1 - u), u from 0 to 1 by the word.
@@ -296,7 +296,7 @@ def test_a_sentence_that_cannot_be_asked_has_no_verdict(table: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        (",well_specified\nThe unspeakable cook ate ___.,no\nA man ate ___.,yes\nA boy ate ___.,yes", "10 are needed"),
+        (",well_specified\nThe unspeakable cook ate ___.,no\nA man ate ___.,yes\nA boy ate ___.,yes", "a fit needs 10"),
         ("\nThe cook said ___ ran.\nThe clerk said ___ ran.", "well_specified"),
     ],
 )

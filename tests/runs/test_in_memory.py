@@ -157,9 +157,9 @@ def test_a_saved_challenge_holds_what_was_given() -> None:
     assert len(list(path.parent.iterdir())) == 1
     table = pd.DataFrame({"sentence": ["a", "b"], "coreferent": [1, None]})
     assert save_challenge(table).read_text(encoding="utf-8") == "sentence,coreferent\na,1\nb,\n"
-    with pytest.raises(UndertowError, match=r"challenge: inner\.day holds .*; write a text"):
+    with pytest.raises(UndertowError, match=r"challenge: inner\.day is .*; write a text"):
         save_challenge({"inner": {"day": pd.Timestamp("2020-01-01")}})
-    with pytest.raises(UndertowError, match=r"challenge: inner\.n holds nan; write a finite number"):
+    with pytest.raises(UndertowError, match=r"challenge: inner\.n is nan; write a finite number"):
         save_challenge({"inner": {"n": math.nan}})
     for broken in ({"text": "a \ud800"}, pd.DataFrame({"sentence": pd.Series(["a \ud800"], dtype=object)})):
         with pytest.raises(UndertowError, match="lone surrogate"):

@@ -176,6 +176,9 @@ def test_label_names_the_model_everywhere_and_changes_no_number(tmp_path: Path) 
         if (g := one.group)["model"] == "tuned" and one.measure == "slope"
     }
     assert again == slopes
-    for wrong, message in ((["a=toy", "a=toy:slope=-2"], "called 'a'"), (["a=*/checkpoint-*"], "no folder matches")):
+    for wrong, message in (
+        (["a=toy", "a=toy:slope=-2"], "have the name 'a'"),
+        (["a=*/checkpoint-*"], "no folder matches"),
+    ):
         with pytest.raises(undertow.UndertowError, match=message):
             undertow.audit("spurious-correlation", model=wrong, **options)

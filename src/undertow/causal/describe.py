@@ -84,7 +84,7 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         f"P({label} | {features}) from selected data": [
             words.recovery(features, label, selection, recovery, specification.well_specified)
         ],
-        "Who can be a W": candidates,
+        "Valid W": candidates,
         f"Independences that {'selected data' if selection else 'data'} must show if the graph is right": [
             *listed,
             *([f"... and {more:,} more"] if more else []),
