@@ -181,7 +181,7 @@ def spaced(name: str) -> str:
 
 
 def amount(value: float) -> str:
-    """A number to two significant digits, and to a tenth at least; one above 0 never reads 0."""
+    """A number to two significant digits, and to at least a tenth; one above 0 is never printed as 0."""
     return number(value, max(1, significant_decimals(value)) if value else 1)
 
 

@@ -178,15 +178,15 @@ class Page:
     """Content of a report as plain text without markup.
 
     Attributes:
-        lead: one sentence that says what was done and what came of it.
-        facts: what stands beside the verdict, row by row: whose model, what was asked.
-        caveats: two or three sentences below it.
-        main: the figure beside it; None for the first of `figures`.
-        findings: in any order; the page tells the strongest first, and what is not significant after what is.
-        sentences: the sentences behind the findings, with their answers; None where the audit has none.
+        lead: what was done and found, in one sentence.
+        facts: rows beside the verdict: model, data, prompts.
+        caveats: two or three sentences below the verdict.
+        main: figure beside the verdict; None for the first of `figures`.
+        findings: findings in any order; the page shows significant ones first, each part from the strongest.
+        sentences: the sentences behind the findings, with their answers; None if the audit has none.
         sentences_title: of their section.
-        files: files that lie beside the page, and what they are, by name.
-        results: the numbers, one table for each measure.
+        files: descriptions of the files beside the page, by name.
+        results: the numbers, with one table for each measure.
         matrices: checklists, after the figures.
         tables: tables of the audit, between checklists and numbers; one with a warning is folded.
         identity: rows with the identity of the model.

@@ -39,8 +39,8 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
         model_info: TOML file with the parameters, objective and post_training of models.
         data_dir: folder with winogender's two files; "" to fetch them.
         documents: CAD's file or folder; "" to fetch it.
-        rephrasings: file with rephrasings of CAD's texts, which were not published; "" without.
-        out: folder; each artefact has a folder of its own in it, and runs are in `runs/`.
+        rephrasings: file with rephrasings of CAD's texts, which were not published; "" for none.
+        out: folder with a folder for each artefact and `runs/`.
         width: of the figures, in inches; 3.3 is a column of a journal. Those of runs keep 8.
         progress: called with (queries done, queries in all).
         on_error: called with the error of each artefact that was not made (an `IncompleteInputError` if an input is missing); by default,

@@ -46,7 +46,7 @@ class Content:
 
 
 def content(artefact: Artefact, sources: Sources) -> Content:
-    """What an artefact shows.
+    """Contents of an artefact.
 
     Raises:
         UndertowError: it cannot be made, or needs a model or file that is not given.

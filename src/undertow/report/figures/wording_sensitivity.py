@@ -260,9 +260,9 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         effects: a row per class, slot and level, the first level first, with `description_class`, `slot`, `level`, `mean` in
             percent, and `low` and `high`, the interval of the difference from the first level after correction for multiple tests (NaN for
             the first, and if there is none). With the columns `model` or `shots`, there is a figure for each of their values.
-        measure_title: what the scores are.
-        unit: of the scores.
-        about: what else the title says, for example the challenge set.
+        measure_title: name of the scores.
+        unit: unit of the scores.
+        about: addition to the title, for example the challenge set.
     """
     keys = [name for name in ("model", "shots") if name in effects.columns]
     for key, rows in effects.groupby(keys, sort=False) if keys else [((), effects)]:
@@ -291,7 +291,7 @@ class _Slot(NamedTuple):
     name: str
     levels: list[str]
     means: Floats  # [level]
-    low: Floats  # [level], NaN for the first level
+    low: Floats  # [level], NaN for the first level level
     high: Floats
 
     @property
