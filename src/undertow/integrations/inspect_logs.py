@@ -108,7 +108,7 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         audit: the expected audit; "" for any.
 
     Raises:
-        UndertowError: a file is corrupt or of other tasks, a prompt is answered twice, or the samples several exports.
+        UndertowError: a file is corrupt or of other tasks, a prompt is answered twice, or the samples belong to several exports.
     """
     logs = _Logs(path)
     for file in _files_in(path) if is_folder(path) else [path]:

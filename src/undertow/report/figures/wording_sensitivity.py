@@ -291,7 +291,7 @@ class _Slot(NamedTuple):
     name: str
     levels: list[str]
     means: Floats  # [level]
-    low: Floats  # [level], NaN for the first level level
+    low: Floats  # [level], NaN for the first level
     high: Floats
 
     @property
