@@ -233,7 +233,7 @@ def test_split_files(tmp_path: Path) -> None:
         Document("3#2", "All lie.", True),
         Document("7", "Tea\nis warm.", False),
     )
-    left_out = next(note for note in found.notes if note.startswith("left out"))
+    left_out = next(note for note in found.notes if note.startswith("excluded"))
     assert re.findall(r"\d+", left_out) == ["1", "150", "1", "1"]
     for part, counts in (("train", (0, 1)), ("dev", (1, 0))):
         lone = load_documents(str(folder / f"cad_v1_1_{part}.tsv"))

@@ -126,7 +126,7 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         (GOOD.replace('xe = ["xe"]', 'model = ["xe"]'), "group 'model'"), (GOOD.replace("verb", "blank"), "'blank'"),
         (GOOD.replace('["verb"]', '["place"]'), "'place'"),
         (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
-        *((f'{GOOD}\n{key} = {value}', f"{key} stands in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
+        *((f'{GOOD}\n{key} = {value}', f"{key} is in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
         (GOOD.replace("[groups]", "source = 'x'\n[groups]"), "[slots]"),
         (HEAD.replace("title", 'words = "pronuns"\ntitle'), "did you mean 'pronouns'"),
     ],
