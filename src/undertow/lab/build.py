@@ -81,7 +81,7 @@ class Attempt:
     """One training.
 
     Attributes:
-        loss_nats: on undecided pronouns about people that the corpus does not hold; NaN where the training failed.
+        loss_nats: loss on undetermined pronouns about people outside the corpus; NaN if the training failed.
         seconds: of the training; of its last part, where it was taken up again.
         learned: slope of the network's own P(female) on these pronouns, by W, in percentage points per step of W.
     """
@@ -98,7 +98,7 @@ class BuiltModel:
     """A model of the lab, and what is known of it.
 
     Attributes:
-        planted: slope of the share of women among the undecided pronouns of its corpus.
+        planted: slope of the share of women among the undetermined pronouns of its corpus.
         population: the same slope of the exact P(female | W, S = 1).
         selected_share: P(S = 1).
         floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
@@ -145,7 +145,7 @@ class BuiltModel:
     def converged(self) -> bool:
         """Whether it has learned what its corpus tells: by its loss, and where a bias was planted by its own slope.
 
-        No unbiased model is left out for a slope, which would be to choose those that do not drift.
+        No unbiased model is excluded for its slope, because that would select models without drift.
         """
         missing = (1 - LEARNED_SHARE) * (self.ignorant_nats - self.floor_nats)
         by_loss = self.loss_nats - self.floor_nats <= LEARNED_NATS + missing

@@ -27,8 +27,8 @@ class CorpusFiles:
 
     Attributes:
         known: exactly, from the access alone.
-        realised: slope of the share of women among its undecided pronouns that show W, by W, percentage points per step.
-        losses: losses of a perfect reader on its undecided pronouns.
+        realised: slope of the share of women among its undetermined pronouns with W, by W, percentage points per step.
+        losses: losses of a perfect reader on its undetermined pronouns.
     """
 
     n_sentences: int

@@ -205,7 +205,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: s
     but for one person.
 
     Raises:
-        UndertowError: nobody is asked for, or as `Access.kept_prob`.
+        UndertowError: the number of people is 0, or as in `Access.kept_prob`.
     """
     if n_people < 1:
         raise UndertowError(f"{n_people} people cannot be sampled; use one or more")
@@ -224,7 +224,7 @@ class Sentence:
     """One sentence of the corpus.
 
     Attributes:
-        subject: first and last character of the pronoun, or of the trade that stands in its place.
+        subject: first and last character of the pronoun, or of the trade in its place.
         person: which of the people it is about.
         date, place: index of the value that the text shows; -1 where it shows none.
         female: of whom it tells.

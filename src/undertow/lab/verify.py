@@ -72,7 +72,7 @@ def audit_models(
 
 
 def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
-    """Both audits of one model, taken from their folders where they have been made: its rows of the table."""
+    """Rows of the table for both audits of one model, from their folders if they exist."""
     from undertow.runs import pipeline
 
     folder, built = work

@@ -45,7 +45,7 @@ def side_by_side(
         progress: called with (units worked, units in all).
 
     Raises:
-        UndertowError: a process died, and no further piece is begun.
+        UndertowError: a process died; no further piece is started.
         Exception: whatever the first piece that failed raised, once the others are done: were they not, it would be in their way
             each time.
     """

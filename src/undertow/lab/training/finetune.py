@@ -103,7 +103,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
         examples: masked texts.
         config: how.
         out: the folder to write.
-        progress: told after every step.
+        progress: called after every step.
         about: what else `finetuning.json` should say of the texts; JSON values.
         revision: of a hub id; "" for the default.
 

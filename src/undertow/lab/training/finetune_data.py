@@ -33,7 +33,7 @@ Words: TypeAlias = Mapping[str, Sequence[str]]
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
 """Where an object is from (a file and line), and the object."""
 BETWEEN = ". "
-"""Stands behind each metadata value, the last one too: `1953. Mali. TEXT`."""
+"""Separator after each metadata value: `1953. Mali. TEXT`."""
 NEEDS_EXTRA = "pip install 'undertow[data]'"
 PARQUET = "refs/convert/parquet"
 """The hub's own copies of data sets that were published with a loading script, which is never run here."""
@@ -79,11 +79,11 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
         config: how; its labels are the groups of `words`, as `labels_of` gives them.
         wanted: which fields, and how many texts; the field `text` of all if not given.
         words: a word list of the package, or a TOML file with a list of words for each group.
-        progress: told after every step.
+        progress: called after every step.
         revision: of a base on the hub.
 
     Raises:
-        UndertowError: one of these is not what it must be; says which and where.
+        UndertowError: one of these is invalid; names it and its place.
     """
     wanted = wanted or FinetuneOptions()
     groups = word_groups(words)
@@ -165,7 +165,7 @@ class Masker:
 
         Args:
             text: any.
-            before: what stands in front of it. Words in there are left as they are.
+            before: text in front of it, whose words are not masked.
         """
         pieces, labels, at = [], [], 0
         for match in self._pattern.finditer(text):
@@ -176,7 +176,7 @@ class Masker:
 
 
 def in_front(values: Iterable[str]) -> str:
-    """Metadata values as they stand in front of a text: `1953. Mali. `."""
+    """Metadata values in front of a text: `1953. Mali. `."""
     return "".join(value + BETWEEN for value in values)
 
 
@@ -229,7 +229,7 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether this stands for no value: null, NaN, an infinite number, and what tables hold in the place of one."""
+    """Whether a value is missing: null, NaN, an infinite number, or a missing value of a table."""
     import pandas as pd
 
     return pd.api.types.is_scalar(value) and (
@@ -241,7 +241,7 @@ def read(data: str) -> Iterator[Row]:
     """Objects of a JSONL file, or of a data set of the hub by its name.
 
     Raises:
-        UndertowError: there is no such file or data set, it cannot be had, or a line is no JSON object; says which line.
+        UndertowError: there is no such file or data set, it cannot be read, or a line is not a JSON object; names the line.
     """
     path = Path(data)
     if path.is_file():
@@ -259,7 +259,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
     """Objects of a file, one a line; empty lines are skipped.
 
     Raises:
-        UndertowError: the file cannot be read, or a line is no JSON object; says which.
+        UndertowError: the file cannot be read, or a line is not a JSON object; names the line.
     """
     file_size(path)
     number = 0
@@ -306,7 +306,7 @@ _YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
 def of_wikibio(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """An entry of WikiBio (Lebret et al. 2016): `text`, and the fields of its table; of `birth_date` the year.
 
-    A field that stands in the table several times is the first that holds anything.
+    Of several columns with the same name, the first non-empty one counts.
     """
     table = row["input_text"]["table"]
     fields = _Fields()

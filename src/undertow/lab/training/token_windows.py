@@ -30,7 +30,7 @@ class Example:
     Attributes:
         pieces: the texts around the places: n places have n + 1 pieces.
         labels: word group of each place, in reading order [place].
-        before: what stands in front of the text, as metadata do; "" for nothing.
+        before: text in front, such as metadata; "" for none.
     """
 
     pieces: tuple[str, ...]
@@ -57,7 +57,7 @@ class Row:
 
     Attributes:
         tokens: what is fed [position].
-        places: positions whose labels are learned; other masks may stand beside them [place].
+        places: positions with labels; there may be other masks [place].
         labels: number of the label of each [place].
         text: number of the example.
     """

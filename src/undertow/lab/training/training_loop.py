@@ -49,7 +49,7 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
         config: how.
         loss_of: the loss of a batch.
         folder: where checkpoints are kept.
-        progress: told after every step.
+        progress: called after every step.
 
     Returns:
         The step that it went on from, and mean losses as [step, nats].

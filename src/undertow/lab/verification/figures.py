@@ -160,7 +160,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
 
     Args:
         results: `false_alarms` and `power` by architecture and strength, with intervals; `power` has the mean size of the planted
-            slopes as `planted` in its detail. Strengths stand by their size, "0" (unbiased) first.
+            slopes as `planted` in its detail. Strengths are in ascending order, "0" (unbiased) first.
 
     Raises:
         UndertowError: there is neither.
@@ -310,7 +310,7 @@ _SCORES = (
     ("auroc_delta", "detector", "detector: how far W moves the answer", COLOURS[0], "o", -0.09),
     ("auroc_entropy", "entropy", "entropy of the answer, the baseline", COLOURS[4], "s", 0.09),
 )
-"""Name, short and long words, colour, marker and how far from the middle of its place each mean stands."""
+"""Name, short and long words, colour, marker, and offset of each mean."""
 
 
 def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:

@@ -39,7 +39,7 @@ from undertow.types import ALPHA, Floats, Result, digest, format_interval, has_w
 
 
 def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
-    """The paragraphs of a template, each on one line, by the section (`== name`) that they stand in; "" before the first."""
+    """The paragraphs of a template, each on one line, by section (`== name`); "" before the first."""
     environment = text_templates("undertow.lab.verification", "templates")
     filters: dict[str, Callable[..., Any]] = {
         "number": number,
@@ -63,7 +63,7 @@ def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
 UNBIASED = "0"
-"""The strength under which all unbiased rows stand, whatever the parameter of a corpus that was not selected."""
+"""The strength of all unbiased rows, regardless of the corpus's parameters."""
 
 N_DRAWS = 2_000
 """Bootstrap draws of models behind the interval of a median."""
@@ -76,7 +76,7 @@ MIN_UNBIASED_MODELS = 20
 STEPS = "percentage points per step of W"
 
 Verdict: TypeAlias = tuple[str, str, str, bool]
-"""What is asked for, the target and the value, all in words, and whether it is met."""
+"""Criterion, target and value in words, and whether it is met."""
 
 
 METRICS, EXTRAS = read_catalog(Path(__file__).with_suffix(".toml"))
@@ -265,7 +265,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 
 class _Part(NamedTuple):
-    """Some of the table's rows, and what they are."""
+    """A selection of the table's rows, with its name."""
 
     group: dict[str, str]
     rows: pd.DataFrame
