@@ -368,6 +368,15 @@ def test_what_other_rules_would_give_by_hand(decoded: dict[Key, Result], kind: s
         assert decoded[name, "all", WITH].extras[kind] == pytest.approx(100 * hits / n), name
 
 
+def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decoded: dict[Key, Result]) -> None:
+    """Otherwise it says the same."""
+    assert twelve.keys() == decoded.keys()
+    for key, result in twelve.items():
+        assert numbers(decoded[key]) == pytest.approx(numbers(result), nan_ok=True)
+        of_rule = {"greedy"} if "each_order" in result.extras else set()
+        assert decoded[key].extras.keys() - result.extras.keys() == of_rule
+
+
 @pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
 def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, query_type: str) -> None:
     evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
@@ -587,6 +596,11 @@ def test_an_missing_question_takes_its_item_out_of_what_needs_it(
             assert (whole[name].n, lacking[name].n) == (8, 6 if column == "S" else 8)
         else:
             assert lacking[name].n == whole[name].n, name
+
+
+def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
+    for name in ("preference_female", "preference_male"):
+        assert twelve[name, "all", WITH].extras["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
 
 
 def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, whole: dict[str, Result]) -> None:
@@ -1606,6 +1620,14 @@ def test_consistency_and_bias_over_occupations(tmp_path: Path) -> None:
         np.corrcoef([2, 1, 1, 0, 0, 1], [2, 2, 1, 1, 0, 0])[0, 1],
     ]
     assert found.extras == {"split_pairs": pytest.approx(sum(across) / 2)}
+
+
+def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> None:
+    for name in ("consistency_bias_correlation", "percent_female_correlation"):
+        result = twelve[name, "all", WITH]
+        assert math.isnan(result.value)
+        assert math.isnan(result.p)
+        assert result.note
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:
