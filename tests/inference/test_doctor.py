@@ -378,22 +378,22 @@ gold = "young"
     [
         (
             shares(young=0.5, old=0.2),
-            {"right": 1, "of": 2, "n_groups": 2, "better_than_chance": False},
-            "planted: gets 1 of 2 control sentences right, which is no better than chance (1 in 2); it prefers young in "
+            {"right": 1, "of": 2, "chance_percent": 50.0, "better_than_chance": False},
+            "planted: gets 1 of 2 control sentences right, which is no better than chance (50%); it prefers young in "
             "'She is 91, so she is ___.'.",
         ),
         (
             lambda query: shares(
                 **({"young": 0.1, "old": 0.5} if "91" in query.pieces[0] else {"young": 0.5, "old": 0.1})
             )(query),
-            {"right": 2, "of": 2, "n_groups": 2, "better_than_chance": False},
-            "planted: gets 2 of 2 control sentences right, which is no better than chance (1 in 2).",
+            {"right": 2, "of": 2, "chance_percent": 50.0, "better_than_chance": False},
+            "planted: gets 2 of 2 control sentences right, which is no better than chance (50%).",
         ),
         (
             lambda query: (
                 Answer.missing("it sneezed") if "She is" in query.pieces[0] else shares(young=0.5, old=0.2)(query)
             ),
-            {"right": 0, "of": 0, "n_groups": 2, "better_than_chance": False},
+            {"right": 0, "of": 0, "chance_percent": 50.0, "better_than_chance": False},
             "planted: answers no control sentence of the challenge file",
         ),
     ],
@@ -411,6 +411,47 @@ def test_controls_of_a_challenge_file_take_the_place_of_the_five_sentences(  # n
     run = undertow.load_run(tmp_path / "run")
     assert run.manifest["sanity_check"] == {"planted": entry}
     assert [row["gold"] for row in run.manifest["design"]["controls"]["planted"]] == ["old", "young"]
+
+
+def test_one_answer_to_controls_that_mostly_have_it_is_no_better_than_chance(plant: Plant, tmp_path: Path) -> None:
+    plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
+    path = tmp_path / "ages.toml"
+    old = CONTROLS.partition("[[controls]]")[2].partition("[[controls]]")[0]
+    more = (f"[[controls]]{old.replace('91', str(number))}" for number in range(70, 88, 2))
+    path.write_text(CONTROLS + "\n".join(more), encoding="utf-8")
+    given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
+    run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", **given)
+    check = run.manifest["sanity_check"]["planted"]
+    assert (check["right"], check["of"], check["better_than_chance"]) == (10, 11, False)
+    assert check["chance_percent"] == pytest.approx(100 * 10 / 11)
+
+
+def test_other_controls_make_another_run(plant: Plant, tmp_path: Path) -> None:
+    plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
+    path = tmp_path / "ages.toml"
+    keys = []
+    for at, text in enumerate((AGES, CONTROLS, CONTROLS.replace('gold = "old"', 'gold = "young"'))):
+        path.write_text(text, encoding="utf-8")
+        given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
+        run = undertow.audit("spurious-correlation", "planted", out=tmp_path / str(at), **given)
+        keys.append(run.manifest["run_key"])
+        assert (run.folder / "challenge.toml").read_text(encoding="utf-8") == text
+    assert len(set(keys)) == 3
+
+
+def test_a_run_that_is_measured_again_copies_no_other_file(plant: Plant, tmp_path: Path) -> None:
+    plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
+    path, secret = tmp_path / "ages.toml", tmp_path / "secret.toml"
+    path.write_text(AGES, encoding="utf-8")
+    secret.write_text("key = 1\n", encoding="utf-8")
+    given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
+    run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", **given)
+    manifest = run.folder / "manifest.json"
+    manifest.write_text(
+        manifest.read_text(encoding="utf-8").replace(json.dumps(str(path)), json.dumps(str(secret))), encoding="utf-8"
+    )
+    again = undertow.score(run.folder, out=tmp_path / "again")
+    assert (again.folder / "challenge.toml").read_text(encoding="utf-8") == AGES
 
 
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,7 @@ def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -
 
 def test_either_w_is_measured_over_the_values_of_the_other() -> None:
     y = masses(0.8)
-    design = {"groups": ["female", "male"], "gaps": [["female", "male"]], "covariates": covariate(), "words": {}}
-    observations = Observations(table(y), {**design, "protocol": "exact", "title": "", "source": ""})
+    observations = crossed_run(y)
     whole = with_margins(observations)
     assert list(whole.frame["w_name"].unique()) == ["date x place", "date over place", "place over date"]
     results = SpuriousCorrelation().measure(observations, 0)
@@ -146,6 +146,60 @@ def test_either_w_is_measured_over_the_values_of_the_other() -> None:
     )
     texts = [one.text for one in SpuriousCorrelation().findings(observations, results)]
     assert any("effect of date on the" in text and "depends on place" in text for text in texts)
+
+
+def crossed_run(y: Any) -> Observations:
+    design = {"groups": ["female", "male"], "gaps": [["female", "male"]], "covariates": covariate(), "words": {}}
+    return Observations(table(y), {**design, "protocol": "exact", "title": "", "source": ""})
+
+
+def test_an_interaction_slope_of_wide_lists_is_no_rounding() -> None:
+    wide = covariate("value")
+    wide["date x place"]["parts"][0]["axis"] = [1800.0, 1900.0, 2000.0, 2020.0]
+    wide["date x place"]["parts"][1]["axis"] = [2e4, 9e4, 2e5]
+    slope = of(measure_interactions(table(masses(0.8)), ["female"], [], covariates=wide, seed=0), "interaction_slope")
+    assert 0 < slope.value < 1e-6
+    assert slope.p < 0.05
+
+
+def test_a_prompt_that_some_combinations_lack_makes_no_interaction() -> None:
+    level = pd.concat([table(masses(0.0)).assign(prompt=prompt) for prompt in "AB"], ignore_index=True)
+    level.loc[level["prompt"] == "A", "female"] += 30
+    lacks = (level["prompt"] == "A") & (level["w_index"] == 0) & (level["cluster"] != "sentence 0")
+    level.loc[lacks, ["female", "male"]] = np.nan
+    results = measure_interactions(level, ["female"], [], covariates=covariate(), seed=0)
+    whole = of(results, "w_interaction_over_prompts")
+    assert whole.extras["n_clusters"] == 1
+    assert math.isnan(whole.p)
+
+
+def test_sentences_have_a_line_along_either_list_and_none_over_combinations() -> None:
+    rows = SpuriousCorrelation().sentences(crossed_run(masses(0.0, 0.0)))
+    assert rows.groupby("w_name")["slope"].mean().to_dict() == pytest.approx(
+        {"date over place": 4.0, "place over date": -2.0}
+    )
+
+
+def test_texts_of_a_model_without_answers_are_counted_once() -> None:
+    run = crossed_run(masses(0.0))
+    run.frame["missing_reason"] = "it cannot be asked"
+    (finding,) = SpuriousCorrelation().findings(run, [])
+    assert f"none of the {12 * N_SENTENCES} texts" in finding.text
+
+
+def test_runs_with_crossed_lists_are_compared_along_either_list() -> None:
+    both = crossed_run(masses(0.0)), crossed_run(masses(0.0) + 2.0 * np.arange(4)[:, None])
+    differences = SpuriousCorrelation().differences(*both, lambda _: 0.0, 0)
+    slopes = {one.group["w_name"]: one.value for one in differences if one.measure == "slope"}
+    assert set(slopes) == {"date over place", "place over date"}
+
+
+def test_two_files_of_one_name_are_not_crossed(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "towns.txt").write_text("Ulm\nBonn\nKiel\n", encoding="utf-8")
+    with pytest.raises(UndertowError, match="both lists are called 'towns'"):
+        data.crossed(f"{tmp_path / 'a' / 'towns.txt'} x {tmp_path / 'b' / 'towns.txt'}", data.load_covariate)
 
 
 def test_the_paper_has_36000_texts_and_a_limit_keeps_whole_rows_and_columns() -> None:

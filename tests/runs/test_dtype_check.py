@@ -546,7 +546,8 @@ def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> N
     assert "moves most with date in a and b by prompt A, by 2" in finding.text
     assert "and least in c, by 0.5" in finding.text
     (alike,) = comparison_findings(gaps[:2], frame[:2], {})
-    assert "moves equally with date" in alike.text
+    assert "moves equally far with date" in alike.text
+    assert "but not in the same direction" in alike.text
     assert "most" not in alike.text
 
 

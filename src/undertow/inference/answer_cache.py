@@ -125,7 +125,7 @@ class AnswerCache:
     def _open(self) -> None:
         # One statement: another process may create the tables between two.
         version, tables = self._rows(
-            "SELECT user_version, (SELECT json_group_array(sql) FROM sqlite_schema) FROM pragma_user_version"
+            "SELECT user_version, (SELECT json_group_array(sql) FROM sqlite_master) FROM pragma_user_version"
         )[0]
         if version not in (0, SCHEMA_VERSION):
             raise UnreadableCacheError(self.path, f"has schema {version}, not {SCHEMA_VERSION}", "foreign")

@@ -10,6 +10,7 @@ A model that always prefers the same word gets one of each pair right, which is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -68,7 +69,7 @@ class SanityCheck:
         high_percent: upper end.
         missing_reason: why a sentence has no answer; "" if all have one.
         could_flip: answers that probability hidden by a server could change.
-        n_groups: number of word groups.
+        chance_percent: right answers of a model that draws them, or gives the most frequent right answer to all sentences.
     """
 
     right: int
@@ -77,7 +78,7 @@ class SanityCheck:
     high_percent: float
     missing_reason: str = ""
     could_flip: int = 0
-    n_groups: int = 2
+    chance_percent: float = 50.0
 
     def to_manifest(self) -> dict[str, Any]:
         """The entry of the manifest."""
@@ -85,12 +86,12 @@ class SanityCheck:
 
     def to_controls_entry(self) -> dict[str, Any]:
         """The entry of the manifest for control sentences of a challenge file."""
-        return {**self.to_manifest(), "n_groups": self.n_groups, "better_than_chance": self.reads}
+        return {**self.to_manifest(), "chance_percent": self.chance_percent, "better_than_chance": self.reads}
 
     @property
     def reads(self) -> bool:
-        """Whether the interval lies above chance, which is half of the sentences with two groups."""
-        return self.low_percent > 100 / self.n_groups
+        """Whether the interval lies above chance."""
+        return self.low_percent > self.chance_percent
 
     @property
     def verdict(self) -> str:
@@ -104,7 +105,7 @@ class SanityCheck:
             caveat += f"; the others have no answer: {self.missing_reason}"
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'better' if self.reads else 'no better'} than chance ({100 / self.n_groups:.0f}%){caveat}"
+            f"{'better' if self.reads else 'no better'} than chance ({self.chance_percent:.0f}%){caveat}"
         )
 
 
@@ -156,14 +157,17 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
 
     reasons = [answer.missing_reason for answer in answers if answer.missing_reason]
     right, n_could_turn = [], 0
+    golds = Counter[str]()
     for item, answer in zip(items, answers, strict=True):
         if answer.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
             continue
         of_group = shares(item.query, answer)
         others = max((share for group, share in of_group.items() if group != item.gold), default=0.0)
         right.append(of_group[str(item.gold)] > others * (1 + TIE_TOLERANCE))
+        golds[str(item.gold)] += 1
         n_could_turn += _could_flip(item.query, answer)
     estimate = share(right)
+    n_groups = max((len({option.group for option in getattr(item.query, "options", ())}) for item in items), default=2)
     return SanityCheck(
         sum(right),
         len(right),
@@ -171,7 +175,7 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         100 * estimate.high,
         reasons[0] if reasons else "",
         n_could_turn,
-        max((len({option.group for option in getattr(item.query, "options", ())}) for item in items), default=2),
+        100 * max([1 / n_groups, *(n / golds.total() for n in golds.values())]),
     )
 
 

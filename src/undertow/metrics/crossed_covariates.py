@@ -133,7 +133,10 @@ def _measured(
 def _whole_sentences(
     rows: pd.DataFrame, values: Floats, lists: Sequence[Mapping[str, Any]], places: tuple[Any, Any]
 ) -> tuple[Floats, list[Any]]:
-    """Mean of each sentence at each combination [sentence, first, second], for sentences with all combinations; and the kept values."""
+    """Mean of each sentence at each combination [sentence, first, second]; and the kept values.
+
+    Only sentences all of whose texts are scored by all prompts at every combination: means of other texts or prompts differ in level.
+    """
     kept, at = zip(*(np.unique(place, return_inverse=True) for place in places), strict=True)
     sentences, of = np.unique(rows["cluster"].astype(str).to_numpy(), return_inverse=True)
     shape = len(sentences), len(kept[0]), len(kept[1])
@@ -143,7 +146,8 @@ def _whole_sentences(
         np.bincount(cell[seen], weights=weights, minlength=math.prod(shape)).reshape(shape)
         for weights in (values[seen], np.ones(int(seen.sum())))
     )
-    whole = (counts > 0).all(axis=(1, 2))
+    n_texts = np.bincount(cell, minlength=math.prod(shape)).reshape(shape)
+    whole = ((counts > 0) & (counts == n_texts)).all(axis=(1, 2))
     return sums[whole] / counts[whole], list(kept)
 
 
@@ -198,7 +202,8 @@ def _interaction_slope(
         return base
     x, z = (axis - axis.mean() for axis in axes)
     slopes = np.einsum("sij,i,j->s", cells, x, z) / ((x @ x) * (z @ z))
-    slopes = np.where(np.abs(slopes) > 1e-9 * float(np.abs(cells).max()), slopes, 0.0)  # rounding
+    moved = np.abs(slopes) * float(np.ptp(x) * np.ptp(z))  # in percent, as the cells are
+    slopes = np.where(moved > 1e-9 * float(np.abs(cells).max()), slopes, 0.0)  # rounding
     value = float(slopes.mean())
     if note or only_points() or n < 2:
         return replace(base, value=value)

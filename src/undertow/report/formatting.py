@@ -171,8 +171,9 @@ def measure_title(measure: str) -> str:
 
 
 def uncapitalized(title: str) -> str:
-    """A title as it stands within a sentence: Token F1 is token F1, and METEOR stays as it is."""
-    return title if title[1:2].isupper() or title[1:2].isdigit() else title[:1].lower() + title[1:]
+    """A title as it stands within a sentence: Token F1 is token F1, and METEOR and Pearson's r stay as they are."""
+    keeps = title[1:2].isupper() or title[1:2].isdigit() or title.startswith("Pearson")
+    return title if keeps else title[:1].lower() + title[1:]
 
 
 def spaced(name: str) -> str:

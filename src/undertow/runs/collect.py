@@ -90,7 +90,9 @@ class ModelUnderTest:
     def key(self, audit: str) -> str:
         """Key of the questions and the model."""
         protocol = str(self.design["protocol"])
-        return digest([audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design])
+        own = [item for item in self.controls if item.factors.get("part") == OWN_CONTROL]
+        controls = [challenge_digest(own), [str(item.gold) for item in own]] if own else []
+        return digest([audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design, *controls])
 
     def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
         """Upper bound of the items: later batches depend on answers, so the audit's `max_items` bounds them."""

@@ -5,7 +5,6 @@ challenge -> items -> queries -> (planner, cache, model) -> scores -> observatio
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -50,7 +49,7 @@ from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
-from undertow.runs.folder.storage import CHALLENGES, SCHEMA_VERSION, Record, check_place, write_record
+from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, read_challenge, write_record
 from undertow.types import Progress, Query, Result, Scores, digest, no_progress
 
 if TYPE_CHECKING:
@@ -183,6 +182,8 @@ def _run(  # noqa: PLR0913 - as above
 ) -> Run:
     started = time.perf_counter()
     audit, model_info, graph = _check(config)
+    challenge = Path(str(config.options.get("challenge", "")))
+    given = read_challenge(challenge, f"challenge{challenge.suffix}")  # before the models answer, which takes long
     subjects, request_key = models_under_test(config)
     run_key = key_of_run(request_key, config.seed)
     folder = out or runs / config.folder_name([subject.request for subject in subjects], run_key)
@@ -230,7 +231,9 @@ def _run(  # noqa: PLR0913 - as above
         **circumstances(),
         "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    return finish(audit, observations, manifest, folder, dtype_check.table_of(checks), overwrite=overwrite)
+    return finish(
+        audit, observations, manifest, folder, dtype_check.table_of(checks), challenge_file=given, overwrite=overwrite
+    )
 
 
 def _run_model(
@@ -307,6 +310,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     folder: Path,
     precision: pd.DataFrame | None = None,
     *,
+    challenge_file: tuple[str, bytes] | None = None,
     overwrite: bool = False,
     notes: Callable[[Sequence[Result]], list[str]] | None = None,
 ) -> Run:
@@ -318,6 +322,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
         manifest: of the run.
         folder: the run folder.
         precision: in reduced precision, the results of the float32 sample.
+        challenge_file: name and content of a copy of the challenge file; None without one.
         overwrite: replace another run there.
         notes: notes from the results, which replace the manifest's.
 
@@ -332,15 +337,13 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     if notes is not None:
         manifest = {**manifest, "notes": notes(results)}
     flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, precision)
-    challenge = Path(str(manifest.get("settings", {}).get("challenge", "")))
-    is_file = f"challenge{challenge.suffix}" in CHALLENGES and challenge.is_file()
-    given = {"challenge_file": f"challenge{challenge.suffix}"} if is_file else {}
     kept = {key: value for key, value in flagged.items() if key != "challenge_file"}
+    given = {"challenge_file": challenge_file[0]} if challenge_file else {}
     record = Record(kept | given, observations.frame, results, table)
 
     def write(draft: Path) -> None:
-        if is_file:
-            shutil.copyfile(challenge, draft / given["challenge_file"])
+        if challenge_file:
+            (draft / challenge_file[0]).write_bytes(challenge_file[1])
         write_report(audit, observations, record)(draft)
 
     write_record(record, folder, write, overwrite=overwrite)

@@ -169,7 +169,7 @@ def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
     controls = manifest.get("design", {}).get("controls", {})
     said = [
         texts.control_sentences(model, one, _errors(controls.get(model, ())))
-        if "n_groups" in one
+        if "chance_percent" in one
         else texts.sanity_caveat(model, one["right"], one["of"])
         for model, one in checks
     ]

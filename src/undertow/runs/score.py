@@ -27,6 +27,7 @@ from undertow.runs.folder.storage import (
     MANIFEST,
     SCHEMA_VERSION,
     check_place,
+    read_challenge,
     read_record,
     write_record,
 )
@@ -206,7 +207,19 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
 
     audit, observations = audit_of(record), observations_of(record)
     overwrite = overwrite or in_place
-    return finish(audit, observations, manifest, folder, record.precision, overwrite=overwrite, notes=notes)
+    name = str(manifest.get("challenge_file", ""))
+    kept = source / name
+    challenge_file = None if kept.is_symlink() else read_challenge(kept, name)
+    return finish(
+        audit,
+        observations,
+        manifest,
+        folder,
+        record.precision,
+        challenge_file=challenge_file,
+        overwrite=overwrite,
+        notes=notes,
+    )
 
 
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.audits.shared.model_comparison import is_ordered
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence[str] = ("cluster",)) -> pd.DataFrame:
-    """Slope and masses of each sentence, a row per model, prompt and W list, the largest effect first.
+    """Slope and masses of each sentence, a row per model, prompt and ordered W list, the largest effect first.
 
     The mass is the difference of the groups of the first gap, or that of the first group without gaps. `effect` is the change of its
     fitted line over the whole list, in percentage points. `text` is the cluster's name if a recorded table has no texts. `first` and
@@ -22,7 +23,7 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
 
     Args:
         frame: a row per item, with `w`, `w_index` and a column of mass for each group.
-        design: `groups` and optionally `gaps`.
+        design: `groups`, and optionally `gaps` and `covariates` (`scale` of each W list).
         by: columns that identify a sentence.
     """
     import pandas as pd
@@ -33,7 +34,9 @@ def sentence_slopes(frame: pd.DataFrame, design: Mapping[str, Any], by: Sequence
     keys = [key for key in ("model", "prompt", "w_name", *by) if key in frame]
     if lacking := [group for group in groups if group not in frame]:
         raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
-    answered = frame[frame[groups].notna().any(axis=1) & frame[scale].notna()].reset_index(drop=True)
+    unordered = [name for name in design.get("covariates", {}) if not is_ordered(design, name)]
+    has_line = frame[scale].notna() & (~frame["w_name"].isin(unordered) if "w_name" in frame else True)
+    answered = frame[frame[groups].notna().any(axis=1) & has_line].reset_index(drop=True)
     all_masses, all_at = answered[groups].to_numpy(np.float64), answered[scale].to_numpy(np.float64)
     columns = {name: answered[name].to_numpy() for name in answered}
     sentence_of = answered.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()

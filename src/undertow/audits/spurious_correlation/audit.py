@@ -136,10 +136,12 @@ class SpuriousCorrelation(Audit):
     ) -> list[Result]:
         from undertow.metrics.drift_differences import drift_differences
 
-        return drift_differences((baseline.frame, candidate.frame), baseline.design, margin=margin, seed=seed)
+        whole = with_margins(baseline)
+        frames = whole.frame, with_margins(candidate).frame
+        return drift_differences(frames, whole.design, margin=margin, seed=seed)
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        return drift_findings.findings(with_margins(observations), results)
+        return drift_findings.findings(with_margins(observations), results, observations.frame)
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         return figures.draw(with_margins(observations), results)
@@ -150,7 +152,8 @@ class SpuriousCorrelation(Audit):
         return {} if words is None else {"words": words}
 
     def sentences(self, observations: Observations) -> pd.DataFrame:
-        return sentence_slopes(observations.frame, observations.design)
+        whole = with_margins(observations)
+        return sentence_slopes(whole.frame, whole.design)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations)

@@ -31,14 +31,19 @@ OTHER_WORDS = "other_words"
 INTERACTION = "w_interaction"
 
 
-def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
+def findings(observations: Observations, results: Sequence[Result], texts: pd.DataFrame) -> list[Finding]:
     """State every drift, the largest effects first; each has one test that is corrected over the run.
 
     A model without any answer gets one sentence with the reason.
+
+    Args:
+        observations: with the rows of crossed lists once more for either list.
+        results: of the run.
+        texts: the rows once, to count texts.
     """
     frame, design = observations.frame, observations.design
     words = sentences("drift")
-    reasons = {str(model): rows for model, rows in frame.groupby("model", sort=False)["missing_reason"]}
+    reasons = {str(model): rows for model, rows in texts.groupby("model", sort=False)["missing_reason"]}
     silent = {model: rows for model, rows in reasons.items() if (rows != "").all()}
     scored = [result for result in results if result.group.get("model") not in silent]
     claims = [

@@ -364,6 +364,8 @@ def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
     if len(names) > 2 or len(set(names)) < 2 or not all(names):
         raise UndertowError(f"--w {name!r}: two different lists can be crossed, as in 'date x place'")
     parts = tuple(map(load, names))
+    if parts[0].name == parts[1].name:
+        raise UndertowError(f"--w {name!r}: both lists are called {parts[0].name!r}; rename one of the files")
     return Covariate(
         CROSS.join(part.name for part in parts),
         tuple(f"{first}{BETWEEN_VALUES}{second}" for first in parts[0].values for second in parts[1].values),

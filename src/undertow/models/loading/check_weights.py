@@ -117,15 +117,15 @@ def _check_experts(name: str, weights: WeightFiles) -> None:
     Raises:
         UndertowError: names the first ones.
     """
-    stacks: dict[tuple[str, str], list[str]] = {}
+    stacks: dict[tuple[str, str], set[str]] = {}
     for path in weights.folder.glob("*.safetensors"):
         for key in read_tensor_table(path):
             if match := EXPERT.fullmatch(key):
-                stacks.setdefault((match["stack"], match["weight"]), []).append(match["number"])
+                stacks.setdefault((match["stack"], match["weight"]), set()).add(match["number"])
     for (stack, weight), numbers in sorted(stacks.items()):
         wanted = set(map(str, range(len(numbers))))
-        if wanted != set(numbers) and any(one[0].isdigit() for one in numbers):
-            strange = sorted(set(numbers) - wanted) or numbers
+        if wanted != numbers and any(one[0].isdigit() for one in numbers):
+            strange = sorted(numbers - wanted) or sorted(numbers)
             raise UndertowError(
                 f"{name}: its files hold {stack}{strange[0]}.{weight}, and its experts are not numbered from 0 to {len(numbers) - 1}, "
                 "so nothing says which is which; fetch or save the model again"

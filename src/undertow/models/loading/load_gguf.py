@@ -7,7 +7,8 @@ was read once. Only the tokenizer reads its own part again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,10 +99,20 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
         raise ValueError(f"{content.size - end:,} bytes follow its last tensor")
     parsed: dict[str, Any] = {"config": entries, "tensors": {}}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy computes without Python's lock
-        unpacked = pool.map(dequantize, packed, [GGMLQuantizationType(one.kind) for one in in_order])
-        for one, numbers in zip(in_order, unpacked, strict=True):
+        tasks = zip(packed, in_order, strict=True)
+
+        def unpacked() -> Iterator[tuple[Any, Any]]:
+            """Numbers of each tensor; no more tensors are unpacked ahead than there are threads."""
+            ahead = deque[tuple[Any, Any]]()
+            for content, one in tasks:
+                ahead.append((one, pool.submit(dequantize, content, GGMLQuantizationType(one.kind))))
+                if len(ahead) > torch.get_num_threads():
+                    yield ahead.popleft()
+            yield from ahead
+
+        for one, numbers in unpacked():
             result = processor.process(
-                weights=numbers, name=one.name, tensor_key_mapping=names, parsed_parameters=parsed
+                weights=numbers.result(), name=one.name, tensor_key_mapping=names, parsed_parameters=parsed
             )
             if result.name in names:
                 own = np.require(result.weights, requirements=["C", "W"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import audits
 from undertow.audits.base import Observations
+from undertow.errors import on_one_line
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import (
     MAX_DIGITS,
@@ -156,7 +157,7 @@ def _sentence(one: Result, of: Comparison) -> list[str]:
     if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass":
         what += f" at these values of {w_name}"
     places = decimals(one)
-    return lines(sentences("comparison").difference(one, of, what, lambda value: digits(value, places)))
+    return lines(sentences("comparison").difference(one, of, on_one_line(what), lambda value: digits(value, places)))
 
 
 def digits(value: float, places: int) -> str:

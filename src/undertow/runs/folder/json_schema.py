@@ -61,7 +61,7 @@ class Decided(TypedDict):
 
     right: Count
     of: Count
-    n_groups: NotRequired[Count]
+    chance_percent: NotRequired[Number]
     better_than_chance: NotRequired[bool]
 
 

@@ -35,6 +35,7 @@ from undertow._files import (
     first_line,
     is_encodable,
     is_folder,
+    is_plain_file,
     parse_json,
     path_exists,
     read_file,
@@ -59,6 +60,7 @@ UNFINISHED = ".unfinished"
 MAX_CELLS, MAX_VALUE_BYTES = 200_000_000, 4 * 2**30
 """Limits of the table of observations."""
 MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES, MAX_PRECISION_BYTES = 16 * 2**20, 64 * 2**20, 64 * 2**20
+MAX_CHALLENGE_BYTES = 2**28
 CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
 """Names of a copy of the challenge file, by its kind."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables", *CHALLENGES)
@@ -236,6 +238,15 @@ RUN = Kind(
     noun="run", last=MANIFEST, parts=PARTS, key=_existing_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
     kept="all answers are kept, so ",
 )  # fmt: skip
+
+
+def read_challenge(path: Path, name: str) -> tuple[str, bytes] | None:
+    """Name and content of the copy of a challenge file in a run folder; None where the path is no such file."""
+    return (
+        (name, read_file(path, MAX_CHALLENGE_BYTES, "a challenge file"))
+        if name in CHALLENGES and is_plain_file(path)
+        else None
+    )
 
 
 def write_folder(
