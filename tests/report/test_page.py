@@ -133,6 +133,7 @@ def test_the_policy_names_the_one_script_by_its_hash() -> None:
     sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert directives == {
         "default-src": "'none'",
+        "img-src": "data:",
         "script-src": f"'sha256-{sha256}'",
         "style-src": "'unsafe-inline'",
         "base-uri": "'none'",
