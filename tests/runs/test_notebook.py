@@ -35,11 +35,11 @@ def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
     told = Finding("It falls (-0.50).", significant=True, strength=1.0, results=(falls,))
     html = run_html("p: m", [told], [known, falls], Path("report.html"))
     assert "<b>It falls (−0.50).</b>" in html
-    assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html
+    assert "<td>−0.5</td><td>−1.5 to 0.5</td>" in html
     assert "1,200" not in html, "the table has what the findings tell"
     html = run_html("p: m", [], [known, Result("slope", {}, float("nan")), falls], Path("report.html"))
     cells = re.findall(r"<td>(.*?)</td>", html)
-    assert cells[:8] == ["slope", "female", "0.50", "0.25 to 0.75", "1,200", "0", ".012", "percent per step"]
+    assert cells[:8] == ["Slope", "female", "0.50", "0.25 to 0.75", "1,200", "0", ".012", "percent per step"]
     assert "nan" not in html
 
 

@@ -14,6 +14,7 @@ import pytest
 import undertow
 from undertow import UndertowError, audits, models
 from undertow.audits import audit_options
+from undertow.errors import counted
 from undertow.inference.engines import EngineChoice
 from undertow.runs import pipeline
 from undertow.runs.config import RunConfig
@@ -134,7 +135,7 @@ def test_the_cause_of_an_error_is_kept_for_debugging(tmp_path: Path) -> None:
 
 def test_representations_take_one_line(finished_run: Callable[..., Path], tmp_path: Path) -> None:
     run = undertow.load_run(finished_run("spurious-correlation", "toy", w="date", limit=150))
-    findings = f"{len(run.findings)} findings ({sum(one.significant for one in run.findings)} significant)"
+    findings = f"{counted(len(run.findings), 'finding')} ({sum(one.significant for one in run.findings)} significant)"
     expected = f"Run('spurious-correlation', model='toy', {len(run.observations)} items, {findings}, folder="
     assert repr(run) == f"{expected}{str(run.folder)!r})"
 

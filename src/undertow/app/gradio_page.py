@@ -167,8 +167,14 @@ class Page:
 
     def run_audit(self, audit_request: AuditRequest, step: Steps) -> Run:
         """Run an audit within a job."""
-        progress = step("Running the audit")
+        asking = step("Running the audit")
         self._loaded_model.drop()
+
+        def progress(done: int, total: int) -> None:
+            asking(done, total)
+            if done >= total > 0:
+                step("Statistics, figures and report")
+
         return audit_request.run(self.run_browser.root, self.allowed_models.request, progress)
 
 

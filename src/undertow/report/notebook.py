@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from undertow.errors import on_one_line
-from undertow.report.formatting import minus_signs, number, probability
+from undertow.report.formatting import decimals_of, measure_title, minus_signs, number, probability, spaced
+from undertow.report.sentence_templates import sentences
 from undertow.types import Finding, Progress, Result
 
 MIN_SECONDS = 0.3
@@ -52,20 +53,22 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
 
     by_id = {id(result): result for finding in findings for result in finding.results}
     results = list(by_id.values()) or results
-    keys = list(dict.fromkeys(key for result in results[:MAX_RESULTS] for key, level in result.group.items() if level))
+    first, decimals = results[:MAX_RESULTS], decimals_of(results[:MAX_RESULTS])
+    keys = list(dict.fromkeys(key for result in first for key, level in result.group.items() if level))
     rows = [
         [
-            result.measure,
+            measure_title(result.measure),
             *(result.group.get(key, "") for key in keys),
-            number(result.value),
-            f"{number(result.low)} to {number(result.high)}" if math.isfinite(result.low) else "",
+            number(result.value, at),
+            f"{number(result.low, at)} to {number(result.high, at)}" if math.isfinite(result.low) else "",
             f"{result.n:,}",
             f"{result.n_missing:,}",
             probability(result.q),
             result.unit,
         ]
-        for result in results[:MAX_RESULTS]
+        for result, at in zip(first, decimals, strict=True)
     ]
+    names = sentences("columns").heads
     lengths = ((len(findings), MAX_FINDINGS, "findings"), (len(results), MAX_RESULTS, "results"))
     cut = [f"{limit} of {n_all:,} {noun}" for n_all, limit, noun in lengths if n_all > limit]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -77,7 +80,16 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
             SimpleNamespace(text=minus_signs(one.text), detail=minus_signs(one.detail), significant=one.significant)
             for one in findings[:MAX_FINDINGS]
         ],
-        heads=["measure", *keys, "value", "95% interval", "n", "missing", "q", "unit"],
+        heads=[
+            "measure",
+            *(names.get(key) or spaced(key) for key in keys),
+            "value",
+            "95% interval",
+            "n",
+            "missing",
+            "q",
+            "unit",
+        ],
         rows=rows,
         last=f"{', '.join(cut)}; the whole report: {report}" if cut else f"The whole report: {report}",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from undertow import audits
 from undertow.audits.base import Audit, Observations, SentenceTable
-from undertow.errors import UndertowError, closest, short_traceback
+from undertow.errors import UndertowError, closest, counted, short_traceback
 from undertow.report.citation import Citation, cite
 from undertow.report.page_data import ReportTable
 from undertow.report.paper_table import PaperTable, choose, paper_tables
@@ -38,10 +38,10 @@ class Run:
         try:
             findings = self.findings
         except UndertowError:  # the audit is not installed, or the folder lacks data
-            counted = ""
+            summary = ""
         else:
-            counted = f", {len(findings)} findings ({sum(one.significant for one in findings)} significant)"
-        items = f"{len(self.observations):,} items{counted}"
+            summary = f", {counted(len(findings), 'finding')} ({sum(one.significant for one in findings)} significant)"
+        items = f"{len(self.observations):,} items{summary}"
         return f"{type(self).__name__}({audit!r}, model={model!r}, {items}, folder={str(self.folder)!r})"
 
     @property

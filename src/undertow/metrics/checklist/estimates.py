@@ -105,4 +105,4 @@ def _too_few(estimate: Estimate, columns: str) -> str:
     )
     if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
         return "no interval: it depends on one cluster, or all items are equal"
-    return f"no interval: {few} count here, and {MIN_CLUSTERS} are needed"
+    return f"no interval: this is of {few}, and {MIN_CLUSTERS} are needed"
