@@ -24,6 +24,8 @@ NETWORK = 1e-4
 """Of numbers that follow from a network's: processors add in another order, which moves a mass by 1e-6 at most."""
 NETWORK_P = 0.02
 """Of p and q: a permutation counts or does not, so that a mass that moves by 1e-6 may move p by whole steps."""
+NETWORK_THRESHOLD = 1e-2
+"""Of thresholds: one of the observed scores, and scores of one accuracy are neighbours."""
 SHOWN = 20
 
 
@@ -33,7 +35,7 @@ def tolerance_of(kind: str) -> Callable[[str], float]:
     def tolerance(column: str) -> float:
         if kind != NETWORKS:
             return EXACT
-        return NETWORK_P if column in ("p", "q") else NETWORK
+        return NETWORK_P if column in ("p", "q") else NETWORK_THRESHOLD if column == "threshold" else NETWORK
 
     return tolerance
 

@@ -19,7 +19,7 @@ def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floa
 
     k / (k - 1) times the sum of squares of the influences (Liang and Zeger 1986, "Longitudinal Data Analysis Using Generalized
     Linear Models"). Degrees of freedom depend on the kurtosis (O'Neill 2014, "Some Useful Moment Results in Sampling Problems"), at
-    most k - 1. NaN below two clusters.
+    most k - 1, and k - 1 if all influences are 0. NaN below two clusters.
 
     Args:
         influences: influence of each cluster on the estimate; they sum to 0 [..., cluster].
@@ -35,6 +35,7 @@ def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floa
     # There is no unbiased kurtosis of fewer than four values.
     unbiased = np.where(k < 4, 0.0, (k - 1) / np.maximum((k - 2) * (k - 3), 1) * ((k + 1) * excess + 6))
     df = np.minimum(2 * k / np.maximum(unbiased + 3 - (k - 3) / (k - 1), 1e-9), k - 1)
+    df = np.where(second > 0, df, k - 1)
     return variance, np.where(n > 1, df, math.nan)
 
 

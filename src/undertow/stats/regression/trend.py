@@ -32,6 +32,8 @@ N_SIZES = 24
 """Grid size of the variance of the values' noise; the first is 0."""
 LARGEST, SMALLEST = 100.0, 1e-3
 """Largest and smallest variance of the grid, relative to the variance of the means around their line."""
+ROUNDING = 1e-9
+"""Influences of sentences below this share of the means are rounding errors, whose spread has no degrees of freedom."""
 N_ERRORS = 64
 """Number of error sizes in an interval."""
 HALVINGS, CHORDS = 5, 6
@@ -314,7 +316,10 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
     means = totals.sum(axis=-2) / of_value
     seen = sizes > 0
     clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
-    influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ _weights(xs)
+    weights = _weights(xs)
+    influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ weights
+    rounding = ROUNDING * np.abs(means).max(axis=-1, keepdims=True) * np.abs(weights).sum()
+    influences = np.where(np.abs(influences) > rounding, influences, 0.0)
     slope_variance, slope_df = influence_variance(influences, seen.any(axis=-1))
     n = seen.sum(axis=-1, keepdims=True)
     off = _from_cluster_mean(divide(totals, sizes) - means[..., None, :], seen, n)
