@@ -141,6 +141,11 @@ def with_line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def toml_text(text: str) -> str:
+    """A text as a TOML string on one line."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 

@@ -204,7 +204,7 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     told = browser.answered("From Afghanistan to Iceland, ")
     assert "is the same at every value." in told  # the toy's places do not matter
     assert "Global Gender Gap Report 2021, largest gap first" in told
-    assert browser.text("How it is read").splitlines()[0] == "[She/He/They] became an adult in Afghanistan."
+    assert browser.text("Preview").splitlines()[0] == "[She/He/They] became an adult in Afghanistan."
     page.locator("img[alt^='Female words at 20 values'] >> visible=true").wait_for()
     browser.until(lambda: page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -218,16 +218,16 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
 
     # A sentence of one's own, with markup in it that stays text.
     browser.field("Sentences").fill(f"In YEAR, she was a {EVIL} child.")
-    browser.field("Place-holder").fill("YEAR")
+    browser.field("Placeholder").fill("YEAR")
     browser.field("List of values").fill(f"1800, 1850, 1900, 1950, 2000, 2020 {EVIL}")
     browser.field("List of values").press_sequentially(" ")  # keys, as a person's, tell the page of the change
     browser.until(page.get_by_label("My own").locator("visible=true").first.is_checked)
     browser.ask()
     browser.answered("From 1800 to 2020 <img src=x")
-    assert f"In 1800, [she/he/they] was a {EVIL} child." in browser.text("How it is read")
+    assert f"In 1800, [she/he/they] was a {EVIL} child." in browser.text("Preview")
     page.get_by_text(f"2020 {EVIL}").locator("visible=true").first.wait_for()  # as text, in the table
     assert page.locator("img[src='x'], td b, td img").count() == 0
-    assert "49" not in browser.text("How it is read")
+    assert "49" not in browser.text("Preview")
 
     # What cannot be asked is said in a sentence, and the next answer takes it away.
     browser.field("Sentences").fill("Nothing here is open in YEAR.")

@@ -140,9 +140,9 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
         read_form(form(sentence=late), ALLOWED, SPECIFICATION).patterns[0].with_value("1801").texts()[0]
         == "In 1801: She was late."
     )
-    with pytest.raises(UndertowError, match="no place for the values: write the place-holder 'DATE' where they go"):
+    with pytest.raises(UndertowError, match="no place for the values: write the placeholder 'DATE' there"):
         read_form(form(sentence=late), ALLOWED, DRIFT)
-    with pytest.raises(UndertowError, match="write a place-holder where they go"):
+    with pytest.raises(UndertowError, match="write a placeholder there"):
         read_form(form(sentence=late, placeholder=" "), ALLOWED, DRIFT)
 
 
@@ -151,10 +151,10 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
     [
         ("sentence", [None, {"path": "/etc/passwd"}], "sentence"),
         ("values", [["1", "2", "3"], "1, 2, 3, 4, 5"], "values"),
-        ("placeholder", [7], "place-holder"),
+        ("placeholder", [7], "placeholder"),
         ("normalise", ["yes"], "normalise"),
         ("degree", [0, 5, 1.5, "x", math.nan], "degree of the fit"),
-        ("ends", [10**9], "either end"),
+        ("ends", [10**9], "endpoint window"),
         ("model", ["smollm2", "/etc/passwd", ["toy"], None], "model"),
         ("other_model", ["gpt2", None], "model"),
         ("beside", ["gpt2", 1], "model"),
@@ -182,7 +182,7 @@ def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: p
     }
     assert list(allowed.choose("toy", "uniform", "bert-base-uncased, gpt2")) == ["bert-base-uncased", "gpt2", "uniform"]
     assert allowed.choose("toy", "", "") == {"toy": "toy"}
-    with pytest.raises(UndertowError, match="5 models, and 4 are the most"):
+    with pytest.raises(UndertowError, match="5 models; the limit is 4"):
         allowed.choose("toy", "uniform", "a, b, c, d")
     names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
@@ -321,7 +321,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     assert any("hardly better than chance" in caveat for caveat in reply.caveats)
     assert reply.scores is not None
     moved = reply.table["female"].iloc[-1] - reply.table["female"].iloc[0]
-    assert reply.scores["here"].iloc[0] == pytest.approx(moved)
+    assert reply.scores["this sentence"].iloc[0] == pytest.approx(moved)
 
 
 def test_the_table_is_harmless_in_a_spreadsheet() -> None:
@@ -507,8 +507,8 @@ CHALLENGE = 'templates = ["In {w}, {blank} ran {where}."]\nwords = "pronouns"\n[
         (f'w = ["/etc/passwd"]\n{CHALLENGE}', "names the W list '/etc/passwd'"),
         (f'w = "towns.txt"\n{CHALLENGE}', "names the W list 'towns.txt'"),
         (f'{CHALLENGE}[w]\ntowns = "towns.txt"', "the challenge"),
-        (f"{CHALLENGE}# {'x' * 70_000}", "60,000 are the most"),
-        (f"{CHALLENGE}[w]\nn = {list(range(30_000))}", "60,000 are the most"),
+        (f"{CHALLENGE}# {'x' * 70_000}", "the limit here is 60,000"),
+        (f"{CHALLENGE}[w]\nn = {list(range(30_000))}", "the limit here is 60,000"),
         (f"{CHALLENGE.replace('home', '{}')}[w]\nn = {list(range(9_000))}\nm = {list(range(1))}", "the challenge"),
     ],
 )
@@ -523,7 +523,7 @@ def test_a_challenge_is_bounded_before_its_items_are_made() -> None:
     slots = {f"slot{n}": [f"{n}{m}" for m in range(30)] for n in range(6)}
     holes = " ".join(f"{{{name}}}" for name in slots)
     crossed = {"templates": [f"In {{w}}, {{blank}} ran {holes}."], "words": "pronouns", "slots": slots}
-    with pytest.raises(UndertowError, match="50,000 are the most"):
+    with pytest.raises(UndertowError, match="the limit here is 50,000"):
         of_challenge(crossed, {}, 100)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import Cli
 from undertow import data
-from undertow.data.templates.challenge_draft import parse_w
+from undertow.data.templates.challenge_draft import parse_sentence, parse_w
 from undertow.errors import UndertowError
 from undertow.stats.regression import power_analysis
 
@@ -115,6 +115,7 @@ def test_an_end_of_the_input_writes_nothing(cli_process: Cli, tmp_path: Path) ->
     [
         (("--sentence", "In {w}, the {job} was ___."), "has the unknown placeholder {job}"),
         (("--group", "older: old", "--group", "younger: old"), "'old' is in the groups"),
+        (("--group", "old: old", "--group", "old: elderly", "--group", "young: young"), "'old' is given twice"),
         (("--order", "the year"), "the order of year is known"),
         (("--control", "older: In {w} she is ___."), "has a place for W"),
     ],
@@ -151,3 +152,17 @@ def test_the_dots_stand_for_even_steps() -> None:
     for wrong in ("a, b, ..., c", "1, 2, ..., 4.5", "1, ..., 3, 4", "1, 1, ..., 3", "1, 2, ..."):
         with pytest.raises(UndertowError, match="two numbers before the dots"):
             parse_w(wrong)
+
+
+def test_values_may_have_colons_and_the_dots_may_be_one_character() -> None:
+    assert parse_w("1900, 1910, …, 1940").values == ("1900", "1910", "1920", "1930", "1940")
+    for typed in ("08:00, 12:00, 18:00", "08:00, noon, night", "Mon 08:00, Mon 12:00, Tue 08:00"):
+        assert (parse_w(typed).name, parse_w(typed).values) == ("value", tuple(typed.split(", ")))
+    for typed in ("hour: 08:00, 12:00, 18:00", "hour:08:00,12:00,18:00"):
+        assert (parse_w(typed).name, parse_w(typed).values) == ("hour", ("08:00", "12:00", "18:00"))
+    assert parse_w("year:1900,1910,1920").name == "year"
+
+
+def test_a_blank_has_two_underscores_or_more() -> None:
+    for blank in ("__", "___", "_____", "[MASK]", "{blank}"):
+        assert parse_sentence(f"In {{w}}, the cook was {blank}.") == "In {w}, the cook was {blank}."

@@ -275,10 +275,13 @@ def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, opt
         ("female: she, her; male: he, him", [("female", "she"), ("female", "her"), ("male", "he"), ("male", "him")]),
         ("yes:is;no:is not", [("yes", "is"), ("no", "is not")]),
         (" warm : hot ,, mild ; cold: icy ; ", [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]),
-        ("a: x; b: y; a: z, x", [("a", "x"), ("a", "z"), ("b", "y")]),
         ("early: 5:00; late: 9:00", [("early", "5:00"), ("late", "9:00")]),
         ("xe: xe; 他: 他", [("xe", "xe"), ("他", "他")]),
     ],
 )
 def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -> None:
     assert parse_options(text) == expected
+
+
+def test_a_group_of_one_line_is_given_once() -> None:
+    assert_refused(("'a' is given twice",), parse_options, "a: x; b: y; a: z")

@@ -156,7 +156,7 @@ class Form(BaseModel):
     """The fields of the form, in the order of the page."""
 
     sentence: StrictStr
-    placeholder: StrictStr = Field(title="place-holder")
+    placeholder: StrictStr = Field(title="placeholder")
     words: StrictStr = Field(title="word groups")
     values: StrictStr = Field(title="list of values")
     model: StrictStr
@@ -164,7 +164,7 @@ class Form(BaseModel):
     other_model: StrictStr = Field("", title="other model")
     normalise: StrictBool = True
     degree: int = Field(1, ge=DEGREES[0], le=DEGREES[-1], title="degree of the fit")
-    ends: int = Field(1, ge=1, le=MAX_ENDS, title="number of values at either end")
+    ends: int = Field(1, ge=1, le=MAX_ENDS, title="endpoint window")
 
     @classmethod
     def from_fields(cls, fields: Sequence[object]) -> Form:
@@ -266,7 +266,7 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
     values = read_values(form.values, max(form.degree + 2, 3 if audit == DRIFT else 2 * form.ends))
     lacking = next((number for number, pattern in enumerate(patterns, 1) if not pattern.n_values), None)
     if lacking is not None and audit == DRIFT:
-        wanted = f"the place-holder {form.placeholder.strip()!r}" if form.placeholder.strip() else "a place-holder"
+        wanted = f"the placeholder {form.placeholder.strip()!r}" if form.placeholder.strip() else "a placeholder"
         which = "The sentence" if len(patterns) == 1 else f"Sentence {lacking}"
         raise UndertowError(f"{which} has no place for the values: write {wanted} there, as a separate word.")
     if len(patterns) > 1 and audit == SPECIFICATION:

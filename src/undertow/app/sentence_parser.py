@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE, SentenceSet
 from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates.template import starts_sentence
+from undertow.data.text_files import add_group
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Option
 
@@ -139,9 +140,9 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
         UndertowError: it has no blanks, or too many, or is too long; or the placeholder is invalid.
     """
     sentence = checked_text(text, "sentence", MAX_SENTENCE_CHARS)
-    token = checked_text(placeholder, "place-holder", MAX_PLACEHOLDER_CHARS)
+    token = checked_text(placeholder, "placeholder", MAX_PLACEHOLDER_CHARS)
     if re.fullmatch(_BLANKS, token) or token.lower() in _CASES:
-        raise UndertowError(f"The place-holder cannot be {token!r}, which marks a blank; use another word.")
+        raise UndertowError(f"The placeholder cannot be {token!r}, which marks a blank; use another word.")
     value = rf"(?P<value>(?<!\w){re.escape(token)}(?!\w))|" if token else ""
     pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN}(?:/{_PRONOUN})*)(?!\w))"
     marks = list(re.finditer(pattern, sentence))
@@ -212,19 +213,18 @@ def read_words(text: str) -> dict[str, tuple[str, ...]]:
     """
     if len(text) > MAX_WORDS_CHARS:
         raise UndertowError(f"The word groups have {len(text):,} characters; the limit is {MAX_WORDS_CHARS:,}.")
-    groups: dict[str, tuple[str, ...]] = {}
+    listed: dict[str, list[str]] = {}
     for line in filter(str.strip, re.split(r"[\n;]", text)):
-        name, colon, listed = line.partition(":")
-        words = tuple(checked_text(word, "word", MAX_WORD_CHARS) for word in listed.split(",") if word.strip())
-        if not colon or not name.strip() or not 0 < len(words) <= MAX_WORDS:
-            raise UndertowError(
-                f"A line of the word groups is a name and 1 to {MAX_WORDS} words, as in good: kind, honest; correct "
-                f"{checked_text(line, 'line', MAX_WORDS_CHARS)!r}."
-            )
-        name = checked_text(name, "name of the word group", MAX_PLACEHOLDER_CHARS)
-        if name in groups:
-            raise UndertowError(f"Two word groups are called {name!r}; name each once.")
-        groups[name] = words
+        try:
+            name = add_group(listed, checked_text(line, "line of the word groups", MAX_WORDS_CHARS))
+        except UndertowError as error:
+            raise UndertowError(f"Word groups, one a line: {str(error).removesuffix('.')}.") from error
+        checked_text(name, "name of the word group", MAX_PLACEHOLDER_CHARS)
+        if len(listed[name]) > MAX_WORDS:
+            raise UndertowError(f"The word group {name!r} has {len(listed[name])} words; the limit is {MAX_WORDS}.")
+    groups = {
+        name: tuple(checked_text(word, "word", MAX_WORD_CHARS) for word in words) for name, words in listed.items()
+    }
     if groups and not 2 <= len(groups) <= MAX_GROUPS:
         raise UndertowError(
             f"There is {len(groups)} word group; write 2 to {MAX_GROUPS}, one a line."

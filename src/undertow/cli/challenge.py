@@ -210,6 +210,8 @@ def init(  # noqa: PLR0913 - an option each
     """Write a challenge file of your own. Asks five questions; options answer them without asking."""
     from undertow import data
     from undertow._folders import whole_file
+    from undertow.audits.spurious_correlation.items import Settings
+    from undertow.audits.spurious_correlation.power_plan import plan_power
     from undertow.models.loading.download import PACKAGES, location
 
     path = file or (Path(f"{pack}.toml") if pack else NEW_FILE)
@@ -228,17 +230,26 @@ def init(  # noqa: PLR0913 - an option each
             if pack:
                 text = data.pack_text(pack)
             else:
-                text = _draft(title, (group, sentence, control), (w, order), no_controls=no_controls).to_toml()
+                text = _draft(
+                    title=title,
+                    group=group or (),
+                    sentence=sentence or (),
+                    w=w,
+                    order=order,
+                    control=control or (),
+                    no_controls=no_controls,
+                ).to_toml()
     except typer.Abort as error:
         raise UndertowError(
             f"the questions were not all answered, so {NOTHING_WRITTEN}; options can answer them, see undertow init --help"
         ) from error
-    data.check_text(text, str(path))
+    chosen = data.load_text(text, str(path))
     with whole_file(path) as target:
         target.write(text)
-    chosen = data.load(str(path))
-    with progress_bar(as_json, "estimate the smallest slope") as progress:
-        plan = _own_power(path, progress)
+    plan = None
+    if any(one.scale != data.NONE for one in chosen.covariates):
+        with progress_bar(as_json, "estimate the smallest slope") as progress:
+            plan = plan_power(Settings(challenge=str(path)), DEFAULTS, None, progress, own_only=True)
     model = next(iter(PACKAGES))
     pull = "" if location(model).is_file() else f"undertow pull {model} && "
     following = f"{pull}undertow run spurious-correlation -m {model} --challenge {shlex.quote(str(path))}"
@@ -278,29 +289,31 @@ def _check_new(path: Path, *, is_asking: bool, overwrite: bool) -> None:
             raise UndertowError(f"{path}: stays as it is; name another file")
 
 
-def _draft(
-    title: str,
-    lines: tuple[list[str] | None, list[str] | None, list[str] | None],
-    values: tuple[str, str],
+def _draft(  # noqa: PLR0913 - an option each
     *,
+    title: str,
+    group: Sequence[str],
+    sentence: Sequence[str],
+    w: str,
+    order: str,
+    control: Sequence[str],
     no_controls: bool,
 ) -> ChallengeDraft:
     """The answers from options, and from the terminal for the rest."""
     from undertow.data.templates import challenge_draft as draft
+    from undertow.data.text_files import add_group
 
-    group, sentence, control = lines
-    w, order = values
     title = title or _ask("1/5 What do you audit? One line, the title of reports.", "Title", str.strip)
-    groups = dict(
-        [draft.parse_group(one) for one in group]
-        if group
-        else _ask_lines(
+    groups: dict[str, list[str]] = {}
+    for one in group:
+        add_group(groups, one)
+    if not groups:
+        _ask_lines(
             "2/5 Which words, by group? At least two groups, such as old: old, elderly.",
             "Group",
-            draft.parse_group,
+            partial(add_group, groups),
             least=2,
         )
-    )
     sentences = (
         [draft.parse_sentence(one) for one in sentence]
         if sentence
@@ -371,16 +384,6 @@ def _ask_lines(question: str, label: str, parse: Callable[[str], Answer], least:
             warn(error)
 
 
-def _own_power(path: Path, progress: Callable[[int, int], None]) -> PowerPlan | None:
-    from undertow import data
-    from undertow.audits.spurious_correlation.items import Settings
-    from undertow.audits.spurious_correlation.power_plan import plan_power
-
-    if all(one.scale == data.NONE for one in data.load(str(path)).covariates):
-        return None
-    return plan_power(Settings(challenge=str(path)), DEFAULTS, None, progress, own_only=True)
-
-
 def _notes(plan: PowerPlan | None) -> list[str]:
     if plan is None:
         return ["The values have no order, so there is no slope; the audit tests whether they differ."]
@@ -394,7 +397,10 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
         return [
             "There are no control sentences to check whether a model reads these sentences; add some as [[controls]]."
         ]
-    notes, least = [], _least_controls(len(groups))
+    from undertow.stats.calibration import share
+
+    # If all are right, the exact 95% interval lies above chance.
+    notes, least = [], next(n for n in range(1, 100) if share([True] * n).low > 1 / len(groups))
     without = [group for group in groups if group not in golds]
     if without:
         notes.append(
@@ -406,10 +412,3 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
             "control sentences, better 12."
         )
     return notes
-
-
-def _least_controls(n_groups: int) -> int:
-    """Minimum number of control sentences: if all are right, the exact 95% interval lies above chance."""
-    from undertow.stats.calibration import share
-
-    return next(n for n in range(1, 100) if share([True] * n).low > 1 / n_groups)

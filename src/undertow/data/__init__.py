@@ -16,7 +16,7 @@ from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, chec
 from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
 from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences, single
-from undertow.data.templates.challenge_file import check_text, load, names, pack_text, word_list
+from undertow.data.templates.challenge_file import load, load_text, names, pack_text, word_list
 from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
 from undertow.data.templates.covariates import (
     AS_LISTED,
@@ -65,7 +65,6 @@ __all__ = [
     "check_covariates",
     "check_scale",
     "check_scaled",
-    "check_text",
     "checklist_table",
     "crossed",
     "describe",
@@ -78,6 +77,7 @@ __all__ = [
     "load_documents",
     "load_prompts",
     "load_sentences",
+    "load_text",
     "mask_blank",
     "may_offend",
     "names",

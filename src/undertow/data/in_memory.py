@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from undertow._files import LONE_SURROGATE
+from undertow._files import LONE_SURROGATE, toml_text
 from undertow._folders import cache_folder, whole_file
 from undertow.errors import UndertowError
 
@@ -39,7 +39,7 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
     """
     try:
         if isinstance(given, Mapping):
-            lines = [f"{_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
+            lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
             text, suffix = "".join(lines), ".toml"
         else:
             # pandas stores integers with missing values as floats: 1 would be written as 1.0.
@@ -62,18 +62,14 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
 def _toml(value: Any, where: str) -> str:
     """A value of a dict as TOML on one line."""
     if isinstance(value, Mapping):
-        pairs = [f"{_text(str(key))} = {_toml(inner, f'{where}.{key}')}" for key, inner in value.items()]
+        pairs = [f"{toml_text(str(key))} = {_toml(inner, f'{where}.{key}')}" for key, inner in value.items()]
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(inner, where) for inner in value) + "]"
     if isinstance(value, str):
-        return _text(value)
+        return toml_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise UndertowError(f"challenge: {where} is {value!r}; write a finite number, or remove it")
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise UndertowError(f"challenge: {where} is {value!r}; write a text, a number, a list or a dict")
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -11,7 +11,17 @@ from typing import Any
 from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError, closest
 
-__all__ = ["RESOURCES", "closest", "find_repeat", "number_between", "parse_yes", "read_text", "read_toml", "separator"]
+__all__ = [
+    "RESOURCES",
+    "add_group",
+    "closest",
+    "find_repeat",
+    "number_between",
+    "parse_yes",
+    "read_text",
+    "read_toml",
+    "separator",
+]
 
 RESOURCES = Path(__file__).with_name("resources")
 """Files that come with the package."""
@@ -44,6 +54,22 @@ def parse_yes(said: str, column: str, where: str) -> bool:
     if said.lower() not in ("yes", "true", "1", "no", "false", "0"):
         raise UndertowError(f"{where}: {column} is {said!r}; write yes or no")
     return said.lower() in ("yes", "true", "1")
+
+
+def add_group(groups: dict[str, list[str]], typed: str) -> str:
+    """Parse a word group `name: word, word`, add it to `groups`, and return its name.
+
+    Raises:
+        UndertowError: it has no name or no words, or there is a group of this name.
+    """
+    name, _, listed = typed.partition(":")
+    name, words = name.strip(), [word.strip() for word in listed.split(",") if word.strip()]
+    if not name or not words:
+        raise UndertowError(f"group {typed.strip()!r}: write a name, a colon and words, for example old: old, elderly")
+    if name in groups:
+        raise UndertowError(f"group {name!r} is given twice; write it once, with all its words")
+    groups[name] = words
+    return name
 
 
 def number_between(low: float, high: float, text: str) -> float:

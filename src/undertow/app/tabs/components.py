@@ -130,7 +130,7 @@ class ModelFields:
         with gr.Row():
             self.model = gr.Dropdown(names, value=names[0], label="Model", filterable=False, min_width=130)
             choices = [(NO_MODEL, ""), *names]
-            self.beside = gr.Dropdown(choices, value="", label="Beside it", filterable=False, min_width=130)
+            self.beside = gr.Dropdown(choices, value="", label="Second model", filterable=False, min_width=130)
         info = (
             f"Hub ids such as bert-base-uncased or owner/name, comma-separated, at most {MAX_MODELS}. They replace the first "
             "model above and may be downloaded."

@@ -90,10 +90,10 @@ class SentenceTab:
         )
         in_front = "" if is_drift else " Without it, values go in front: In 1901: ..."
         info = f"The word of your sentence that the values replace.{in_front}"
-        self.placeholder = field("Place-holder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
+        self.placeholder = field("Placeholder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
         info = "Empty for pronouns. Or one group per line for the blank, such as kind: gentle, patient"
         self.words = field("Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6)
-        self.reading = text_box("How it is read", value=self._reading(one), visible=True)
+        self.reading = text_box("Preview", value=self._reading(one), visible=True)
         self.reading.info = "If a form is ambiguous, write which you mean: her/him or her/his."
         orders = "; ".join(f"{preset.title}: {preset.covariate.order}" for preset in self._presets)
         titles = [*(preset.title for preset in self._presets), _OWN]
@@ -115,7 +115,7 @@ class SentenceTab:
             self.degree = gr.Radio(list(DEGREES), value=1, label="Degree of the fit", info=info)
             info = "The movement is between the means of this many first and last values."
             self.ends = gr.Slider(
-                1, MAX_ENDS, value=1, step=1, label="Values at either end", info=info, visible=not is_drift
+                1, MAX_ENDS, value=1, step=1, label="Endpoint window", info=info, visible=not is_drift
             )
         self._panel.build_buttons("Ask the model", *(["Run as an audit"] if is_drift else []))
 

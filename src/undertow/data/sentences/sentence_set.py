@@ -36,7 +36,7 @@ RESERVED_COLUMNS = frozenset(
         "first_token_low", "first_token_high",
     }
 )  # fmt: skip
-"""Columns of every observation table, which are not allowed as names of factors and word groups."""
+"""Columns of every observation table, which are not allowed as names of slots, factors and word groups."""
 BOUNDS = (".low", ".high")
 """Suffixes of the columns with the bounds of a group's mass, which are not allowed in names of word groups."""
 NO_NAMES = frozenset({"", "nan", "NaN", "NA", "N/A", "n/a", "None", "null", "NULL", "<NA>"})

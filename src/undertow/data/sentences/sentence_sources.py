@@ -35,7 +35,7 @@ from undertow.data.sentences.sentence_set import (
 )
 from undertow.data.tables import Rows, header, read_records, read_rows
 from undertow.data.templates import challenge_file
-from undertow.data.text_files import closest, number_between, parse_yes
+from undertow.data.text_files import add_group, closest, number_between, parse_yes
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
 
@@ -55,16 +55,16 @@ def parse_options(text: str) -> Words:
     """Word groups from one line, such as `female: she, her; male: he, him`.
 
     Raises:
-        UndertowError: fewer than two groups, a group without words, or a word in two groups.
+        UndertowError: fewer than two groups, a group without words or given twice, or a word in two groups.
     """
     table: dict[str, list[str]] = {}
     if not text.strip(" ;"):
         raise UndertowError(f"options {text!r}: have no groups; write them as in 'yes: is; no: is not'")
     for part in filter(str.strip, text.split(";")):
-        group, colon, words = part.partition(":")
-        if not colon or not group.strip():
-            raise UndertowError(f"options {text!r}: write each group as 'name: word, word', with ; between groups")
-        table.setdefault(group.strip(), []).extend(word.strip() for word in words.split(",") if word.strip())
+        try:
+            add_group(table, part)
+        except UndertowError as error:
+            raise UndertowError(f"options {text!r}: {error}; separate groups by ;") from error
     return option_pairs(table)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from undertow._files import is_plain_file
+from undertow._files import is_plain_file, toml_text
+from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates import covariates
 from undertow.data.templates.challenge_file import DEFAULT_BLANK
 from undertow.data.templates.template import Template
@@ -55,38 +55,25 @@ class ChallengeDraft:
 
     def to_toml(self) -> str:
         """The challenge file."""
-        lines = [f"title = {_text(self.title)}", f"templates = {_list(self.sentences)}"]
+        lines = [f"title = {toml_text(self.title)}", f"templates = {_list(self.sentences)}"]
         lines += self._w_lines()
         lines += ["", "[groups]", *(f"{_key(name)} = {_list(words)}" for name, words in self.groups.items())]
         for gold, text in self.controls:
-            lines += ["", "[[controls]]", f"text = {_text(text)}", f"gold = {_text(gold)}"]
+            lines += ["", "[[controls]]", f"text = {toml_text(text)}", f"gold = {toml_text(gold)}"]
         return "\n".join(lines) + "\n"
 
     def _w_lines(self) -> list[str]:
         if not self.w.values:
-            return [f"w = [{_text(self.w.name)}]"]
+            return [f"w = [{toml_text(self.w.name)}]"]
         values = _list(self.w.values, numbers=self.w.has_numbers)
         if not self.w.order:
             return ["", "[w]", f"{_key(self.w.name)} = {values}"]
-        said = 'scale = "none"' if self.w.order == covariates.NONE else f"order = {_text(self.w.order)}"
+        said = 'scale = "none"' if self.w.order == covariates.NONE else f"order = {toml_text(self.w.order)}"
         return ["", f"[w.{_key(self.w.name)}]", f"values = {values}", said]
 
 
-def parse_group(answer: str) -> tuple[str, list[str]]:
-    """Parse a group `NAME: word, word`.
-
-    Raises:
-        UndertowError: it has no name, or no word.
-    """
-    name, _, rest = answer.partition(":")
-    words = _split(rest)
-    if not name.strip() or not words:
-        raise UndertowError(f"group {answer!r}: write a name, a colon and words, for example old: old, elderly")
-    return name.strip(), words
-
-
 def parse_sentence(answer: str) -> str:
-    """Parse a sentence with `{w}` and a blank, which may be `___`, into a template.
+    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template.
 
     Raises:
         UndertowError: one of the two is missing, or there is an unknown placeholder.
@@ -118,7 +105,7 @@ def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
 def parse_w(answer: str) -> WList:
     """Parse a W list: `NAME: value, value`, values without a name, or the name of a list or of a file with one value per line.
 
-    `1900, 1910, ..., 2020` includes all numbers in between.
+    `1900, 1910, ..., 2020`, also with `…`, includes all numbers in between.
 
     Raises:
         UndertowError: there are too few values, or the dots cannot be expanded.
@@ -133,20 +120,28 @@ def parse_w(answer: str) -> WList:
             f"W {answer!r}: write values with commas between them, for example year: 1900, 1910, ..., 2020; or name a list "
             f"({', '.join(covariates.names())}) or a file{closest(name, covariates.names())}"
         )
-    name, colon, rest = answer.partition(":")
-    if not colon or "," in name:
-        name, rest = "", answer
+    name, rest = _split_name(answer)
     values = tuple(_expand(_split(rest)))
     if len(values) < covariates.MIN_VALUES:
         raise UndertowError(
             f"W {answer!r}: has {len(values)} values, but a slope needs at least {covariates.MIN_VALUES}"
         )
     are_years = all(value.isdecimal() and int(value) in YEARS for value in values)
-    return WList(name.strip() or ("year" if are_years else "value"), values)
+    return WList(name or ("year" if are_years else "value"), values)
+
+
+def _split_name(answer: str) -> tuple[str, str]:
+    """The name of a list and its values; "" for values without a name, which may have colons, as 08:00, 12:00 have."""
+    first, *others = answer.split(",")
+    name, colon, after = first.partition(":")
+    is_of_values = not after[:1].isspace() and first.count(":") <= max(other.count(":") for other in others)
+    if not colon or is_of_values or name.strip().isdecimal():
+        return "", answer
+    return name.strip(), answer.partition(":")[2]
 
 
 def _template(answer: str) -> tuple[str, list[str]]:
-    text = answer.strip().replace(BLANK, f"{{{DEFAULT_BLANK}}}")
+    text = MARKS.sub(f"{{{DEFAULT_BLANK}}}", answer.strip())
     holes = Template(text).holes()
     if DEFAULT_BLANK not in holes:
         raise UndertowError(f"sentence {answer!r} has no blank; write {BLANK} where the word goes")
@@ -159,7 +154,7 @@ def _template(answer: str) -> tuple[str, list[str]]:
 
 
 def _split(answer: str) -> list[str]:
-    return [word.strip() for word in answer.split(",") if word.strip()]
+    return [value.strip() for value in answer.replace("…", ELLIPSIS).split(",") if value.strip()]
 
 
 def _expand(values: Sequence[str]) -> list[str]:
@@ -181,17 +176,13 @@ def _expand(values: Sequence[str]) -> list[str]:
     return [*values[:at], *between, *_expand(values[at + 1 :])]
 
 
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _key(name: str) -> str:
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else toml_text(name)
 
 
 def _list(values: Sequence[str], *, numbers: bool = False) -> str:
     """A TOML list, with one line per value if one line is too long; texts of integers become numbers."""
-    cells = [value if numbers and value == str(_number(value)) else _text(value) for value in values]
+    cells = [value if numbers and value == str(_number(value)) else toml_text(value) for value in values]
     one_line = f"[{', '.join(cells)}]"
     if len(one_line) <= LINE_LENGTH:
         return one_line

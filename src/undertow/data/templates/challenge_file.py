@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from undertow._files import is_plain_file, parse_toml
 from undertow._schemas import Schema, Text, Texts, check
-from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
+from undertow.data.sentences.sentence_set import BOUNDS, RESERVED_COLUMNS, check_group_names
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
@@ -21,12 +21,6 @@ from undertow.types import Factor
 
 DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63
-RESERVED_COLUMNS = {
-    "item", "model", "challenge", "prompt", "w_name", "w_index", "w_value", "w", "cluster", "text", "template", "pronoun",
-    "other_words", "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats", "part", "sentence", "expected",
-    "answer", "upper_bound_prob", "truncated_prob",
-}  # fmt: skip
-"""Columns of every observation table, which are not allowed as names of slots, factors and groups."""
 
 
 def _checked_values(values: list[str]) -> list[str]:
@@ -152,8 +146,8 @@ def pack_text(name: str) -> str:
     return read_text(packs()[name])
 
 
-def check_text(text: str, where: str) -> None:
-    """Check the text of a challenge file and its sentences.
+def load_text(text: str, where: str) -> ChallengeSet:
+    """The challenge set of the text of a challenge file, with its sentences checked.
 
     Raises:
         UndertowError: the text is invalid, or its sentences cannot be generated.
@@ -165,6 +159,7 @@ def check_text(text: str, where: str) -> None:
     chosen = _challenge(Path(where).stem, table, ("", ""), where)
     chosen.items()
     chosen.control_items()
+    return chosen
 
 
 def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()) -> ChallengeSet:
@@ -288,7 +283,7 @@ def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: s
 def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str) -> None:
     check_group_names(words.groups, where)
     factors = [factor for template in templates for factor in template.factors]
-    owners = dict.fromkeys(RESERVED_COLUMNS, "a column of every table")
+    owners = dict.fromkeys(RESERVED_COLUMNS | {"template", "pronoun"}, "a column of every table")
     for kind, given in (
         ("blank", words.blanks),
         ("slot", slots),
