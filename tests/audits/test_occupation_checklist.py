@@ -522,7 +522,11 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert "toy" in page
     assert "first" in page
     assert "O*NET" in page  # as its licence asks
-    assert {path.name for path in (found.folder / "tables").iterdir()} == {"items.csv", "attributes.csv"}
+    assert {path.name for path in (found.folder / "tables").iterdir()} == {
+        "items.csv",
+        "attributes.csv",
+        "questions.csv",
+    }
     assert list((found.folder / "figures").glob("*.png"))
     results = json.loads((found.folder / "results.json").read_text())["results"]
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}

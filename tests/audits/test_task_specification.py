@@ -293,7 +293,7 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
         assert "nan" not in finding.text
         assert "95%" not in finding.text
     assert str(n) in found[0].text
-    assert found[0].text.startswith("Nothing can be claimed")
+    assert found[0].text.startswith("No claim is possible")
 
 
 def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ verb = ["was", "is", "came", "left"]
     ("said", "challenge", "reading", "caveat"),
     [
         (reads, "", {"right": 5, "of": 5}, ""),
-        (shares(female=0.5, male=0.2, neutral=0.1), "", {"right": 3, "of": 5}, "gets 3 of 5 sentences right"),
+        (shares(female=0.5, male=0.2, neutral=0.1), "", {"right": 3, "of": 5}, "3 of 5 control sentences right"),
         (shares(young=0.5, old=0.2), AGES, None, ""),
     ],
     ids=["reads", "always she", "other groups"],

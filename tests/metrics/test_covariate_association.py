@@ -623,5 +623,5 @@ def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:
     other_words = found["mean_mass", "other_words"]
     assert other_words.value == pytest.approx(95.45)
     assert math.isnan(other_words.low)
-    assert "agree" in other_words.note
+    assert "same value" in other_words.note
     assert found["mean_mass", "she"].low < found["mean_mass", "she"].value

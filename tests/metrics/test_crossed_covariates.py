@@ -124,7 +124,7 @@ def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -
     for one in few:
         assert math.isfinite(one.value)
         assert math.isnan(one.p)
-        assert "5 sentences stand at every combination" in one.note
+        assert "5 sentences have every combination" in one.note
         assert (one.n, one.n_missing) == (12 * N_SENTENCES - 3, 3)
 
 

@@ -259,5 +259,5 @@ def test_words_come_from_a_file_in_either_audit(tmp_path: Path) -> None:
         run = undertow.audit(audit, "toy", challenge=challenge, words=str(words), limit=48, out=tmp_path / audit)
         assert run.manifest["design"]["words"]["neutral"] == ["ze", "xe"]
     words.write_text('female = ["she"]\n', encoding="utf-8")
-    with pytest.raises(UndertowError, match=r"mine.toml: needs two groups of words or more"):
+    with pytest.raises(UndertowError, match=r"mine.toml: needs at least two groups of words"):
         undertow.audit("spurious-correlation", "toy", words=str(words), out=tmp_path / "few")
