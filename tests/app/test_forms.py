@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from undertow import data
+from undertow.app import model_reply
 from undertow.app.audit_request import TASKS, limit_of, of_challenge, of_documents, of_occupations, read_challenge
 from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, presets, read_form
 from undertow.app.model_reply import answer_drift, answer_specification
@@ -311,6 +312,19 @@ def test_not_normalised_is_of_all_words() -> None:
     np.testing.assert_allclose(masses["other words"], 20, atol=1e-6)
 
 
+def test_a_group_that_the_tokenizer_does_not_know_is_named() -> None:
+    def unscored(frame: pd.DataFrame, *args: object, **options: object) -> pd.DataFrame:
+        return pd.DataFrame(
+            {"female": 60.0, "male": 40.0, "neutral": math.nan, "other words": 0.0}, index=range(len(frame))
+        )
+
+    question = read_form(form(), ALLOWED, DRIFT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_reply, "_percent", unscored)
+        with pytest.raises(UndertowError, match="tokenizer does not know the words of neutral"):
+            answer_drift(question, resolve(ModelRequest("toy")), silent)
+
+
 def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     """The toy answers by the year alone, so that no verdict on a sentence can be better than chance."""
     question = read_form(form(sentence="The nurse said that she was late."), ALLOWED, SPECIFICATION)
@@ -364,6 +378,7 @@ def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     assert "150" in about[2]
     assert "slope" in set(results["measure"])
     assert browser.report("first").lower().startswith(b"<!doctype html>")
+    assert b'<div id="files" hidden>' in browser.report("first")
     with pytest.raises(UndertowError, match="two different runs"):
         browser.compare("first", "first", silent(""))
     told, table = browser.compare("first", "<b>second", silent(""))
@@ -525,6 +540,30 @@ def test_a_challenge_is_bounded_before_its_items_are_made() -> None:
     crossed = {"templates": [f"In {{w}}, {{blank}} ran {holes}."], "words": "pronouns", "slots": slots}
     with pytest.raises(UndertowError, match="the limit here is 50,000"):
         of_challenge(crossed, {}, 100)
+
+
+def test_values_of_a_challenge_are_put_in_front_of_templates_without_a_place() -> None:
+    given = 'templates = ["{blank} ran home.", "In {w}, {blank} slept."]\nwords = "pronouns"\n'
+    values = '[w]\nera = ["old times", "the middle ages", "modern times"]\n'
+    wanted, preview = of_challenge(read_challenge(given + values), {}, 100)
+    assert wanted.audit == DRIFT
+    assert "In the middle ages: ___ ran home." in preview
+    assert "In the middle ages, ___ slept." in preview
+    assert "era" in preview
+    assert "In 1801: ___ ran home." in of_challenge(read_challenge(given), {}, 100)[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"controls": [{"text": f"{n} {{blank}}.", "gold": "a"} for n in range(101)]}, "101 control sentences"),
+        ({"groups": {"a": [f"a{n}" for n in range(200)], "b": ["b"]}}, "201 words"),
+    ],
+)
+def test_controls_and_words_of_a_challenge_are_bounded(more: dict[str, object], wrong: str) -> None:
+    given = {"templates": ["In {w}, {blank} ran."], "groups": {"a": ["a"], "b": ["b"]}}
+    with pytest.raises(UndertowError, match=wrong):
+        of_challenge(given | more, {}, 100)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert suite_module._located_option("date,towns.txt", file, "here") == "date,ci/towns.txt"
     assert suite_module._located_option("{text} It was {w}.", file, "here") == "{text} It was {w}."
     assert suite_module._located_option(3, file, "here") == 3
+    assert suite_module._located_option("...", file, "here") == "..."
+    assert suite_module._located_option("~x.", file, "here") == "~x."
+    for folder in (tmp_path, ci):  # a known name wins over a folder
+        (folder / "smollm2").mkdir()
+        assert suite_module._located_model("small=smollm2", file, "here") == "small=smollm2"
     with pytest.raises(undertow.UndertowError, match="elsewhere is not a path from the folder of this file"):
         suite_module._located_model("elsewhere", file, "here")
 
@@ -190,3 +195,16 @@ def test_a_label_ends_no_line_and_turns_no_text_of_the_index(tmp_path: Path) -> 
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "\\u202e&lt;b&gt;" in page
     assert not set(signs[1:]) & set(page)
+
+
+@pytest.mark.parametrize("option", [("--junit", "x.xml"), ("--format", "markdown")])
+def test_a_suite_without_rules_has_no_gate_to_report_and_runs_nothing(
+    option: tuple[str, ...], tmp_path: Path, cli: Cli
+) -> None:
+    (tmp_path / "night.yaml").write_text(
+        "models: [toy]\naudit:\n  - {name: spurious-correlation, limit: 60}\n", encoding="utf-8"
+    )
+    done = cli("suite", "night.yaml", *option)
+    assert "has no rules, so there is no gate to report" in done.stderr
+    assert not (tmp_path / "night").exists()
+    assert "--dry-run runs nothing" in cli("suite", "night.yaml", "--dry-run", *option).stderr

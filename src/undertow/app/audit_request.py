@@ -1,7 +1,7 @@
 """Audits of a visitor: of typed sentences, of a pasted challenge file, or a small one of another kind.
 
-An audit writes a run folder into the operator's folder of runs, as `undertow run` does. The text of a challenge, its items and the
-items of the audit are limited before the model is queried.
+An audit writes a run folder into the operator's folder of runs, as `undertow run` does. The text of a challenge, its items,
+words and controls, and the items of the audit are limited before the model is queried.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from undertow.app.forms import DRIFT, SPECIFICATION
 from undertow.app.sentence_parser import BLANK_TEXT
 from undertow.audits.base import Sampling
 from undertow.data.in_memory import save_challenge
+from undertow.data.templates.template import Template
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.runs.config import RunConfig
@@ -29,6 +30,8 @@ MAX_CHALLENGE_CHARS = 60_000
 MAX_ITEMS = 50_000
 """Maximum number of items of a challenge before sampling: sentences times values."""
 MIN_LIMIT, MAX_LIMIT, DEFAULT_LIMIT = 48, 2_000, 400
+MAX_CONTROLS, MAX_FORMS = 100, 200
+"""Maximum number of control sentences, and of words of all groups, of a challenge."""
 INJECTION = "In {w}: "
 W_LISTS = ("date", "place", "subreddit")
 """W lists that a pasted challenge can name; other names could be files of this machine."""
@@ -78,8 +81,8 @@ class AuditRequest:
 def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit: int) -> tuple[AuditRequest, str]:
     """An audit of a challenge, and a preview of its items.
 
-    Labelled sentences (`well_specified`) are audited for task specification, others for spurious correlation, with values in front if
-    they have no placeholder.
+    Labelled sentences (`well_specified`) without `{w}` are audited for task specification, with dates; others for spurious correlation,
+    with the values of the challenge, or else dates, in front of templates without `{w}`.
 
     Args:
         challenge: content of a challenge file.
@@ -92,6 +95,24 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
     path = save_challenge(challenge)
     try:
         chosen = data.load(str(path))
+        for n_given, most, what in (
+            (len(chosen.controls), MAX_CONTROLS, "control sentences"),
+            (len(chosen.words.forms), MAX_FORMS, "words"),
+        ):
+            if n_given > most:
+                raise UndertowError(
+                    f"The challenge has {n_given:,} {what}; the limit here is {most}; use undertow run."
+                )
+        has_place = ["w" in template.holes() for template in chosen.templates]
+        is_known = all("well_specified" in template.factors for template in chosen.templates)
+        name = SPECIFICATION if is_known and not any(has_place) else DRIFT
+        if name == SPECIFICATION and "w" in challenge:
+            raise UndertowError(
+                "The challenge has labelled sentences, which are audited with dates; leave w out, or write {w} in the templates."
+            )
+        if name == DRIFT and not all(has_place):
+            path = save_challenge(_with_place(challenge))
+            chosen = data.load(str(path))
         n = {
             covariate.name: sum(
                 math.prod(len(levels) for slot, levels in chosen.slots.items() if slot in template.holes())
@@ -105,11 +126,7 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
             raise UndertowError(
                 f"The challenge has {n_items:,} texts; the limit here is {MAX_ITEMS:,}; use undertow run."
             )
-        has_place = all("w" in template.holes() for template in chosen.templates)
-        is_known = all("well_specified" in template.factors for template in chosen.templates)
-        name = SPECIFICATION if is_known and not has_place else DRIFT
-        inject = {} if has_place or name == SPECIFICATION else {"inject": INJECTION, "w": "date"}
-        audit_request = AuditRequest(name, models, {"challenge": str(path), **inject}, limit)
+        audit_request = AuditRequest(name, models, {"challenge": str(path)}, limit)
         audit = audits.load(name)
         settings = audit.Settings(**audit_request.options)
         texts = list(
@@ -128,12 +145,22 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         f"{group}: {', '.join(' … '.join(forms) for name, forms in chosen.words.forms if name == group)}"
         for group in chosen.words.groups
     )
-    values = " ".join(covariate.summary() for covariate in chosen.covariates) if has_place else ""
+    values = " ".join(covariate.summary() for covariate in chosen.covariates) if name == DRIFT else ""
     head = f"Audit: {name.replace('-', ' ')}. {len(texts):,} texts, of which at most {min(limit, len(texts)):,} are scored."
     step = max(len(texts) // _N_PREVIEW, 1)
     return audit_request, "\n".join(
         [head, *filter(None, [values]), f"Words: {words}", *limits, "", *texts[::step][:_N_PREVIEW]]
     )
+
+
+def _with_place(challenge: Mapping[str, Any]) -> dict[str, Any]:
+    """A challenge with `INJECTION` in front of templates without `{w}`, and dates if it has no values."""
+    entries = [dict(entry) if isinstance(entry, Mapping) else {"text": entry} for entry in challenge["templates"]]
+    templates = [
+        entry if "w" in Template(entry["text"]).holes() else entry | {"text": INJECTION + entry["text"]}
+        for entry in entries
+    ]
+    return {"w": "date", **challenge, "templates": templates}
 
 
 def read_challenge(text: str) -> dict[str, Any]:

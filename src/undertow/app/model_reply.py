@@ -143,7 +143,13 @@ class _Answers:
         axis = np.array(question.covariate.axis)
         seen = percent[names].dropna()
         if len(seen) < question.degree + 2:
-            raise UndertowError(f"The model cannot score this: {missing[0]}.")
+            unknown = [name for name in names if percent[name].isna().all()]
+            reason = (
+                f"its tokenizer does not know the words of {', '.join(unknown)}"
+                if unknown
+                else "too few values have scores"
+            )
+            raise UndertowError(f"The model cannot score this: {missing[0] if missing else reason}.")
         at = axis[seen.index]
         x = np.linspace(at[0], at[-1], CURVE_POINTS)
         tested = benjamini_hochberg(trend_of_one_series(at, seen.to_numpy().T).p)

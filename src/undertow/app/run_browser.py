@@ -125,7 +125,8 @@ class RunBrowser:
     def report(self, name: object) -> bytes:
         """The report page of a run; b"" where there is none on the list, or it is too large or elsewhere."""
         folder = next((folder for folder in self._folders() if folder.name == name), None)
-        return b"" if folder is None else _file_in(folder, folder / "report.html", MAX_REPORT_BYTES)
+        page = b"" if folder is None else _file_in(folder, folder / "report.html", MAX_REPORT_BYTES)
+        return page.replace(b'<div id="files">', b'<div id="files" hidden>')  # the app does not serve them
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
         """Compare two runs: a sentence, and a row for each difference.

@@ -203,7 +203,10 @@ def suite(  # noqa: PLR0913 - an option each
     from undertow.runs.gates.junit import write_junit
 
     check_format(format)
+    needs_gate = junit is not None or format != "text"
     if dry_run:
+        if needs_gate:
+            raise UndertowError("--dry-run runs nothing, so there is no gate to report; leave --junit and --format out")
         with refusing(), stoppable("nothing was run"):
             estimates = suites.dry_run(file)
         if as_json:
@@ -214,11 +217,11 @@ def suite(  # noqa: PLR0913 - an option each
             print_text("estimate", of=one)
         return
     with refusing(junit), stoppable(), progress_bar(as_json) as progress:
-        finished = suites.suite(file, out, progress, overwrite=overwrite)
-        if finished.gate is None and (junit is not None or format != "text"):
+        if needs_gate and not suites.has_rules(file):
             raise UndertowError(
                 f"{file}: has no rules, so there is no gate to report; add rules, or leave --junit and --format out"
             )
+        finished = suites.suite(file, out, progress, overwrite=overwrite)
         if junit is not None and finished.gate is not None:
             write_junit(finished.gate, junit)
     if as_json:

@@ -25,12 +25,14 @@ from typing import Any
 
 from pydantic import Field
 
+from undertow import models
 from undertow._files import decode_text, first_line, parse_toml, path_exists, read_file
 from undertow._schemas import Schema, check
 from undertow.data.text_files import find_repeat
 from undertow.errors import LOGGER, UndertowError, short_traceback
 from undertow.inference.runner import RunEstimate
 from undertow.models.base import split_label
+from undertow.models.loading.download import PACKAGES
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
 from undertow.runs.gates.evaluate import GateReport, gate
@@ -150,6 +152,15 @@ def dry_run(path: str | Path) -> dict[str, RunEstimate]:
     return {name: estimate_run(config) for name, config in _read(Path(path))[1].items()}
 
 
+def has_rules(path: Path) -> bool:
+    """Whether a suite file names rules.
+
+    Raises:
+        UndertowError: the file is invalid.
+    """
+    return bool(check(_File, _table(path), str(path)).rules)
+
+
 def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
     """The file, and the configuration of each run by the name of its folder; refuses what a later run would refuse."""
     file = check(_File, _table(path), str(path))
@@ -201,9 +212,9 @@ def _located(text: str, path: Path, where: str) -> str:
     """
     if len(text) > MAX_NAME or "\n" in text:
         return text
-    place = path.parent / Path(text).expanduser()
+    place = path.parent / (Path(text).expanduser() if text.startswith("~/") else text)
     is_pattern = has_magic(text) and not Path(text).is_absolute()
-    if text.startswith((".", "~")) or path_exists(place) or (is_pattern and any(path.parent.glob(text))):
+    if text.startswith(("./", "../", "~/")) or path_exists(place) or (is_pattern and any(path.parent.glob(text))):
         return str(place)
     if path_exists(Path(text)):
         raise UndertowError(
@@ -219,6 +230,8 @@ def _located_model(text: str, path: Path, where: str) -> str:
     if colon and family in FILE_FAMILIES:
         name, at, model = rest.partition("@")
         before, after = f"{before}{family}:", at + model
+    if not before.endswith(":") and (name in PACKAGES or name in models.families()):
+        return text  # as in `models.resolve`, a known name wins over a folder
     return f"{before}{_located(name, path, where)}{after}"
 
 
@@ -240,8 +253,8 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
         where = f"{path}, audit {number}"
         entry = check(_Entry, {key: value for key, value in row.items() if key in _Entry.model_fields}, where)
         name = entry.folder or entry.name
-        models = [_located_model(model, path, where) for model in entry.models or file.models]
-        if not models:
+        names = [_located_model(model, path, where) for model in entry.models or file.models]
+        if not names:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
         if Path(name).name != name or name in ("..", INDEX):
             raise UndertowError(
@@ -251,7 +264,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
         options = {key: _located_option(value, path, where) for key, value in options.items()}
-        configs[name] = RunConfig.from_keywords(entry.name, models, options)
+        configs[name] = RunConfig.from_keywords(entry.name, names, options)
     return configs
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from undertow.app import sentence_parser
-from undertow.app.audit_request import DEFAULT_LIMIT, of_challenge
+from undertow.app.audit_request import MAX_LIMIT, of_challenge
 from undertow.app.forms import DEGREES, DRIFT, MAX_ENDS, SPECIFICATION, Form, Preset, presets, read_form
 from undertow.app.tabs.components import (
     QUICK,
@@ -183,11 +183,11 @@ class SentenceTab:
         progress: gr.Progress = gr.Progress(),  # noqa: B008 - as above
         *fields: Any,
     ) -> Updates:
-        """Run an audit of the sentences."""
+        """Run an audit of the sentences at all values, which are at most `MAX_LIMIT` texts."""
 
         def audit_request() -> Any:
             question = self._question(fields)
-            return of_challenge(question.challenge(), question.models, DEFAULT_LIMIT)[0]
+            return of_challenge(question.challenge(), question.models, MAX_LIMIT)[0]
 
         return self._panel.audit(request, progress, audit_request, self._rest)
 
