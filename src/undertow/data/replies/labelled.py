@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
@@ -18,7 +18,7 @@ FIRST_READ = "first_read"
 NO_TEXT, ALL = "(none)", "all"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabelledReply:
     """A reply with a person's label.
 
@@ -36,7 +36,7 @@ class LabelledReply:
     label: str
     reply: str
 
-    @property
+    @cached_property
     def reading(self) -> str:
         """The reading in the format of labels."""
         got = read(self.question, self.reply)
