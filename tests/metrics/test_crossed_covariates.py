@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import undertow
 from undertow import data
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.spurious_correlation import items
@@ -192,6 +193,16 @@ def test_runs_with_crossed_lists_are_compared_along_either_list() -> None:
     differences = SpuriousCorrelation().differences(*both, lambda _: 0.0, 0)
     slopes = {one.group["w_name"]: one.value for one in differences if one.measure == "slope"}
     assert set(slopes) == {"date over place", "place over date"}
+
+
+@pytest.mark.page
+def test_a_report_of_crossed_lists_is_rendered_again_and_shows_its_heat_map(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"challenge": "mgt", "w": "date x place", "date_count": 5, "limit": 1500}
+    run = undertow.audit("spurious-correlation", "toy", out=tmp_path / "run", **given)
+    page = undertow.render_report(run.folder).read_text(encoding="utf-8")
+    assert "<image" in page
+    assert "img-src data:" in page
+    assert [one.text for one in undertow.load_run(run.folder).findings] == [one.text for one in run.findings]
 
 
 def test_two_files_of_one_name_are_not_crossed(tmp_path: Path) -> None:
