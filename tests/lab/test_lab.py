@@ -330,7 +330,7 @@ def test_models_are_judged_apart() -> None:
     smooth = beside("ordered", "quota", 3)
     parts = split_models(pd.concat([smooth, judged, by_chance]))
     (*_, said) = beside_notes(parts, 60, 0)
-    assert "accident" in said
+    assert "comes from training" in said
     assert "3 of them drift" in said
     for part, wanted in ((parts.judged, judged), (parts.by_chance, by_chance), (parts.smooth, smooth)):
         assert part["model"].tolist() == wanted["model"].tolist()

@@ -75,7 +75,7 @@ def test_a_broken_promise_is_told_first() -> None:
     told = findings(told_of(flattened(lab())))
     first = told[0].text
     assert first.startswith("A promise is not kept. Measured slopes follow planted slopes: 0.67")
-    assert first.endswith("Promised was: calibration slope of 0.8 to 1.2.")
+    assert first.endswith("calibration slope of 0.8 to 1.2.")
     assert not usual()[0].startswith("A promise")
     strengths = [finding.strength for finding in told]
     assert strengths == sorted(strengths, reverse=True)

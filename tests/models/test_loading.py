@@ -306,8 +306,8 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
         ({"num_hidden_layers": "2"}, "Validation error for field 'num_hidden_layers': "),
         ({"hidden_size": 4 * 10**8}, "has the shape"),
         ({"vocab_size": 10**12}, "has the shape"),
-        ({"vocab_size": math.nan}, "vocab_size nan"),
-        ({"vocab_size": math.inf}, "vocab_size inf"),
+        ({"vocab_size": math.nan}, "vocab_size in config.json is nan"),
+        ({"vocab_size": math.inf}, "vocab_size in config.json is inf"),
         ({"quantization_config": {"quant_method": "mystery"}}, "'mystery'"),
         ({"quantization_config": {}}, "quantization_config"),
         ({"quantization_config": "packed"}, "'packed'"),
@@ -457,7 +457,8 @@ def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"lora_alpha": math.inf}, "not a number"),
+        ({"lora_alpha": math.inf}, "lora_alpha is inf"),
+        ({"alpha_pattern": {"q_proj": math.nan}}, "alpha_pattern 'q_proj' is nan"),
         ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
         ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),

@@ -289,9 +289,7 @@ class FindingAssumptions:
                 f"This audit uses the graph {named.name}: {named.title[:1].lower()}{named.title[1:]} ({named.source})."
             )
         return (
-            f"This audit uses the graph of the file {named.name}."
-            if named.name
-            else "This audit uses a graph given on the command line."
+            f"This audit uses the graph of the file {named.name}." if named.name else "This audit uses a custom graph."
         )
 
     @property

@@ -58,7 +58,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     for key, number in _config_numbers(config):
         if isinstance(number, float) and (math.isnan(number) or (key == "vocab_size" and math.isinf(number))):
             raise UndertowError(
-                f"{folder}: {key} in config.json is {number}, not a number; correct it, or fetch the model again"
+                f"{folder}: {key} in config.json is {number}, not a finite number; correct it, or fetch the model again"
             )
         has_rows = EXPERTS_OR_LABELS.fullmatch(key)
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number

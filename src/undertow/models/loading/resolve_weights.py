@@ -197,9 +197,13 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
             f"{config}: names no base; write the model that it was trained on as its base_model_name_or_path"
         ) from error
     pattern = said.get("alpha_pattern")
-    scales = [said.get("lora_alpha"), *(pattern.values() if isinstance(pattern, dict) else ())]
-    if any(isinstance(one, float) and not math.isfinite(one) for one in scales):
-        raise UndertowError(f"{config}: lora_alpha is {scales[0]}, not a number; correct it, or save the adapter again")
+    scales = {"lora_alpha": said.get("lora_alpha")}
+    scales |= {f"alpha_pattern {name!r}": one for name, one in (pattern if isinstance(pattern, dict) else {}).items()}
+    for name, scale in scales.items():
+        if isinstance(scale, float) and not math.isfinite(scale):
+            raise UndertowError(
+                f"{config}: {name} is {scale}, not a finite number; correct it, or save the adapter again"
+            )
     if kind != "LORA":
         raise UndertowError(
             f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"
