@@ -187,7 +187,7 @@ def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace
     """The toy moves *she* and *he* with the date, and *her* and *his* not: the table has the kinds so."""
     n_sentences = 2 * len(OCCUPATIONS)
     assert planted[0].startswith(f"Scored {2 * n_sentences} items (")
-    assert "on 100% of pairs" in planted[1]
+    assert "in 100% of pairs" in planted[1]
     areas = values_of(work, "planted", "auroc")
     scores = ("delta_female", "total_variation", "combined", "delta_neutral")
     assert [areas[score] for score in scores] == [1, 1, 1, 0.5]

@@ -111,8 +111,8 @@ def _check_command(folder: Path, command: tuple[str, ...], told: str) -> None:
         ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),
         ("results.json", ("results", 0, "group", "w_name"), 3, "results.0.group.w_name"),
         ("results.json", ("results", 0, "value"), "12", "results.0.value"),
-        ("results.json", ("results", 0, "value"), 0.5, "changed afterwards"),
-        ("results.json", ("results", 0, "group", "w_name"), ..., "changed afterwards"),
+        ("results.json", ("results", 0, "value"), 0.5, "it was changed"),
+        ("results.json", ("results", 0, "group", "w_name"), ..., "it was changed"),
     ],
 )
 def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each

@@ -218,7 +218,7 @@ def test_results_that_one_run_has_alone_are_listed() -> None:
     of = compare(first, second)
     place = [one for one in of.differences if one.group["w_name"] == "place"]
     assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
-    assert all(math.isnan(one.value) and "two has no such number" in one.note for one in place)
+    assert all(math.isnan(one.value) and "two has no such result" in one.note for one in place)
     assert of.n_alone == (6, 0)
     assert any("6 items that only one contains were excluded" in note for note in of.notes)
     assert math.isfinite(difference(of, "slope", w_name="date").value)
@@ -309,7 +309,7 @@ REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, An
     "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
     "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
     "texts": (other_text, {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900, ___ was at a"),
-    "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no item"),
+    "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no common item"),
     "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
     "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
 }
@@ -330,7 +330,7 @@ def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorde
     said, silent = record(table(FIRST)), record(table(SECOND, "two"))
     design = {name: fact for name, fact in silent.manifest["design"].items() if name != "scoring_method"}
     silent = replace(silent, manifest={**silent.manifest, "design": design})
-    with pytest.raises(UndertowError, match="does not say how") as refusal:
+    with pytest.raises(UndertowError, match="unknown scale") as refusal:
         compare(said, silent)
     assert "recorded" not in str(refusal.value)
     with pytest.raises(UndertowError, match="recorded"):
@@ -349,7 +349,7 @@ def test_one_run_and_a_negative_seed_are_refused(tmp_path: Path) -> None:
 
 def test_several_models_without_a_common_name_are_refused() -> None:
     several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
-    with pytest.raises(UndertowError, match=r"none in common \(one; x, y\)"):
+    with pytest.raises(UndertowError, match=r"no common models \(one; x, y\)"):
         compare(record(table(FIRST)), record(several))
 
 
@@ -471,7 +471,7 @@ def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, tmp_pat
     assert of.identical
     assert of.n_items + of.n_alone[0] == 96
     assert of.n_items + of.n_alone[1] == len(part.observations)
-    assert any("has were left out" in note for note in of.notes)
+    assert any("contains were excluded" in note for note in of.notes)
 
 
 def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
@@ -842,16 +842,16 @@ def test_every_pair_of_runs_is_compared_written_and_read(two_runs: list[Path], t
 def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> None:
     first, second = two_runs
     compared = compare_folders(first, second)
-    with pytest.raises(UndertowError, match="holds no comparison"):
+    with pytest.raises(UndertowError, match="not a comparison folder"):
         compared.write(first)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("mine")
-    with pytest.raises(UndertowError, match="holds no comparison"):
+    with pytest.raises(UndertowError, match="not a comparison folder"):
         compared.write(tmp_path / "notes")
     with pytest.raises(UndertowError, match="is a file"):
         compared.write(tmp_path / "notes" / "mine.txt")
     compared.write(tmp_path / "out")
-    with pytest.raises(UndertowError, match="holds another comparison"):
+    with pytest.raises(UndertowError, match="another comparison"):
         compare_folders(second, first).write(tmp_path / "out")
     assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
 

@@ -498,7 +498,7 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     )
     rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
     told, table = judged([best, worst, gap], rows, audits.load("bias-extraction"))
-    named = [text for text in told["could_change"] if "age is done best" in text and "gender worst" in text]
+    named = [text for text in told["could_change"] if "best dimension is age" in text and "worst gender" in text]
     assert bool(named) is turns
     assert table["could_change"].tolist() == [False, False, turns]
     assert (told["sentences"][-1] == NONE_TURNED) is not turns
@@ -727,7 +727,7 @@ def test_what_cannot_be_read_again_is_warned_of(
     found = run(tmp_path)
     why = "loading it takes about 56.0 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
     assert part(found)["unknown"] == why
-    sentence = f"planted ran in bfloat16, and the effect of that is unknown: {why}"
+    sentence = f"planted ran in bfloat16, and the effect on the results is unknown: {why}"
     assert found.manifest["precision"]["sentences"] == [f"Warning: {sentence}."]
     assert sentence in found.manifest["notes"]
     assert found.record.precision is None

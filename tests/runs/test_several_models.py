@@ -185,7 +185,7 @@ def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert "2 models" in told[0]
     assert all(any(name in text for name in ("2 models", *BOTH)) for text in told)
     page = both.report.read_text(encoding="utf-8")
-    assert all(said in page for said in (*(f">{name}<" for name in BOTH), f"{N_SMALL:,} texts, asked of 2 models"))
+    assert all(said in page for said in (*(f">{name}<" for name in BOTH), f"{N_SMALL:,} texts for each of 2 models"))
 
 
 def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_checkpoints_are_drawn_against_training_step(
     assert "mgc" in drawn
     # A checkpoint more is another run, and asks for its own answers only.
     saved(tmp_path / "run/checkpoint-3", tiny_llama())
-    assert_refused(("holds another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
+    assert_refused(("another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
     more = undertow.audit(AUDIT, model="run/checkpoint-*", out="more", **TINY)
     assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
 
@@ -315,7 +315,7 @@ def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, count in second.manifest["counts"].items():
         assert count == sum(part["counts"][name] for part in second.manifest["models"]), name
     # The order in which models are named is that of the report, and so another run.
-    assert_refused(("holds another run",), undertow.audit, AUDIT, model=BOTH[::-1], out=tmp_path / "run", **TINY)
+    assert_refused(("another run",), undertow.audit, AUDIT, model=BOTH[::-1], out=tmp_path / "run", **TINY)
 
 
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
@@ -458,4 +458,4 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert cli(*words[1:], "--out", "again").returncode == 0
     assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
     # What is said about models is part of what is asked for.
-    assert_refused(("holds another run",), undertow.score, "table.csv", audit=AUDIT, out="run")
+    assert_refused(("another run",), undertow.score, "table.csv", audit=AUDIT, out="run")

@@ -91,7 +91,7 @@ def _w_is_not_causal(graph: Graph, w: Candidate) -> Assumption:
         f"no arrows lead from {w.node} to {graph.label} without {_join(graph.features)}, and none back"
         if holds
         else first_path(path for path in w.open_in_population if _is_one_way(path)),
-        f"{w.node} causes {graph.label} without the features" if w.causes_label else instead,
+        f"{w.node} causes {graph.label} other than through the features" if w.causes_label else instead,
     )
 
 

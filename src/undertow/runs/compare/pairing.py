@@ -56,7 +56,7 @@ BETWEEN = "\x1f"
 RECORDED, UNSAID = "", "unsaid"
 SCALES = {
     RECORDED: "masses as recorded",
-    UNSAID: "those of an older run without a scoring method in its design",
+    UNSAID: "on an unknown scale (its design, of an older run, lacks a scoring method)",
     LIKELIHOOD: "shares of the listed words",
     PROMPT: "probabilities in an answer to a prompt",
     "place": "probabilities of words at the blank",

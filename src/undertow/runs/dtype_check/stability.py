@@ -69,7 +69,7 @@ def block_of(checks: Iterable[Float32Check]) -> dict[str, Any]:
 def unknown_effects(checks: Iterable[Float32Check]) -> list[str]:
     """Notes on models whose effect of precision is unknown."""
     return [
-        f"{facts['model']} ran in {facts['dtype']}, and the effect of that is unknown: {facts['unknown']}"
+        f"{facts['model']} ran in {facts['dtype']}, and the effect on the results is unknown: {facts['unknown']}"
         for facts in (check.facts for check in checks)
         if facts.get("unknown")
     ]
