@@ -172,7 +172,7 @@ def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path
 def test_a_column_that_is_no_text_is_refused_by_name(kind: Any, tmp_path: Path) -> None:
     cell: Any = b"\xff\xfe" if "binary" in str(kind) else [1] if "list" in str(kind) else 86_400_000 * 10**10
     pq.write_table(pa.table({"w": pa.array([cell] * 3, kind)}), tmp_path / "own.parquet")
-    with pytest.raises(UndertowError, match=r"own\.parquet: column 'w' has"):
+    with pytest.raises(UndertowError, match=r"own\.parquet: column 'w' "):
         read_cells(tmp_path / "own.parquet")
 
 

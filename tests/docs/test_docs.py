@@ -118,6 +118,7 @@ def test_published_numbers_of_the_page_are_printed(published_drift: Path) -> Non
 
 @pytest.mark.soak
 @pytest.mark.slow
+@pytest.mark.resamples
 def test_the_table_of_the_paper_is_printed(reference_data: Path, tmp_path: Path) -> None:
     """Rates of every pronoun group under protocol paper, and areas with their intervals under the default one."""
     recorded = reference_data / "recorded/specification_pronoun_mass.csv.gz"
@@ -152,7 +153,7 @@ def result_of(results: pd.DataFrame, name: str, model: str, score: str, measure:
 @pytest.mark.slow
 def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cli_process: Cli, tmp_path: Path) -> None:
     """The main job, through the command line as a user runs it."""
-    shown = cli_process("run", "spurious-correlation", "-m", "smollm2", "--out", str(tmp_path / "run"))
+    shown = cli_process("run", "spurious-correlation", "-q", "-m", "smollm2", "--out", str(tmp_path / "run"))
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     results = undertow.load_run(tmp_path / "run").results

@@ -30,6 +30,8 @@ NUMBER = re.compile(r"(?<![\w.])[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d*\.?\d+)(?![\w.
 LEFT_OUT = "..."
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 """Nobody listens there: a command that needs a network fails at once."""
+PHASE = re.compile(r"^undertow: (?:load|score|answer|statistics|figures|prepare) .*\n", re.MULTILINE)
+"""What a command says while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def run(step: Step, folder: Path) -> str:
             continue
         assert program == "undertow", line
         done = command_line.in_process(folder, *arguments, env=NO_NETWORK)
-        said, status = said + done.stderr + done.stdout, done.returncode
+        said, status = said + PHASE.sub("", done.stderr) + done.stdout, done.returncode
         assert status == 0 or "$?" in step.text, f"{line}\n{said}"
     return said
 
@@ -170,7 +172,7 @@ def test_how_to_page_of_a_family_runs_on_a_small_network(
         settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 256}))
     else:
         # The reader has room for whole passages, spelled letter by letter.
-        monkeypatch.setattr("tiny_readers.POSITIONS", 384)
+        monkeypatch.setattr("helpers.tiny_qa_models.POSITIONS", 384)
         random_reader(tmp_path / "my-reader", "bert")
         small_base(tmp_path / "my-bert")
         lives = [
