@@ -147,6 +147,8 @@ def near(quoted: str, printed: str) -> bool:
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.page
+@pytest.mark.resamples
 def test_tutorial_prints_what_it_says_without_a_network(smollm2_found: object, tmp_path: Path) -> None:
     follow(TUTORIAL, tmp_path, after="## 1.")
 
@@ -192,6 +194,8 @@ def test_how_to_page_of_a_family_runs_on_a_small_network(
 @pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.timeout(900)
+@pytest.mark.page
+@pytest.mark.resamples
 @pytest.mark.parametrize("page", OF_THE_DEFAULT_MODEL)
 def test_how_to_page_of_the_default_model_prints_what_it_says(page: str, smollm2_found: object, tmp_path: Path) -> None:
     follow(HOW_TO / f"{page}.md", tmp_path)
