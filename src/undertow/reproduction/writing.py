@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGE = "index.html"
 STYLE = Page("", "", [], [])
-"""A page of a report without content: the style sheet is a template over one."""
+"""An empty page, which the template of the style sheet needs."""
 
 
 def write(
@@ -30,11 +30,11 @@ def write(
     """Write an artefact into a folder, and return the paths of its files, the page first.
 
     Args:
-        artefact: it.
-        content: what it shows.
-        folder: of its own.
-        command: that makes it.
-        phone: the first figures once more, for a narrow screen.
+        artefact: entry of the catalog.
+        content: its figures, tables and notes.
+        folder: folder for its files.
+        command: shell command that repeats it, for the page.
+        phone: the first figures, drawn for a narrow screen.
 
     Raises:
         UndertowError: the folder cannot be written.
@@ -46,7 +46,7 @@ def write(
     from undertow.report.paper_table import PaperTable
     from undertow.report.style import FIGURE_FORMATS, file_stem, image_bytes
 
-    stem = safe_name(artefact.id.replace(":", "-"))
+    stem = safe_name(folder_name(artefact.id))
     files: dict[str, bytes] = {}
     for drawing in content.drawings:
         name = file_stem(f"{stem}_{drawing.name}")
@@ -79,8 +79,8 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
 
     Args:
         made: the content of each artefact, or the reason why there is none, by id.
-        folder: the folder that the artefacts' folders are in.
-        command: the command that makes them.
+        folder: parent of the artefacts' folders.
+        command: shell command that repeats them, for the page.
 
     Returns:
         The path of the page.
