@@ -197,7 +197,7 @@ def test_runs_with_crossed_lists_are_compared_along_either_list() -> None:
 
 @pytest.mark.page
 def test_a_report_of_crossed_lists_is_rendered_again_and_shows_its_heat_map(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"challenge": "mgt", "w": "date x place", "date_count": 5, "limit": 1500}
+    given: dict[str, Any] = {"challenge": "mgt", "w": "date x place", "date_count": 5, "limit": 400}
     run = undertow.audit("spurious-correlation", "toy", out=tmp_path / "run", **given)
     page = undertow.render_report(run.folder).read_text(encoding="utf-8")
     assert "<image" in page

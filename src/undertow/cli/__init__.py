@@ -125,6 +125,9 @@ def options(
 def main() -> None:
     """Run a command; print an error that a user can fix as one sentence on standard error and exit with status 1."""
     sys.unraisablehook = _report_unraisable
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # the statistics have small matrices, for which threads cost time
     try:
         try:
             app()

@@ -198,9 +198,9 @@ def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> byte
     with lettering(_written(figure)):
         mpl.rcParams["svg.fonttype"] = "none" if real_text or _fonts_for(_written(figure))[1] else "path"
         mpl.rcParams["pdf.fonttype"] = 42  # TrueType: text can be selected, and journals accept it
-        figure.savefig(
-            out, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=dict.fromkeys(nothing[format])
-        )
+        # Half the time of the usual compression, for a tenth more bytes.
+        png: dict[str, Any] = {"dpi": PNG_DPI, "pil_kwargs": {"compress_level": 3}} if format == "png" else {}
+        figure.savefig(out, format=format, metadata=dict.fromkeys(nothing[format]), **png)
     return _TURNING.sub("", out.getvalue().decode()).encode() if format == "svg" else out.getvalue()
 
 
