@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,26 @@ def stored(place: Path, queries: Sequence[Query] = PROMPTS, identity: ModelIdent
 # Asking.
 
 
+@pytest.mark.parametrize(("every_s", "n_transactions"), [(0.0, 3), (math.inf, 2)])
+def test_fast_batches_share_a_transaction_and_none_is_lost_with_the_engine(
+    place: Path, monkeypatch: pytest.MonkeyPatch, every_s: float, n_transactions: int
+) -> None:
+    """Three of four batches arrive; the first is stored at once, the others when it is time, or when the engine ends."""
+    sizes: list[int] = []
+    put = AnswerCache.put
+
+    def counted(self: AnswerCache, *given: Any) -> None:
+        sizes.append(len(given[2]))
+        put(self, *given)
+
+    monkeypatch.setattr(AnswerCache, "put", counted)
+    monkeypatch.setattr("undertow.inference.runner.STORE_EVERY_S", every_s)
+    with pytest.raises(UndertowError, match="cannot go on"):
+        asked(Server(dies_at={0: UndertowError("the server cannot go on")}), place)
+    assert (len(sizes), sum(sizes)) == (n_transactions, 5)
+    assert stored(place).keys() == {2, 3, 4, 5, 6}
+
+
 def test_answers_come_back_in_the_order_of_the_queries(place: Path) -> None:
     server = Server(facts={"parameters": 7.0, "objective": "next word"})
     queries = [PROMPTS[number] for number in (5, 0, 3, 0, 1)]
@@ -167,7 +188,9 @@ def test_prompts_that_have_no_room_are_asked_in_halves_and_none_twice(place: Pat
     assert stored(place)
 
 
-def test_what_arrives_is_in_the_file_before_more_is_asked(place: Path) -> None:
+def test_slow_batches_are_in_the_file_before_more_is_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.inference.runner.STORE_EVERY_S", 0.0)
+
     seen: list[int] = []
 
     class Watched(Server):

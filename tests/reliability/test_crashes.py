@@ -21,6 +21,7 @@ import pytest
 
 from helpers.processes import Done, command, forks, run
 from undertow._folders import cache_file
+from undertow.inference import runner
 from undertow.runs.folder.storage import MANIFEST, UNFINISHED
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,7 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
         return made
 
     sys.addaudithook(hook)
+    runner.STORE_EVERY_S = 0.0  # a transaction for each batch, however fast this machine is
     sqlite3.connect = connected  # type: ignore[assignment]
     command(words, cache)
 

@@ -1,7 +1,7 @@
 """Answer cache in SQLite, so that no query is computed twice.
 
-One SQLite file in WAL mode, keyed by model identity and query digest. Each batch is one transaction, written to
-disk before the next batch starts, so a process that is killed loses at most the batch in progress.
+One SQLite file in WAL mode, keyed by model identity and query digest. Answers are written to disk as they arrive, in
+transactions, so a process that is killed loses at most the batch in progress and a quarter of a second of work.
 """
 
 from __future__ import annotations

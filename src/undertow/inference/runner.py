@@ -59,6 +59,8 @@ from undertow.types import (
 T = TypeVar("T")
 MAX_PLANNED = 2**15
 """Queries that one plan covers."""
+STORE_EVERY_S = 0.25
+"""Seconds from one transaction to the next; batches that arrive faster share one, because the disk would slow them."""
 KIND_WORDS = {
     BLANK: "sentences with a blank",
     CONTINUATIONS: "continuations of a text",
@@ -189,7 +191,7 @@ Engine: TypeAlias = Callable[
     [ModelHandle, dict[str, Query], Mapping[str, Answer], str], Iterator[ModelLoaded | AnswerBatch]
 ]
 """Where a model runs. Called with the model, the distinct queries by digest, the stored answers among them and the protocol;
-it opens the model, yields one `ModelLoaded`, then batches. The runner stores each batch before it takes the next."""
+it opens the model, yields one `ModelLoaded`, then batches. The runner stores batches as they arrive."""
 
 
 def local_engine(
@@ -235,7 +237,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     *,
     engine: Engine = local_engine,
 ) -> RunnerResult:
-    """Answers to all queries, in order. Each batch is stored before the next is computed."""
+    """Answers to all queries, in order, stored as they arrive, at most every `STORE_EVERY_S`."""
     check_capabilities(handle, queries, protocol)
     if protocol == TEXT:
         prompts, of_model = reply_queries(handle, queries)
@@ -265,25 +267,37 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
     lost: dict[str, Answer] = {}
     notes = said
+    waiting: dict[str, Answer] = {}
+
+    def store_waiting() -> float:
+        nonlocal waiting
+        fresh, waiting = waiting, {}  # a batch that the disk refuses is not tried twice
+        if fresh:
+            _with_recovery(store, lambda: store.put(handle.identity, protocol, fresh, notes, facts))
+        return time.perf_counter()
+
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
-        started = time.perf_counter()
-        for arrived in engine(handle, distinct, answers, protocol):
-            if isinstance(arrived, ModelLoaded):
-                check_weights(handle.identity.name, facts, arrived.facts)
-                LOGGER.info("score %s", handle.identity.name)
-                started, facts = time.perf_counter(), dict(arrived.facts)
-                continue
-            # Notes of earlier answers still apply to them.
-            notes = tuple(dict.fromkeys([*said, *arrived.notes]))
-            fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
-            if fresh:
-                _with_recovery(store, partial(store.put, handle.identity, protocol, fresh, notes, facts))
-            answers |= fresh
-            lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
-            lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
-            n_tokens += arrived.n_tokens
-            progress(len(answers) + len(lost), len(distinct))
+        started, stored = time.perf_counter(), -math.inf
+        try:
+            for arrived in engine(handle, distinct, answers, protocol):
+                if isinstance(arrived, ModelLoaded):
+                    check_weights(handle.identity.name, facts, arrived.facts)
+                    LOGGER.info("score %s", handle.identity.name)
+                    started, facts = time.perf_counter(), dict(arrived.facts)
+                    continue
+                # Notes of earlier answers still apply to them.
+                notes = tuple(dict.fromkeys([*said, *arrived.notes]))
+                waiting |= {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
+                answers |= waiting
+                lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
+                lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
+                n_tokens += arrived.n_tokens
+                if time.perf_counter() - stored >= STORE_EVERY_S:
+                    stored = store_waiting()
+                progress(len(answers) + len(lost), len(distinct))
+        finally:
+            store_waiting()
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))

@@ -340,7 +340,7 @@ class AnsweringModel(Protocol):
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """Answers by index in `queries`, as they arrive; the runner stores each batch before it takes the next.
+        """Answers by index in `queries`, as they arrive; the runner stores them.
 
         Raises:
             UndertowError: the model cannot continue; earlier answers stay valid.
