@@ -180,7 +180,7 @@ def test_docs_have_the_index_of_the_published_outputs(cli: Cli, reference_data: 
     options = [part for name, place in given.items() for part in (f"--{name}", str(reference_data / place))]
     assert cli("reproduce", "--all", *options, "--out", str(tmp_path)).returncode == 0
     index, _, _ = (tmp_path / "index.md").read_text(encoding="utf-8").partition("\n\n")
-    assert index in (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    assert index in (ROOT / "docs/development/artefacts.md").read_text(encoding="utf-8")
 
 
 def test_an_index_says_what_was_made_and_why_the_rest_was_not(
@@ -202,7 +202,7 @@ def test_an_index_says_what_was_made_and_why_the_rest_was_not(
 
 
 def test_docs_list_every_artefact_with_what_it_needs() -> None:
-    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8").replace("\\`", "`")
+    page = (ROOT / "docs/development/artefacts.md").read_text(encoding="utf-8").replace("\\`", "`")
     for one in artefacts().values():
         assert f"| {one.id} | {one.title} | {one.needs} |" in page
 
