@@ -1,8 +1,7 @@
 """Writes the reference of the command line when the site is built, from the commands themselves.
 
-Says what `--help` says, under an anchor for each command. Options that all commands of a group share are told once, with the
-group; those that a command has from an audit are told with `undertow run` of that audit. Knows commands and how a page looks;
-knows nothing about what any of them does.
+The page has what `--help` prints, with an anchor for each command. Options that all commands of a group share are listed once,
+with the group; those that a command has from an audit are listed with `undertow run` of that audit.
 """
 
 from __future__ import annotations
@@ -41,7 +40,9 @@ class Option:
     def told(self) -> Iterator[str]:
         """Lines of a definition list."""
         about, _, facts = self.about.rpartition("  [") if self.about.endswith("]") else (self.about, "", "")
-        sentence = about[:1].upper() + about[1:].rstrip(".") + "."
+        word = about.partition(" ")[0]
+        is_sentence = about.endswith(".") and word.isalpha()  # not a list of values
+        sentence = about[:1].upper() + about[1:] if is_sentence else about
         yield f"`{self.written}`"
         yield f":   {escaped(sentence)}" + (f" *{escaped(facts[:-1].capitalize())}.*" if facts else "")
         yield ""

@@ -89,7 +89,7 @@ def test_passing_gate_prints_value_and_bound_and_markdown_has_a_table(cli: Cli, 
     assert "at most 100" in done.stdout
     table = cli("gate", "run", "--rules", "rules.toml", "--format", "markdown").stdout.splitlines()
     assert table[0] == "**Undertow: all rules hold** (1 passed)"
-    assert table[2] == "| outcome | rule | value | allowed | run |"
+    assert table[2] == "| outcome | rule | number | value | allowed | run |"
     assert table[4].startswith("| passed | ")
     assert "| at most 100 | run |" in table[4]
 

@@ -166,13 +166,15 @@ class GateReport:
             (
                 one.outcome,
                 one.name,
+                f"{one.rule.of} of {one.rule.measure}",
                 formatted(one.number) if math.isfinite(one.number) else "",
                 one.rule.allowed,
                 folder,
             )
             for folder, one in sorted(judged, key=lambda pair: order.index(pair[1].outcome))
         ]
-        cells = [("outcome", "rule", "value", "allowed", "run"), ("---", "---", "---:", "---", "---"), *rows[:MAX_ROWS]]
+        head = ("outcome", "rule", "number", "value", "allowed", "run")
+        cells = [head, ("---", "---", "---", "---:", "---", "---"), *rows[:MAX_ROWS]]
         lines = [f"| {' | '.join(map(inline_markdown, row))} |" for row in cells]
         more = [f"{len(rows) - MAX_ROWS:,} more rows; --json has all of them."] if len(rows) > MAX_ROWS else []
         notes = [f"Note: {inline_markdown(note)}" for run in self.runs for note in run.limitations]
