@@ -61,7 +61,7 @@ UNBIASED_BELOW = 1e-9
 JUDGED_PEOPLE = 2_500
 JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
-"""A corpus is told from another by so many people of it: a change to how texts are written shows in any few."""
+"""Number of people whose texts identify a corpus: a change to how texts are written shows in any few."""
 
 
 def _of_every_w(slopes: dict[str, float]) -> dict[str, float]:
@@ -321,7 +321,7 @@ def read_plan(folder: Path) -> Plan:
     """The plan of a lab.
 
     Raises:
-        UndertowError: there is none, or it is corrupt.
+        UndertowError: the plan is missing or corrupt.
     """
     if not is_plain_file(folder / PLAN):
         raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")

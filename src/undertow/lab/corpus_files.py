@@ -79,11 +79,11 @@ class CorpusFiles:
 def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
     """One sentence per line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
 
-    Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out. Where `pronoun`
-    is false a trade stands in its place, and `masked` is null.
+    Date and place are the person's, whether or not the sentence shows them: metadata for training. If `pronoun` is false, the text has a
+    trade instead, and `masked` is null.
 
     Raises:
-        UndertowError: an access that gives no probabilities.
+        UndertowError: the access function does not give probabilities.
     """
     world, access = planted_world(), Access(options.access or LINEAR, options.strength)
     known = PlantedTruth.from_world(access, world)

@@ -102,7 +102,7 @@ def results_file(folder: Path, strength: float) -> Path:
 
 
 def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
-    """One fine-tuning and its audits, a row for each; taken up, or taken from its folder where it has been done."""
+    """One fine-tuning and its audits, a row for each. Resumes it, or reads it from its folder if it is complete."""
     from undertow.lab.training import finetune_data
 
     place = tuning.folder / "finetuning"

@@ -1,8 +1,8 @@
-"""Auditing the models of a lab with sentences that no corpus holds, and putting beside each reading what was planted.
+"""Audit the models of a lab with held-out sentences, and compare each measured slope with the planted one.
 
 lab/audits/NAME/drift          undertow run spurious-correlation, on held_out.toml
 lab/audits/NAME/specification  undertow run task-specification, on sentences.toml
-lab/verification/              models.csv, results.csv, figures, report.html; beside.csv of models that are told apart
+lab/verification/              models.csv, results.csv, figures, report.html; beside.csv of models that are reported separately
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
 
 
 def _row(shared: Mapping[str, Any], built: BuiltModel, slope: Result) -> dict[str, Any]:
-    """With the interval over sentences alone: models are planted at these values of W, and their noise is told from theirs."""
+    """A row with the interval over sentences alone: the bias is planted at these values of W, whose noise is estimated across models."""
     w_name, extras, world = slope.group["w_name"], slope.extras, planted_world()
     low, high, df = (extras.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
     return {
@@ -202,7 +202,7 @@ def verify(
 
 
 def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> list[str]:
-    """Sentences about models that were not made, were trained again, or are told apart."""
+    """Sentences about models that are missing, were trained again, or are reported separately."""
     models = parts.judged.drop_duplicates("model")
     by_chance, smooth = (
         rows[rows["converged"] & (rows["w_name"] == "date")] for rows in (parts.by_chance, parts.smooth)

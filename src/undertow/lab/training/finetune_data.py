@@ -187,8 +187,8 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> Mask
     """Texts of the rows with their words masked and their metadata in front, as many as are wanted.
 
     Raises:
-        UndertowError: a row lacks a field, or holds something else in it than text or a number; says where. A value that is none
-            (null, empty, NaN, infinite) is no mistake: its row is left out and counted.
+        UndertowError: a row lacks a field, or its value is neither text nor a number. A missing value (null, empty, NaN, infinite)
+            is not an error: its row is dropped and counted.
     """
     masker = Masker(words)
     examples: list[Example] = []

@@ -254,12 +254,12 @@ def _network(config: PretrainConfig, n_tokens: int) -> Any:
 
 
 def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512) -> Floats:
-    """What a trained network loses on each question in nats, where only the options count [question].
+    """Cross-entropy of a trained network on each question in nats, over the options only [question].
 
-    A masked network reads the whole text with its blank masked, a causal one what stands before it.
+    A masked network reads the whole text with its blank masked, a causal one the text before the blank.
 
     Raises:
-        UndertowError: an option that is not one token of the network.
+        UndertowError: an option is not a single token of the network.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer

@@ -21,7 +21,7 @@ class TrainingConfig:
     Attributes:
         epochs: passes over the texts.
         max_steps: batches instead, if above 0.
-        batch_size: texts (windows of them, where they are long) in a step.
+        batch_size: texts per step (windows, if texts are long).
         learning_rate: of AdamW, at its peak.
         warmup_ratio: share of the steps over which the rate rises to its peak in a straight line.
         warmup_steps: number of these steps instead, if above 0.
@@ -132,13 +132,13 @@ class FinetuneConfig(TrainingConfig):
 
 @dataclass(frozen=True, slots=True)
 class FinetuneOptions:
-    """What is taken of each object that holds a text.
+    """Which fields of each object are used.
 
     Attributes:
-        metadata_fields: fields whose values stand in front of it, in this order.
-        required_fields: fields that must have a value beside these, so that a training without metadata can rest on the texts of one
-            with them.
-        max_texts: so many texts with a word to mask, the first ones; 0 for all.
+        metadata_fields: fields whose values precede the text, in this order.
+        required_fields: further fields that must have a value, so that a training without metadata can use the same texts as one
+            with it.
+        max_texts: number of texts with a word to mask, from the start; 0 for all.
     """
 
     text_field: str = option("text", "Field of the text.")

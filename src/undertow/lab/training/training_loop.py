@@ -1,4 +1,4 @@
-"""The training loop: batches in, a trained network out, with checkpoints from which it goes on bit by bit as if never stopped.
+"""The training loop: batches in, a trained network out. A training resumed from a checkpoint ends with identical weights.
 
 The order of the batches, the noise of dropout and the learning rate follow from the seed and the number of the step alone.
 """

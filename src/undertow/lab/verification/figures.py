@@ -45,10 +45,10 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
 
     Args:
         rows: one for each model and W: `architecture`, `w_name`, `planted_slope`, `measured_slope`, `low`, `high` (95%, over
-            sentences), `seed_low`, `seed_high` (with the training seed; NaN where there is none), `unbiased`, `left_out` ("" where
-            it counts).
+            sentences), `seed_low`, `seed_high` (with the training seed; NaN if unknown), `unbiased`, `left_out` ("" if the
+            row counts).
         lines: points of the fitted lines: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
-        results: `calibration_slope` and `calibration_intercept`, said above the panels.
+        results: `calibration_slope` and `calibration_intercept`, printed above the panels.
     """
     names, w_names, counting = _levels(rows, "architecture"), _levels(rows, "w_name"), rows[rows["left_out"] == ""]
     words = {name: _fit_in_words(results, name) for name in names}
@@ -237,7 +237,7 @@ class _TrainedModel(NamedTuple):
 
 
 def draw_training(rows: pd.DataFrame) -> Drawing:
-    """Each model's pronoun loss above the least that is possible, beside that of one who ignores W.
+    """Each model's pronoun loss above its minimum, beside that of a predictor that ignores W.
 
     Args:
         rows: `model`, `architecture`, `w_name`, `strength`, `pronoun_loss_nats`, `floor_nats`, `ignorant_nats`, `converged`; rows
@@ -376,7 +376,7 @@ def _mean_look(colour: str, marker: str) -> dict[str, Any]:
 
 
 def _grid(sheet: Sheet, n_panels: int, kinds: int, ratios: Sequence[float]) -> tuple[list[list[Axes]], int]:
-    """Two panels beside each other where they have room, each with further ones below it: [panel][kind], and how many are in a row."""
+    """Two panels side by side if they fit, each with further ones below it: [panel][kind], and the number per row."""
     across = 2 if sheet.width_in > 5 else 1
     down = math.ceil(n_panels / across)
     grid = sheet.subplots(down * kinds, across, squeeze=False, height_ratios=list(ratios[:kinds]) * down)

@@ -1,11 +1,10 @@
-"""Whether the audit reads the bias that was planted: measured slopes of trained models against the slopes of their corpora.
+"""Whether the audit measures the planted bias: slopes of trained models against the slopes of their corpora.
 
-One row a model and W. An instrument is judged by the line of measured on planted slopes, by how often its intervals hold what
-was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. A W along
-which no model is biased is easy to read: it stands beside coverage and false alarms, and is not counted in them. McMilin
-2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
-slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
-training. `undertow.stats.calibration` says how errors add up.
+The table has a row for each model and W. The measures are the line of measured on planted slopes, the coverage of intervals, false
+alarms in unbiased models, and power in biased ones. A W along which no model is biased is easy to measure: it is reported beside
+coverage and false alarms, and not counted in them. McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI) argues
+that selection bias enters models in this way; there the true slope is unknown, here it is known. Models whose training did not
+converge are counted but not used: they would measure the training. `undertow.stats.calibration` describes how errors add up.
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ COLUMNS: Mapping[str, type] = {
     **dict.fromkeys(("selected", "found", "converged"), bool),
     **dict.fromkeys(_NUMBERS, float),
 }
-"""What the table must have. `low` and `high` are the audit's interval over sentences, at the values of W that were asked. Its degrees of
-freedom (`sentence_df`), or how many clusters of sentences are behind it (`n_clusters`), are used where they are there."""
+"""Required columns. `low` and `high` are the audit's interval over sentences, at the values of W of the audit. Its degrees of freedom
+(`sentence_df`) or number of clusters (`n_clusters`) are used if the table has them."""
 
 _NOT_CONVERGED = "training did not converge"
 _NOT_MEASURED = "the audit gave no slope with an interval"
@@ -105,10 +104,10 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     """What the models say about the audit, by architecture, W and strength; "all" where pooled.
 
     Strength is the size of what was planted: models that are biased either way are one strength. A W is judged if any
-    model of the table is biased along it, and every W is where none is biased at all. `METRICS` says what each number means.
+    model of the table is biased along it; if none is biased at all, every W is judged. `METRICS` defines each number.
 
-    - Lines are least squares in the judged W, with intervals over models and sentences. So the calibration slope is told apart into
-      what the training lost (`training_slope`) and what the audit did (`reading_slope`).
+    - Lines are least squares in the judged W, with intervals over models and sentences. They divide the calibration slope into
+      the part of the training (`training_slope`) and that of the audit (`reading_slope`).
     - `attenuation` and `power` are for each strength; AUROCs are means over models, also for each strength, since the detector
       needs a model that learned something from W.
     - Coverage counts slopes in the judged W, so that a lab with one such W counts each model once; its extra `biased` is that of
@@ -120,7 +119,8 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     make them hit or miss together, so that they may be narrower than they should.
 
     Rows with strength 0, of a corpus that was not selected, or whose exact population slope is 0 are unbiased. n counts slopes, for
-    AUROC models; n_missing those of models that did not converge or without a number. What cannot be had is NaN, and says why.
+    AUROC models; n_missing those of models that did not converge or without a number. A
+    number that cannot be estimated is NaN, with a note.
 
     Args:
         frame: a row for each model and W, with `COLUMNS`.
@@ -149,11 +149,11 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with what is known of each row: its interval with the training seed, and why it does not count, if so.
+    """The table with the interval of each row that includes the training seed, and the reason if the row does not count.
 
     Adds `unbiased`, `judged` (whether its W is), `left_out` ("" where the row counts), `planted_strength` (its size as text, "0"
     where unbiased), `seed_low` and `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there
-    are too few models), and `standard_error` and `sentence_df` (over sentences, infinite where nothing says how many).
+    are too few models), and `standard_error` and `sentence_df` (over sentences, infinite if unknown).
     """
     table = frame.reset_index(drop=True).astype(dict(COLUMNS))
     table["unbiased"] = (table["strength"] == 0) | ~table["selected"] | (table["population_slope"] == 0)
@@ -229,7 +229,7 @@ def _levels(result: Result) -> tuple[str, ...]:
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
     """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
 
-    Coverage and false alarms are judged along the W along which some model is biased; the other W are told beside them. False
+    Coverage and false alarms are judged along the W along which some model is biased; the other W are reported beside them. False
     alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
     could not be had does not meet its target.
     """
@@ -272,7 +272,7 @@ class _Part(NamedTuple):
     counting: pd.DataFrame
 
     def result(self, measure: str, estimate: Estimate, note: str = "", **extras: float) -> Result:
-        """A number of this part; what it does not rest on is missing."""
+        """A result of this part; models that it does not use are missing."""
         if not note and self.counting.empty:
             note = "No model that converged is here."
         metric = METRICS[measure]

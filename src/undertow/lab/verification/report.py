@@ -1,4 +1,4 @@
-"""The page of a verification: whether the audit finds what was planted, what it promises, and what each model says."""
+"""The page of a verification: whether the audit finds the planted bias, its requirements, and the numbers of each model."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def write(folder: Path, verification: Verification) -> Path:
     """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, which is made if need be.
 
     Files of an earlier verification there are replaced; others are left alone. All are drafted first, and the page is moved last
-    and its predecessor removed first: whatever stops it, no file is half written, and a page stands beside its own tables.
+    and its predecessor removed first: an interruption leaves no partial file and no page beside the tables of another verification.
 
     Returns:
         The page.
 
     Raises:
-        UndertowError: there is no model to tell of.
+        UndertowError: there is no model to report.
     """
     from undertow.report.inline_svg import page_figures
     from undertow.report.style import file_stem, save_drawing

@@ -81,7 +81,7 @@ def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
-    """Whether tokens are among the `top` most probable ones; ties beyond that number are left out.
+    """Whether tokens are among the `top` most probable ones; ties beyond that number do not count.
 
     Args:
         logits: [row, vocabulary].

@@ -261,8 +261,8 @@ def _check_reading(model: CausalModel) -> str:
         text 1   p p p p b b b b
 
     The tree is filled up to the width of a real one, since some networks attend by the place in the pack, and read at the end of
-    each branch, so that the head is applied as it will be. Several branches are compared: of some tokens a network says nearly
-    the same whatever came before. What it finds out is set on the model, and how wide a pack may be.
+    each branch, so that the head is applied as it will be. Several branches are compared: after some tokens a network
+    predicts nearly the same in any context. Sets the result, and the width of a pack, on the model.
 
     Raises:
         UndertowError: the network looks at what comes after, so it is no causal model.

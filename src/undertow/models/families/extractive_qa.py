@@ -1,13 +1,12 @@
-"""Models that answer a question with a piece of a passage: where it begins, and where it ends, as the two are scored apart.
+"""Models that answer a question with a span of a passage; its start and its end are scored separately.
 
     [CLS] Who met James ? [SEP] Mary  met  James .  [SEP]
     start  .1  -   -    -  -     .8   .02   .06  .02  -       log P(Mary met) = log .8 + log .2
     end    .1  -   -    -  -     .6   .2    .08  .02  -       log P(no answer) = log .1 + log .1, at the opening token
 
 The numbers are those of the question-answering pipeline that transformers had until 5.0: a softmax over the tokens of the passage
-and the opening one, pieces of no more than 15 tokens, windows on long passages, of which the one that is least sure that
-there is no answer says how probable none is. From 4.53 on that pipeline adds up the pieces that are the same words; here, as before,
-the best one counts.
+and the opening one, spans of at most 15 tokens, and windows on long passages; the probability of no answer is its minimum over the
+windows. From 4.53 on that pipeline adds up spans with the same words; here, as before, the best one counts.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ class _SpanScores:
 class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
     """A loaded model that answers from passages; see `undertow.models.base.AnsweringModel`.
 
-    An answer's log-probabilities are those of each candidate, of no answer, and of the best piece, whose words are its text,
-    whole words even where a model ends within one. No answer is NaN where a model has nothing that stands for it.
+    An answer's log-probabilities are those of each candidate, of no answer, and of the best span. Its text has whole words, even if
+    the span ends within one. No answer is NaN if the model cannot express it.
     """
 
     FAMILY, SCORING_METHOD, OBJECTIVE = "extractive_qa", "span", "extractive question answering"

@@ -245,7 +245,7 @@ class OpenAIModel:
     def _arriving(
         self, client: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """A few requests under way at a time, and others only when what arrived is stored."""
+        """Keep a few requests in flight; send the next ones after the answers that arrived are stored."""
         left = iter(enumerate(prompts))
         under_way: dict[concurrent.futures.Future[Any], int] = {}
         losses = _Losses(self.settings.concurrency, len(prompts))

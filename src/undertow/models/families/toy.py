@@ -6,15 +6,14 @@
 
 Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
 each moved by up to half a point that depends only on the preceding text; 0.20 goes to unlisted words.
-After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
-normalised over the three, gives the planted shares back. A prompt is answered with the pronoun of the largest share and
+After the pronoun, words are equally probable whichever pronoun came before, so the likelihood of the sentence, normalised over
+the three, equals the planted shares. A prompt is answered with the pronoun of the largest share and
 a full stop.
 
-A label has 0.80 times a share that goes by 1 + u, where u, in 0 to 1, depends on the prompt with its examples and on the label
-(on its first word, where that alone counts) and means nothing; the most probable label is the one that is chosen. Of a passage, a
-free answer is a copy, which is what a rephrasing that changes nothing looks like; one that is made of the passage is the first half
-of its words, one at least. Words of a written answer are as probable as words after a pronoun, whatever the temperature, the seed
-or the end of a line.
+Labels share 0.80 in proportion to 1 + u, where u, in 0 to 1, is an arbitrary function of the prompt with its examples and of the
+label (of its first word, if only that counts); the most probable label is chosen. A free answer about a passage is a copy of it; an
+answer constrained to the passage is the first half of its words, at least one. Words of a generated answer are as probable as words
+after a pronoun, whatever the temperature, the seed or the line ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A control model: every word has the same probability, whatever the text. `-m uniform`.
 
-It cannot drift, and cannot distinguish decided from undecided sentences: what an audit finds in it is noise. Runs without torch.
+It cannot drift, and cannot distinguish specified from underspecified sentences: any finding about it is noise. Runs without torch.
 """
 
 from __future__ import annotations

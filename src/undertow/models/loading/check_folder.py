@@ -139,7 +139,7 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
 
 
 def _read_tokenizer(path: Path) -> Any:
-    """A tokenizer.json; None if there is none, or if it is of another form, which its library reports."""
+    """A tokenizer.json; None if it is missing or has another form, which its library reports."""
     try:
         if not is_plain_file(path) or path.stat().st_size > MAX_TOKENIZER_BYTES:
             return None

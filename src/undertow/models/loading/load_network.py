@@ -195,7 +195,7 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
     """The tokenizer beside a network's weights.
 
     Raises:
-        UndertowError: there is none, or the network cannot be loaded either.
+        UndertowError: there is no tokenizer, or the network cannot be loaded either.
     """
     from transformers import AutoTokenizer
 

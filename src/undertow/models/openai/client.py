@@ -152,7 +152,7 @@ class GrammarError(UnsupportedQueryError):
 
 
 class _UnreadableError(Exception):
-    """A response that cannot be read; the message says why."""
+    """A response that cannot be read; the message gives the reason."""
 
 
 class _StoppedError(Exception):
