@@ -355,7 +355,7 @@ class Reply:
 
     Attributes:
         text: the whole reply.
-        outcome: `answer`, or why there is none: one of the outcomes in `undertow.data.replies.reply_question`.
+        outcome: `answer`, or why there is none: one of the outcomes in `undertow.data.replies.answer_rules`.
         low_prob, high_prob: bounds on the probability of the answer, from the log-probabilities of the reply's first token; NaN without
             these.
     """

@@ -9,13 +9,11 @@ import pytest
 
 from conftest import ROOT, Cli
 from undertow.data.replies import labelled
-from undertow.data.replies.answer_rules import FILE, rules
-from undertow.data.replies.labelled import HELD_OUT, TUNING, error_rates, labelled_replies
-from undertow.data.replies.reader import read
-from undertow.data.replies.reply_question import (
+from undertow.data.replies.answer_rules import (
     ANSWER,
     BOTH,
     CHOICE,
+    FILE,
     NEITHER,
     OTHER,
     REFUSAL,
@@ -26,7 +24,10 @@ from undertow.data.replies.reply_question import (
     YES_NO,
     Question,
     Reading,
+    rules,
 )
+from undertow.data.replies.labelled import HELD_OUT, TUNING, error_rates, labelled_replies
+from undertow.data.replies.reader import read
 from undertow.data.text_files import RESOURCES
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)

@@ -148,9 +148,9 @@ def in_directory(archive: bytes, offset: int, value: bytes) -> bytes:
 
 def test_sizes_are_limited_to_the_byte(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = len(full_file(ROWS))
-    monkeypatch.setattr(download, "MAX_BYTES", full - 1)
+    monkeypatch.setattr(download, "MAX_TABLE_BYTES", full - 1)
     assert_cad_refused(f"data/{FULL}", "MiB")
-    monkeypatch.setattr(download, "MAX_BYTES", full)
+    monkeypatch.setattr(download, "MAX_TABLE_BYTES", full)
     monkeypatch.setattr(download, "MAX_ARCHIVE_BYTES", len(site.files[ARCHIVE]) - 1)
     assert_cad_refused(download.SOURCE_URL, "MiB")
     monkeypatch.setattr(download, "MAX_ARCHIVE_BYTES", len(site.files[ARCHIVE]))

@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.data.tables.MAX_BYTES", 2**20)
+    monkeypatch.setattr("undertow.data.text_files.MAX_TABLE_BYTES", 2**20)
     path = tmp_path / "bomb.tsv.gz"
     path.write_bytes(gzip.compress(b"text\tbiased\n" + b"a" * 2**20))
     assert_refused((path, "1 MiB"), read_documents, path)

@@ -24,8 +24,7 @@ from helpers.served_models import (
     stored,
 )
 from helpers.shared_folders import made_once
-from undertow.data.replies.answer_rules import rules
-from undertow.data.replies.reply_question import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading
+from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
 from undertow.inference.runner import check_capabilities
 from undertow.models.base import EXACT, TEXT

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.answering import opened, told
 from undertow.data.replies import reader
-from undertow.data.replies.reply_question import OTHER, UNCLEAR, WORD, Question
+from undertow.data.replies.answer_rules import OTHER, UNCLEAR, WORD, Question
 from undertow.models.families import causal, seq2seq
 from undertow.models.openai.logprobs import text_of
 from undertow.types import GenerateQuery

@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import line_of, measure_association
-from undertow.stats.cluster_errors import share_interval
+from undertow.stats.intervals.cluster_errors import share_interval
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 from undertow.types import Result
@@ -140,7 +140,7 @@ def test_intervals_of_recorded_models_are_those_of_the_trend_of_their_means(
     assert [result.extras[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx([low, high, p], rel=1e-6)
     effect = covariate_effect(y[0], np.ones_like(y[0]))
     told = recorded["w_effect", model, "mgc", prompt, w_name, group]
-    assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.sd, effect.low, effect.high, effect.p))
+    assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.value, effect.low, effect.high, effect.p))
 
 
 # By hand ------------------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> Non
     assert slope.n_missing == 12
     assert not np.isnan(numbers(slope)).any()
     assert results["w_effect", "she"].value == pytest.approx(
-        covariate_effect(masses["she"][:, 1:], np.ones((12, 8))).sd
+        covariate_effect(masses["she"][:, 1:], np.ones((12, 8))).value
     )
 
 

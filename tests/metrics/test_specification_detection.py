@@ -22,7 +22,7 @@ from undertow.metrics.specification_detection import Threshold, by_cluster, dete
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification import roc as areas
 from undertow.stats.classification.roc import auroc, auroc_p_value, held_out_calls
-from undertow.stats.intervals import cluster_bootstrap
+from undertow.stats.intervals import cluster_errors
 from undertow.stats.regression.logistic import held_out_log_odds
 from undertow.types import Result
 
@@ -77,7 +77,7 @@ def found(
 @pytest.fixture(autouse=True)
 def few_clusters_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hand can work out four clusters, which are too few to be told of."""
-    for module in (specification_detection, cluster_bootstrap, areas):
+    for module in (specification_detection, cluster_errors, areas):
         monkeypatch.setattr(module, "MIN_CLUSTERS", 2)
 
 

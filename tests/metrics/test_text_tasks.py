@@ -16,7 +16,6 @@ from scipy import stats
 
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.errors import UndertowError
-from undertow.metrics.text.baselines import Baselines
 from undertow.metrics.text.overlap import meteor_scorer
 from undertow.metrics.text.scores import (
     ALL,
@@ -29,6 +28,7 @@ from undertow.metrics.text.scores import (
     MAJORITY,
     RANDOM_SPAN,
     REPHRASING,
+    Baselines,
     confusion_counts,
     score_answers,
 )

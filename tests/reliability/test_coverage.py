@@ -24,7 +24,7 @@ from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
 from undertow.runs.compare.resampling import groups_of
 from undertow.stats import fit_rows
-from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
+from undertow.stats.significance.sign_flip import JackknifeReplicates, paired_errors
 from undertow.types import Result
 
 Floats = NDArray[np.float64]

@@ -31,11 +31,11 @@ from undertow.cli.console import print_run
 from undertow.errors import UndertowError  # fmt: skip
 from undertow.models.base import EXACT, ModelHandle, UnsupportedQueryError
 from undertow.runs.pipeline import Run
-from undertow.stats import anova, calibration, cluster_errors, correlation, variance_components
+from undertow.stats import calibration, correlation, variance_components
 from undertow.stats.classification import agreement, roc
-from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
-from undertow.stats.regression import least_squares, logistic, polynomial, power_analysis, trend  # fmt: skip
-from undertow.stats.significance import false_discovery, paired_differences, sign_flip
+from undertow.stats.intervals import cluster_errors, multiway_cluster
+from undertow.stats.regression import least_squares, logistic, power_analysis, trend  # fmt: skip
+from undertow.stats.significance import false_discovery, sign_flip
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -110,8 +110,8 @@ def of_pairs(x: Floats, y: Floats) -> tuple[float, ...]:
     return tuple(correlation.pearson(x, y))
 
 
-def left(y: Floats) -> paired_differences.JackknifeReplicates:
-    return paired_differences.JackknifeReplicates(y[:, None], np.ones((len(y), 1), dtype=bool))
+def left(y: Floats) -> sign_flip.JackknifeReplicates:
+    return sign_flip.JackknifeReplicates(y[:, None], np.ones((len(y), 1), dtype=bool))
 
 
 STATISTICS: dict[str, Callable[[Floats], object]] = {
@@ -126,13 +126,13 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "any effect": lambda y: trend.covariate_effect(np.outer([0.2, 0.5, -0.3, 1], y), np.ones((4, len(y)))),
     "influences": lambda y: cluster_errors.influence_variance(y, kinds(y)),
     "interval of a share": lambda y: [cluster_errors.share_interval(one, one, one) for one in y],
-    "polynomial of y": lambda y: polynomial.fit_polynomial(at(y), y, 2),
+    "polynomial of y": lambda y: least_squares.fit_polynomial(at(y), y, 2),
     # Places that are all but equal give no curve; those of an audit are whole numbers or years.
-    "polynomial on x": lambda y: polynomial.fit_polynomial(np.where(np.abs(y) < 1e-12, 0, y), at(y), 2),
-    "polynomial band": lambda y: polynomial.fit_polynomial(at(y), y, 1).band(y),
+    "polynomial on x": lambda y: least_squares.fit_polynomial(np.where(np.abs(y) < 1e-12, 0, y), at(y), 2),
+    "polynomial band": lambda y: least_squares.fit_polynomial(at(y), y, 1).band(y),
     "detectable slope": lambda y: power_analysis.detectable_slope(at(y), of_cells(y)),
-    "percentiles": cluster_bootstrap.percentile_interval,
-    "percentiles of few": lambda y: cluster_bootstrap.percentile_interval(y, n_clusters=3),
+    "percentiles": cluster_errors.percentile_interval,
+    "percentiles of few": lambda y: cluster_errors.percentile_interval(y, n_clusters=3),
     "Benjamini-Hochberg": false_discovery.benjamini_hochberg,
     "auroc": lambda y: roc.auroc(y, kinds(y)),
     "auroc draws": lambda y: roc.auroc_draws(y, kinds(y), pairs(y), np.ones((3, len(y) // 2 + 1))),
@@ -140,7 +140,7 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "threshold": lambda y: roc.best_threshold(y, kinds(y)),
     "held out": lambda y: roc.held_out_calls(y, kinds(y), pairs(y)),
     "curve": lambda y: roc.roc_points(y, kinds(y)),
-    "one way": lambda y: anova.one_way(y, pairs(y)),
+    "one way": lambda y: variance_components.one_way(y, pairs(y)),
     "pearson": lambda y: of_pairs(at(y), y),
     "pearson with itself": lambda y: of_pairs(y, y),
     "mean of a crossed design": lambda y: multiway_cluster.ratio_interval(y, ones(y), pairs(y), pairs(y[::-1]), bounded=False),
@@ -151,9 +151,9 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     ),
     "correlation of columns": lambda y: correlation.cluster_correlation(at(y), y, np.arange(len(y)), 0),
     "exchange": lambda y: sign_flip.sign_flip_pvalues((y[:, None], ones(y)[:, None]), (at(y)[:, None], ones(y)[:, None])),
-    "jackknife": lambda y: jackknife.jackknife_interval(np.array([1.0]), y[:, None]),
-    "paired": lambda y: paired_differences.paired_errors(np.array([1.0]), [left(y)]),
-    "paired twice": lambda y: paired_differences.paired_errors(y[:1], [left(y), left(y)], left(y)) if len(y) else (),
+    "jackknife": lambda y: cluster_errors.jackknife_interval(np.array([1.0]), y[:, None]),
+    "paired": lambda y: sign_flip.paired_errors(np.array([1.0]), [left(y)]),
+    "paired twice": lambda y: sign_flip.paired_errors(y[:1], [left(y), left(y)], left(y)) if len(y) else (),
     "logistic": lambda y: logistic.fit_logistic(y[:, None], kinds(y)),
     "held out log-odds": lambda y: logistic.held_out_log_odds(y[:, None], kinds(y), pairs(y)),
     "mean over cells": lambda y: agreement.mean_over_cells(y[:, None], 0),
@@ -197,7 +197,7 @@ def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
     assert not trend.covariate_effect(np.tile(long, (6, 1)), np.ones((6, 9))).p < 0.05
     sides = y.T, np.ones((6, 1))
     assert np.isnan(sign_flip.sign_flip_pvalues(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
-    assert np.isnan(paired_differences.flip_p_values(np.array([1.0]), left(y[0]))).all()
+    assert np.isnan(sign_flip.flip_p_values(np.array([1.0]), left(y[0]))).all()
 
 
 # Audits ---------------------------------------------------------------------------------------------------------------

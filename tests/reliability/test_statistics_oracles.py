@@ -15,7 +15,7 @@ from scipy import stats
 
 from undertow.stats import calibration
 from undertow.stats.classification import roc
-from undertow.stats.intervals import cluster_bootstrap
+from undertow.stats.intervals import cluster_errors
 from undertow.stats.regression import trend
 
 pytestmark = pytest.mark.resamples
@@ -74,7 +74,7 @@ def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
     assert roc.auroc(scores, positive) == pytest.approx(area)
     u = stats.mannwhitneyu(scores[positive], scores[~positive]).statistic
     assert area == pytest.approx(u / (80 * 80))
-    weights = cluster_bootstrap.cluster_weights(160, 4000, rng(1))
+    weights = cluster_errors.cluster_weights(160, 4000, rng(1))
     draws = roc.auroc_draws(scores, positive, np.arange(160), weights)
     assert draws.std() == pytest.approx(math.sqrt(variance), rel=0.08)
 

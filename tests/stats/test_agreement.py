@@ -26,7 +26,7 @@ from undertow.stats.classification.agreement import (
     mean_over_cells,
     random_f1,
 )
-from undertow.stats.intervals.cluster_bootstrap import cluster_weights
+from undertow.stats.intervals.cluster_errors import cluster_weights
 
 pytestmark = pytest.mark.resamples
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.oneway import anova_oneway
 
-from undertow.stats.anova import one_way, welch_p
+from undertow.stats.variance_components import one_way, welch_p
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -21,7 +21,7 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.stats.intervals.cluster_bootstrap import percentile_interval
+from undertow.stats.intervals.cluster_errors import percentile_interval
 
 Floats = NDArray[np.float64]
 

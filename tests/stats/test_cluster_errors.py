@@ -9,7 +9,7 @@ import pytest
 import statsmodels.api as sm
 from scipy import special, stats
 
-from undertow.stats.cluster_errors import influence_variance, share_interval
+from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -12,7 +12,7 @@ from undertow import audits
 from undertow.audits.base import Observations
 from undertow.report.style import image_bytes
 from undertow.runs.finished_run import observations_of
-from undertow.stats.interruption import interruptible
+from undertow.stats.context import interruptible
 
 
 class EndedError(Exception):

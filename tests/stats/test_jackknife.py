@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
+from undertow.stats.intervals.cluster_errors import jackknife_interval, random_groups
 
 RNG = np.random.default_rng(0)
 

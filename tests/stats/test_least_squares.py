@@ -25,36 +25,31 @@ def noisy_line(seed: int, n: int = 15) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("level", [0.95, 0.8])
-def test_line_and_intervals_agree_with_statsmodels(seed: int, level: float) -> None:
+def test_line_and_intervals_agree_with_statsmodels(seed: int) -> None:
     x, y = noisy_line(seed)
-    line = fit_line(x, y, level)
+    line = fit_line(x, y)
     model = sm.OLS(y, sm.add_constant(x)).fit()
-    low, high = model.conf_int(alpha=1 - level)[1]
+    low, high = model.conf_int(alpha=0.05)[1]
     assert (line.intercept, line.slope) == pytest.approx(tuple(model.params))
     assert (line.slope_low, line.slope_high) == pytest.approx((low, high))
     assert line.residual_sd == pytest.approx(math.sqrt(model.mse_resid))
     assert line.n == 15
 
 
-@pytest.mark.parametrize("level", [0.95, 0.8])
-def test_band_agrees_with_statsmodels_inside_and_outside_the_data(level: float) -> None:
+def test_band_agrees_with_statsmodels_inside_and_outside_the_data() -> None:
     x, y = noisy_line(7)
     x_new = np.linspace(-20, 130, 11)
     prediction = sm.OLS(y, sm.add_constant(x)).fit().get_prediction(sm.add_constant(x_new))
-    low, high = fit_line(x, y, level).band(x_new)
-    expected = prediction.conf_int(alpha=1 - level)
+    low, high = fit_line(x, y).band(x_new)
+    expected = prediction.conf_int(alpha=0.05)
     np.testing.assert_allclose(low, expected[:, 0])
     np.testing.assert_allclose(high, expected[:, 1])
 
 
 @pytest.mark.parametrize("n", [4, 5, 30])
-def test_r_and_fisher_interval_agree_with_scipy(n: int) -> None:
+def test_r_agrees_with_scipy(n: int) -> None:
     x, y = noisy_line(1, n)
-    line = fit_line(x, y)
-    expected = stats.pearsonr(x, y)
-    assert line.r == pytest.approx(expected.statistic)
-    assert (line.r_low, line.r_high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert fit_line(x, y).r == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
 def test_a_line_that_a_hand_can_fit() -> None:
@@ -73,7 +68,6 @@ def test_constant_y_is_a_flat_line_without_a_correlation() -> None:
         assert (line.slope, line.slope_low, line.slope_high, line.residual_sd) == (0, 0, 0, 0)
         assert line.intercept == pytest.approx(y[0])
         assert math.isnan(line.r)
-        assert math.isnan(line.r_low)
         low, high = line.band([1.5])
         assert low == high == pytest.approx(y[0])
 
@@ -87,18 +81,13 @@ def test_a_small_slope_on_a_large_mean_is_not_taken_for_rounding() -> None:
 def test_two_points_have_a_line_and_no_interval() -> None:
     line = fit_line([1, 3], [2, 6])
     assert (line.slope, line.intercept, line.r) == pytest.approx((2, 0, 1))
-    unknown = [line.slope_low, line.slope_high, line.r_low, line.r_high, line.residual_sd, *line.band([1, 2])[0]]
+    unknown = [line.slope_low, line.slope_high, line.residual_sd, *line.band([1, 2])[0]]
     assert np.isnan(unknown).all()
-
-
-def test_three_points_have_no_fisher_interval_to_speak_of() -> None:
-    line = fit_line([0, 1, 2], [0, 1, 1])
-    assert (line.r_low, line.r_high) == (-1, 1)
 
 
 def test_a_perfect_line_has_intervals_of_no_width() -> None:
     line = fit_line([0, 1, 2, 3], [1, 2, 3, 4])
-    assert (line.slope_low, line.slope_high, line.r_low, line.r_high) == pytest.approx((1, 1, 1, 1))
+    assert (line.slope_low, line.slope_high) == pytest.approx((1, 1))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +95,7 @@ def test_a_perfect_line_has_intervals_of_no_width() -> None:
 )
 def test_without_two_values_of_x_everything_is_nan(x: list[float], y: list[float]) -> None:
     line = fit_line(x, y)
-    numbers = [line.slope, line.intercept, line.r, line.slope_low, line.r_high, line.residual_sd]
+    numbers = [line.slope, line.intercept, line.r, line.slope_low, line.residual_sd]
     assert np.isnan([*numbers, *line.band([0, 1])[1], *line.at([0, 1])]).all()
 
 

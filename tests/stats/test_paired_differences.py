@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from undertow.stats.intervals.jackknife import jackknife_interval, jackknife_variance
-from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values, paired_errors
+from undertow.stats.intervals.cluster_errors import jackknife_interval, jackknife_variance
+from undertow.stats.significance.sign_flip import JackknifeReplicates, flip_p_values, paired_errors
 
 Floats = NDArray[np.float64]
 

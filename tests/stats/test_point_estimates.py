@@ -11,7 +11,7 @@ from undertow.stats import only_points, percentile_interval, point_estimates
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.classification.roc import auroc_p_value
 from undertow.stats.correlation import cluster_correlation
-from undertow.stats.intervals.cluster_bootstrap import cluster_weights
+from undertow.stats.intervals.cluster_errors import cluster_weights
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.stats.significance.sign_flip import sign_flip_pvalues
 
@@ -60,7 +60,12 @@ def test_values_are_what_they_are_without_it() -> None:
             difference_of_ratios(y, ones, 1 - y, ones, rows, columns),
         )
     assert (quick[0].value, quick[0].sd, quick[0].n) == (plain[0].value, plain[0].sd, plain[0].n)
-    assert (quick[1].value, quick[1].n, r.r, quickly_less.value) == (plain[1].value, plain[1].n, plain[2].r, less.value)
+    assert (quick[1].value, quick[1].n, r.value, quickly_less.value) == (
+        plain[1].value,
+        plain[1].n,
+        plain[2].value,
+        less.value,
+    )
     assert np.isnan([quick[0].low, quick[1].high, r.p, quickly_less.low]).all()
     again = mean_over_cells(values, 0)
     assert (again.low, again.high) == (plain[0].low, plain[0].high), "draws that are kept are none of the context"

@@ -9,7 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 from undertow.stats import fit_line
-from undertow.stats.regression.polynomial import fit_polynomial
+from undertow.stats.regression.least_squares import fit_polynomial
 
 
 def noisy(seed: int, n: int = 15) -> tuple[np.ndarray, np.ndarray]:
@@ -20,7 +20,7 @@ def noisy(seed: int, n: int = 15) -> tuple[np.ndarray, np.ndarray]:
 
 def test_degree_1_is_the_line() -> None:
     x, y = noisy(1)
-    line, curve = fit_line(x, y, 0.9), fit_polynomial(x, y, 1, 0.9)
+    line, curve = fit_line(x, y), fit_polynomial(x, y, 1)
     where = np.linspace(-10, 120, 9)
     np.testing.assert_allclose(curve.at(where), line.at(where))
     np.testing.assert_allclose(curve.band(where), line.band(where))

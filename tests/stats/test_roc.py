@@ -27,7 +27,7 @@ from undertow.stats.classification.roc import (
     n_mixed,
     roc_points,
 )
-from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
+from undertow.stats.intervals.cluster_errors import cluster_weights, spread_interval
 from undertow.stats.regression.logistic import held_out_log_odds
 
 SCORES = [0.1, 0.4, 0.35, 0.8]

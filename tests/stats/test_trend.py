@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from helpers.sampled_cases import briefly
+from undertow.stats.arrays import Estimate
 from undertow.stats.regression import trend as room
 from undertow.stats.regression.trend import (
     AUTOCORRELATIONS,
     ClusterSummary,
-    CovariateEffect,
     cluster_summary,
     covariate_effect,
     effect_sd,
@@ -381,19 +381,21 @@ def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
     kurtosis = stats.kurtosis(squares, bias=False) + 3
     df = min(2 * 7 / (kurtosis - 4 / 6), 6)
     found = covariate_effect(y, np.ones_like(y))
-    half = stats.t.ppf(0.975, df) * error / found.sd**2
+    half = stats.t.ppf(0.975, df) * error / found.value**2
     assert found.p == 2 / 2**7
-    assert found.sd == effect_sd(y, np.ones_like(y))
-    assert (found.low, found.high) == pytest.approx((found.sd * math.exp(-half / 2), found.sd * math.exp(half / 2)))
+    assert found.value == effect_sd(y, np.ones_like(y))
+    assert (found.low, found.high) == pytest.approx(
+        (found.value * math.exp(-half / 2), found.value * math.exp(half / 2))
+    )
     none = covariate_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
     assert none.p > 0.05
-    assert none.low == 0 <= none.sd < none.high
+    assert none.low == 0 <= none.value < none.high
 
 
 def test_rounding_is_no_effect() -> None:
     """Shares that are equal on paper differ in their last digits, and not at random."""
     y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
-    assert covariate_effect(y, np.ones_like(y)) == CovariateEffect(0.0, 0.0, 0.0, 1.0)
+    assert covariate_effect(y, np.ones_like(y)) == Estimate(0.0, 0.0, 0.0, p=1.0)
     assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
 
 
@@ -411,14 +413,14 @@ def test_effects_keep_their_level_and_their_interval() -> None:
 
 def test_what_tells_no_effect() -> None:
     flat = covariate_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
-    assert (flat.sd, flat.p) == (0.0, 1.0)
+    assert (flat.value, flat.p) == (0.0, 1.0)
     for shape in ((2, 4), (1, 4), (6, 1)):
         assert math.isnan(covariate_effect(np.ones(shape), np.ones(shape)).p)
     assert effect_sd(np.array([[0.0, 2], [0, 2]]), np.ones((2, 2))) == pytest.approx(math.sqrt(2))
     assert math.isnan(effect_sd(np.ones((1, 3)), np.ones((1, 3))))
     empty = np.ones((6, 3))
     empty[:, 1] = 0
-    assert math.isnan(covariate_effect(empty, empty).sd)
+    assert math.isnan(covariate_effect(empty, empty).value)
 
 
 def test_a_parts_field_that_is_unknown_leaves_everything_open() -> None:

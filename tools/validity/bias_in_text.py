@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tools.validity.tables import share, table
-from undertow.metrics.text.baselines import Baselines
-from undertow.metrics.text.scores import ACCURACY, COPY, EXACT_MATCH, IDENTIFICATION, PERCENT, TOKEN_F1, ScoredAnswers
+from undertow.metrics.text.scores import (
+    ACCURACY,
+    COPY,
+    EXACT_MATCH,
+    IDENTIFICATION,
+    PERCENT,
+    TOKEN_F1,
+    Baselines,
+    ScoredAnswers,
+)
 from undertow.metrics.text.tasks import results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import mean_over_cells

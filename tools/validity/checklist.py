@@ -14,8 +14,8 @@ from scipy.special import expit
 from tools.validity.tables import share, table
 from undertow.metrics.checklist.checklist_metrics import Case, is_overall, model_results
 from undertow.metrics.checklist.decisions import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
-from undertow.metrics.multiple_testing import adjust_p_values
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
+from undertow.stats.significance.false_discovery import adjust_p_values
 from undertow.stats.significance.sign_flip import crossed_exchange_p, sign_flip_pvalues
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from tools.validity.drift import AT_ONCE, NOISES, TREND_SDS, _t_p, audits
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.trend import ClusterSummary, cluster_summary, trend
-from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
+from undertow.stats.significance.sign_flip import JackknifeReplicates, paired_errors
 
 VALUES, SENTENCES = (8, 12, 20, 30, 60), (6, 8, 20, 60)
 USUAL_VALUES, USUAL_SENTENCES = 30, 20

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
-from undertow.stats.cluster_errors import influence_variance, share_interval
+from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.trend import (
     ClusterSummary,
     cluster_summary,

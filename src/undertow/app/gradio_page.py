@@ -18,7 +18,7 @@ from undertow.app.tabs.audits import ChallengeTab, ChecklistTab, TextTab
 from undertow.app.tabs.runs import RunsTab
 from undertow.app.tabs.sentences import TITLES, SentenceTab
 from undertow.errors import UndertowError
-from undertow.stats.interruption import interruptible
+from undertow.stats.context import interruptible
 
 if TYPE_CHECKING:
     import pandas as pd

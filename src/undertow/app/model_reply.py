@@ -33,7 +33,7 @@ from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
 from undertow.report.sentence_templates import text_templates
 from undertow.stats import benjamini_hochberg
-from undertow.stats.regression.polynomial import fit_polynomial
+from undertow.stats.regression.least_squares import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
 from undertow.types import LIKELIHOOD, Item, Progress, Scores
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from undertow.data import Covariate
 from undertow.report.formatting import plain, shortened, significant_decimals
 from undertow.report.style import GRID, Drawing, lettering, style_of
-from undertow.stats.regression.polynomial import Polynomial
+from undertow.stats.regression.least_squares import Polynomial
 from undertow.types import Floats
 
 MAX_LABELS, MAX_LABEL_CHARS = 7, 16

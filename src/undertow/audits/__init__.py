@@ -7,8 +7,7 @@ from importlib.metadata import EntryPoint
 
 from undertow._plugins import plugins
 from undertow.audits.base import Audit
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 
 ENTRY_POINTS = "undertow.audits"
 AUDITS = {

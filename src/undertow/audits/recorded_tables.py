@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
-from undertow.data import tables
+from undertow.data import text_files
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS, check_group_names
 from undertow.data.templates.covariates import (
     INDEX,
@@ -258,7 +258,8 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
 
 def check_reserved_names(path: Path, groups: Collection[str]) -> None:
     """Refuse a word group with the name of a column of the observations."""
-    check_group_names(groups, str(path))
+    with text_files.located(str(path)):
+        check_group_names(groups)
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(
@@ -273,7 +274,7 @@ def read_cells(path: Path) -> Table:
     if path.name.endswith(".parquet"):
         table = _read_parquet(path)
     else:
-        columns, rows = tables.read_cells(path, MAX_BYTES)
+        columns, rows = text_files.read_cells(path, MAX_BYTES)
         cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
         table = Table(path, cells, [f"line {line}" for line, _ in rows])
     for name in (one for one in NAMES if one in table.cells):

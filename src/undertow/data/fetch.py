@@ -34,17 +34,24 @@ class DownloadError(Exception):
 
 
 def download(url: str, max_bytes: int) -> bytes:
-    """Download a file; returns `max_bytes` + 1 bytes of a longer one.
-
-    Raises:
-        DownloadError: the download is not complete.
-    """
+    """Download a file; returns `max_bytes` + 1 bytes of a longer one. Raises `DownloadError` if the download is not complete."""
     done: Future[bytes] = Future()
     end = time.monotonic() + WHOLE_S
 
     def work() -> None:
         try:
-            done.set_result(_download(url, max_bytes, end))
+            # Some sites refuse the default user agents of Python.
+            request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
+            content = bytearray()
+            with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
+                while len(content) <= max_bytes and (chunk := answer.read1(CHUNK_BYTES)):
+                    content += chunk
+                    if time.monotonic() > end:
+                        raise DownloadError(TOO_LATE.format(WHOLE_S))
+                # When read in chunks, http.client does not report a truncated body.
+                if len(content) <= max_bytes and answer.length:
+                    raise DownloadError("it was cut short")
+            done.set_result(bytes(content[: max_bytes + 1]))
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)
 
@@ -61,19 +68,12 @@ def download(url: str, max_bytes: int) -> bytes:
         raise DownloadError(_reason(error)) from error
 
 
-def _download(url: str, max_bytes: int, end: float) -> bytes:
-    # Some sites refuse the default user agents of Python.
-    request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
-    content = bytearray()
-    with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-        while len(content) <= max_bytes and (chunk := answer.read1(CHUNK_BYTES)):
-            content += chunk
-            if time.monotonic() > end:
-                raise DownloadError(TOO_LATE.format(WHOLE_S))
-        # When read in chunks, http.client does not report a truncated body.
-        if len(content) <= max_bytes and answer.length:
-            raise DownloadError("it was cut short")
-    return bytes(content[: max_bytes + 1])
+def fetch(url: str, max_bytes: int, name: str, by_hand: str) -> bytes:
+    """Download a file of a published set, or say how to do so by hand."""
+    try:
+        return download(url, max_bytes)
+    except DownloadError as error:
+        raise UndertowError(f"{name}: {url} cannot be downloaded ({error}); go online once, or {by_hand}") from error
 
 
 def save_download(content: bytes, path: Path) -> None:

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, TypeAdapter
 from undertow._schemas import Schema, Text, check
 from undertow.data.sentences.sentence_set import PRONOUNS
 from undertow.data.templates.challenge_file import word_lists
-from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, find_repeat, read_toml
+from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
 HOLE = "{sentence}"
@@ -91,11 +91,9 @@ class AnswerMode:
 
 
 def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
-    """Prompts by name, comma-separated: those of the paper, or `.toml` files with prompts of your own.
+    """Prompts by name, comma-separated: those of the paper, or `.toml` files with prompts of your own, for example `A,B,mine.toml`.
 
-    Args:
-        names: for example `A,B,mine.toml`.
-        mask: mark of the blank, instead of each prompt's own.
+    `mask` marks the blank, instead of each prompt's own mark.
     """
     published = _prompts(RESOURCES / "prompts.toml")
     if mask and not mask.strip():

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from undertow.data.replies.reader import read
-from undertow.data.replies.reply_question import (
+from undertow.data.replies.answer_rules import (
     ANSWER,
     BOTH,
     CHOICE,
@@ -27,6 +26,7 @@ from undertow.data.replies.reply_question import (
     YES_NO,
     Question,
 )
+from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, TEXT, ModelHandle
 from undertow.types import (

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from undertow import audits, data
 from undertow.audits.base import EXACT
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line

@@ -26,8 +26,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
-from undertow.data.text_files import closest, read_toml
-from undertow.errors import UndertowError
+from undertow.data.text_files import read_toml
+from undertow.errors import UndertowError, closest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,41 +8,166 @@ W value, and the means are regressed on the index or the value of W. Intervals a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special
 
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
-from undertow.metrics.metric import OVER_PROMPTS
-from undertow.metrics.multiple_testing import q_values
+from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
-from undertow.stats.arrays import Floats, t_quantile
-from undertow.stats.cluster_errors import influence_variance, share_interval
+from undertow.stats.arrays import Floats, divide, t_quantile
+from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
-    ClusterSummary,
+    MIN_VALUES,
     cluster_summary,
     covariate_effect,
     effect_sd,
     trend,
     trend_of_other_values,
 )
+from undertow.stats.significance.false_discovery import q_values
 from undertow.types import ALPHA, Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """Keys of one regression; its results add the key `pronoun`."""
-
-OTHER_WORDS = "other_words"
 OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
 """Keys of an average over prompts; its results add the key `pronoun`."""
-
 BOUNDS = (".low", ".high")
 """Suffixes of the columns with bounds of a group's mass, if a model hides some of it."""
+HIDDEN = "The model returns only its most probable tokens, so the value is the midpoint of its bounds."
+
+UNORDERED = "none"
+"""The scale of a W list without an order."""
+STEP = "step"
+"""Unit of slopes if W is the index in the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Sums and counts of row values in the cells of the crossed design.
+
+    Attributes:
+        x: W on its scale, ascending [w].
+        sums, counts: of the values in each cell [cluster, w].
+        n, n_missing: rows with and without a value.
+    """
+
+    x: Floats
+    sums: Floats
+    counts: Floats
+    n: int
+    n_missing: int
+
+    @classmethod
+    def from_rows(cls, clusters: ArrayLike, x: ArrayLike, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
+        """Sum the values [row] of clusters [row] at W values [row]; NaN is no value.
+
+        Clusters without any scored row [row] are excluded. Both axes are sorted, so the order of rows does not matter.
+        """
+        names, at = np.asarray(clusters), np.asarray(x, dtype=np.float64)
+        if names.dtype == object:
+            names = names.astype(str)
+        seen = ~np.isnan(values)
+        of_cluster, axis = np.unique(names[seen if is_scored is None else np.asarray(is_scored)]), np.unique(at)
+        cell = np.searchsorted(of_cluster, names[seen]) * len(axis) + np.searchsorted(axis, at[seen])
+        shape = len(of_cluster), len(axis)
+        sums, counts = (
+            np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+            for weights in (values[seen], np.ones(len(cell)))
+        )
+        return cls(axis, sums, counts, len(cell), len(values) - len(cell))
+
+    @property
+    def means(self) -> Floats:
+        """W means [w]; NaN for W values without observations."""
+        return divide(self.sums.sum(axis=0), self.counts.sum(axis=0))
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters with observations."""
+        return int(np.count_nonzero(self.counts.any(axis=1)))
+
+    def seen(self) -> Cells:
+        """The cells of clusters and W values with observations."""
+        clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
+        place = np.ix_(clusters, values)
+        return replace(self, x=self.x[values], sums=self.sums[place], counts=self.counts[place])
+
+    def log_odds(self) -> Cells:
+        """Cells with the log-odds of the means, and the first-order influence of each sentence on them.
+
+        NaN if a mean is 0 or 100.
+        """
+        means = self.means
+        inside = np.where((means > 0) & (means < 100), means, math.nan)
+        steepness = 100 / (inside * (100 - inside))
+        sums = self.counts * special.logit(inside / 100) + (self.sums - self.counts * means) * steepness
+        return replace(self, sums=sums)
+
+
+def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
+    """Group keys, suffix of measures and rows of each run, then of each average over prompts of those with several."""
+    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
+    for keys, rows, ending in ((RUN_KEYS, table, ""), (OVER_PROMPTS_KEYS, table[several], OVER_PROMPTS)):
+        for levels, facet in rows.groupby(list(keys), sort=False):
+            yield {key: str(level) for key, level in zip(keys, levels, strict=True)}, ending, facet
+
+
+def are_deciding(results: Sequence[Result]) -> list[bool]:
+    """Whether each result has q: with several prompts, only averages over prompts have [result]."""
+    runs = [tuple(one.group[key] for key in OVER_PROMPTS_KEYS) for one in results]
+    is_average = [one.measure.endswith(OVER_PROMPTS) for one in results]
+    averaged = {run for run, average in zip(runs, is_average, strict=True) if average}
+    return [average or run not in averaged for run, average in zip(runs, is_average, strict=True)]
+
+
+def float_column(observations: pd.DataFrame, name: str) -> Floats:
+    """A column as floats [row], NaN for empty cells.
+
+    Raises:
+        UndertowError: a number is infinite.
+    """
+    column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
+    if np.isinf(column).any():
+        row = int(np.flatnonzero(np.isinf(column))[0]) + 1
+        raise UndertowError(f"the observation table has an infinite number in column {name!r}, row {row}")
+    return column
+
+
+def slope_unit(covariate: Mapping[str, Any]) -> str:
+    """Unit of W in slopes, from the design entry of a W list."""
+    return STEP if covariate.get("scale") != "value" else str(covariate.get("unit", "")) or "unit"
+
+
+def why_few(n_clusters: int, n_values: int = MIN_VALUES) -> str:
+    """Reason why too few sentences or W values have no interval and no test; "" if there are enough."""
+    if n_clusters < MIN_CLUSTERS:
+        has = "1 sentence" if n_clusters == 1 else f"{n_clusters} sentences"
+        return f"There is no interval and no test with {has}; both need at least {MIN_CLUSTERS}."
+    if n_values < MIN_VALUES:
+        return f"With {n_values} W values there is no test of a trend; it needs at least {MIN_VALUES}."
+    return ""
+
+
+def why_not_crossed(counts: Floats, least: int) -> str:
+    """Reason why these counts [cluster, w] do not allow a test; "" if a sentence has at least `least` W values."""
+    if (counts > 0).sum(axis=1).max(initial=0) >= least:
+        return ""
+    return (
+        f"No sentence has {least} W values or more, so effects of sentences and values cannot be separated; give rows of one sentence "
+        "the same text_index or cluster."
+    )
+
+
+OTHER_WORDS = "other_words"
+
 
 LEVEL = 0.95
 MIN_W_VALUES = 3
@@ -102,36 +227,16 @@ def measure_association(
         covariates: `scale` ("index", "value" or "none") and `unit` of each W list, by name; "index" if not given.
         seed: of the sign flips of `w_effect`; any whole number.
     """
-    table = _table(observations, groups)
-    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
     measured: list[_Measurement] = []
-    for keys, rows in ((RUN_KEYS, table), (OVER_PROMPTS_KEYS, table[several])):
-        for levels, facet in rows.groupby(list(keys), sort=False):
-            run = {key: str(level) for key, level in zip(keys, levels, strict=True)}
-            query = _Query(run, groups, gaps, (covariates or {}).get(run["w_name"], {}), seed)
-            measured += _measure(query, facet)
-    averaged = {_about(one.result) for one in measured if one.result.measure.endswith(OVER_PROMPTS)}
-    return _with_q(
-        measured,
-        [one.result.measure.endswith(OVER_PROMPTS) or _about(one.result) not in averaged for one in measured],
-    )
+    for run, ending, rows in facets(_table(observations, groups)):
+        covariate = (covariates or {}).get(run["w_name"], {})
+        for result, again in _measure(run, rows, (groups, gaps), covariate, seed):
+            measured.append((replace(result, measure=f"{result.measure}{ending}"), again))
+    return _with_q(measured)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measurement:
-    """A result, and a function for its interval at another level.
-
-    Attributes:
-        result: with a 95% interval.
-        again: returns the result at a level; None if its interval decides nothing.
-    """
-
-    result: Result
-    again: Callable[[float], Result] | None = None
-
-
-def _about(result: Result) -> tuple[str, ...]:
-    return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
+_Measurement: TypeAlias = tuple[Result, Callable[[float], Result] | None]
+"""A result with a 95% interval, and a function that returns it at another level; None if its interval decides nothing."""
 
 
 def line_of(observations: pd.DataFrame, group: str) -> Line:
@@ -144,53 +249,48 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
     return _line(cells.x, cells.means)
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """The rows of one (model, challenge, prompt, w_name) and their measures."""
-
-    run: dict[str, str]
-    groups: Sequence[str]
-    gaps: Sequence[tuple[str, str]]
-    covariate: Mapping[str, Any]
-    seed: int
-
-
 def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
     return Cells.from_rows(rows["cluster"], rows["w_value"], values, rows["scored"])
 
 
-def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
-    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
+def _measure(
+    run: dict[str, str],
+    rows: pd.DataFrame,
+    compared: tuple[Sequence[str], Sequence[tuple[str, str]]],
+    covariate: Mapping[str, Any],
+    seed: int,
+) -> list[_Measurement]:
+    """Means, effects, slopes, correlations, slopes of log-odds and slope gaps of these groups and gaps, in this order."""
+    groups, gaps = compared
+    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
-    for a, b in query.gaps:
+    for a, b in gaps:
         # Differences by row keep the pairing; their slope is the difference of the slopes.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
-    bounds = _bounds(rows, query)
+    bounds = _bounds(rows, groups, gaps)
     means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
     for (kind, pronoun), of_rows in values.items():
-        series = _Series({**query.run, "pronoun": pronoun}, _cells(rows, of_rows), slope_unit(query.covariate))
+        series = _Series({**run, "pronoun": pronoun}, _cells(rows, of_rows), slope_unit(covariate))
         within = bounds.get((kind, pronoun))
         if kind != "gap":
             means.append(_bound_mean(series, within))
         if kind == "other_words":
             continue
-        effects.append(_bound_effect(series, within, query.seed))
-        if query.covariate.get("scale") == UNORDERED:
+        effects.append(_bound_effect(series, within, seed))
+        if covariate.get("scale") == UNORDERED:
             continue
-        measure = "slope_gap" if kind == "gap" else "slope"
-        slope = _Measurement(
-            replace(_bound_slope(series, within, _slope), measure=measure), partial(_slope_at, series, within)
-        )
+        slope, again = _bound_slope(series, within, _slope), partial(_slope_at, series, within)
         if kind == "gap":
-            slope_gaps.append(slope)
+            slope_gaps.append((replace(slope, measure="slope_gap"), again))
             continue
-        slopes.append(slope)
-        correlations.append(_pearson_r(series))
+        slopes.append((slope, again))
+        line = _line(series.cells.x, series.cells.means)
+        # Descriptive, because noise of sentences and values attenuates it.
+        note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
+        correlations.append(series.result("pearson_r", value=line.r, note=note))
         log_odds.append(_bound_slope(series, within, _log_odds_slope))
-    untested = map(_Measurement, [*means, *effects])
-    measured = [*untested, *slopes, *map(_Measurement, [*correlations, *log_odds]), *slope_gaps]
-    ending = "" if "prompt" in query.run else OVER_PROMPTS
-    return [replace(one, result=replace(one.result, measure=f"{one.result.measure}{ending}")) for one in measured]
+    without = [[(one, None) for one in results] for results in ([*means, *effects], [*correlations, *log_odds])]
+    return [*without[0], *slopes, *without[1], *slope_gaps]
 
 
 def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
@@ -217,7 +317,7 @@ class _Series:
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result of this series with its counts."""
-        return Result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **numbers)
+        return make_result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **numbers)
 
     @property
     def enough(self) -> bool:
@@ -229,20 +329,17 @@ _Ends: TypeAlias = tuple[Cells, Cells]
 """Cells with the lower and with the upper bounds of hidden masses."""
 
 
-def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
+def _bounds(rows: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> dict[tuple[str, str], _Ends]:
     """Bounds of each group and gap with hidden masses; {} without any."""
-    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*query.groups, OTHER_WORDS)} for end in BOUNDS)
-    ends = {("group", group): (low[group], high[group]) for group in query.groups}
+    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*groups, OTHER_WORDS)} for end in BOUNDS)
+    ends = {("group", group): (low[group], high[group]) for group in groups}
     ends["other_words", OTHER_WORDS] = low[OTHER_WORDS], high[OTHER_WORDS]
-    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in query.gaps}
+    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in gaps}
     if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
         return {}
     if np.array_equal(low[OTHER_WORDS], high[OTHER_WORDS], equal_nan=True):
         del ends["other_words", OTHER_WORDS]  # a table may bound its groups alone
     return {key: (_cells(rows, least), _cells(rows, greatest)) for key, (least, greatest) in ends.items()}
-
-
-HIDDEN = "The model returns only its most probable tokens, so the value is the midpoint of its bounds."
 
 
 def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
@@ -255,7 +352,7 @@ def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
         outer = _outer_interval(ends, *([end.extras.get(name, math.nan) for name in names] for end in ends))
         detail |= {name: number for name, number in zip(names, outer, strict=True) if name in result.extras}
     p = p if math.isfinite(result.p) else math.nan
-    return replace(result, low=low, high=high, p=p, extras=detail, note=_join_notes([result.note, HIDDEN]))
+    return replace(result, low=low, high=high, p=p, extras=detail, note=_join_notes(result.note, HIDDEN))
 
 
 def _outer_interval(
@@ -294,7 +391,7 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
     p = covariate_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
     p = p if least.max() > greatest.min() else 1.0
-    return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes([effect.note, HIDDEN]))
+    return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes(effect.note, HIDDEN))
 
 
 def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
@@ -319,7 +416,7 @@ def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Serie
 def _mean_mass(series: _Series) -> Result:
     cells = series.cells.seen()
     if not cells.n:
-        return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
+        return series.result("mean_mass", note=_nothing_scored(series))
     means, of_value = cells.means, cells.counts.sum(axis=0)
     value, low, high = float(means.mean()), math.nan, math.nan
     if series.enough:
@@ -327,40 +424,30 @@ def _mean_mass(series: _Series) -> Result:
         variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
         if variance > (SAME_SHARE * value) ** 2:
             low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
-    notes = [_left_out(series, "mean"), _no_interval(series, low)]
-    return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_join_notes(notes))
+    note = _join_notes(_left_out(series, "mean"), _no_interval(series, low))
+    return series.result("mean_mass", value=value, low=low, high=high, note=note)
 
 
 def _w_effect(series: _Series, seed: int) -> Result:
-    cells, unit = series.cells.seen(), "percentage points"
+    cells = series.cells.seen()
     if few := _no_line(series):
-        return series.result("w_effect", value=math.nan, unit=unit, null_value=0.0, note=few)
+        return series.result("w_effect", note=few)
     detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
-        value = effect_sd(cells.sums, cells.counts)
         note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
-        return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
+        return series.result("w_effect", value=effect_sd(cells.sums, cells.counts), extras=detail, note=note)
     effect = covariate_effect(cells.sums, cells.counts, seed=seed)
-    differ = effect.high - effect.low > SAME_SHARE * effect.sd
+    differ = effect.high - effect.low > SAME_SHARE * effect.value
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
-    return series.result(
-        "w_effect",
-        value=effect.sd,
-        low=low,
-        high=high,
-        unit=unit,
-        null_value=0.0,
-        p=effect.p,
-        extras=detail,
-        note=_join_notes([_left_out(series, "test"), why_not_crossed(cells.counts, 2) or _no_interval(series, low)]),
-    )
+    note = _join_notes(_left_out(series, "test"), why_not_crossed(cells.counts, 2) or _no_interval(series, low))
+    return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=detail, note=note)
 
 
 def _slope(series: _Series) -> Result:
     cells, unit = series.cells.seen(), f"percent per {series.step}"
     line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
-        return series.result("slope", value=math.nan, unit=unit, null_value=0.0, note=_no_line(series))
+        return series.result("slope", unit=unit, note=_no_line(series))
     first, last = line.at(cells.x[[0, -1]])
     detail = {
         "ols_low": line.slope_low,
@@ -377,41 +464,24 @@ def _slope(series: _Series) -> Result:
         parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
         fit = trend(cells.x, parts, level=series.level)
         low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
-        detail |= _beside(cells, parts, line.slope)
+        sentences_df = float(parts.df[0])
+        half = t_quantile(sentences_df) * math.sqrt(float(parts.slope_variance[0]))
+        detail |= {"sentences_low": line.slope - half, "sentences_high": line.slope + half}
+        detail["sentences_df"] = sentences_df
+        of_values = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
+        detail |= dict(zip(("values_low", "values_high", "values_p"), of_values, strict=True))
         if p >= CERTAIN_P and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
         detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
-    note = _join_notes([_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p)])
-    return series.result(
-        "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
-    )
-
-
-def _beside(cells: Cells, parts: ClusterSummary, slope: float) -> dict[str, float]:
-    half = t_quantile(float(parts.df[0])) * math.sqrt(float(parts.slope_variance[0]))
-    low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
-    return {
-        "sentences_low": slope - half,
-        "sentences_high": slope + half,
-        "sentences_df": float(parts.df[0]),
-        "values_low": low,
-        "values_high": high,
-        "values_p": p,
-    }
-
-
-def _pearson_r(series: _Series) -> Result:
-    """Pearson r of the W means; descriptive, because noise of sentences and values attenuates it."""
-    line = _line(series.cells.x, series.cells.means)
-    note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
-    return series.result("pearson_r", value=line.r, null_value=0.0, note=note)
+    note = _join_notes(_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p))
+    return series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=detail, note=note)
 
 
 def _log_odds_slope(series: _Series) -> Result:
     cells, unit = series.cells.seen(), f"log-odds per {series.step}"
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
-        return series.result("slope_log_odds", value=math.nan, unit=unit, null_value=0.0, note=note)
+        return series.result("slope_log_odds", unit=unit, note=note)
     slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     names = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
     detail = {name: slope.extras[name] for name in names if name in slope.extras}
@@ -424,36 +494,32 @@ def _line(x: Floats, means: Floats) -> Line:
     return fit_line(x[seen], means[seen]) if seen.sum() >= MIN_W_VALUES else fit_line([], [])
 
 
-def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
+def _with_q(measured: Sequence[_Measurement]) -> list[Result]:
     """Adjust each deciding p over the tests of its kind: effects of W, order of W, other values of W."""
-    results = [one.result for one in measured]
+    results = [result for result, _ in measured]
     family_of = {"slope": "order", "slope_gap": "order", "w_effect": "effect"}
-    families = [
-        family_of.get(one.measure.removesuffix(OVER_PROMPTS)) if decides else None
-        for one, decides in zip(results, decided, strict=True)
-    ]
+    families, others = [], []
+    for one, decides in zip(results, are_deciding(results), strict=True):
+        families.append(family_of.get(one.measure.removesuffix(OVER_PROMPTS)) if decides else None)
+        others.append("other values" if decides and "values_p" in one.extras else None)
     q = np.array(q_values([one.p for one in results], families))
-    others = [
-        "other values" if decides and "values_p" in one.extras else None
-        for one, decides in zip(results, decided, strict=True)
-    ]
     values_q = q_values([one.extras.get("values_p", math.nan) for one in results], others)
-    for at, (family, other) in enumerate(zip(families, others, strict=True)):
-        detail, again = dict(results[at].extras), measured[at].again
+    for at, (result, again) in enumerate(measured):
+        detail = dict(result.extras)
         if math.isfinite(q[at]) and again is not None:
-            of_family = q[[one == family for one in families]]
+            of_family = q[[one == families[at] for one in families]]
             # A further claim would need one more test than was claimed.
             n_selected = int((of_family < ALPHA).sum()) + (not q[at] < ALPHA)
             widened = again(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
             detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
-        if other is not None:
+        if others[at] is not None:
             detail["values_q"] = values_q[at]
-        results[at] = replace(results[at], q=float(q[at]), extras=detail)
+        results[at] = replace(result, q=float(q[at]), extras=detail)
     return results
 
 
-def _join_notes(notes: Sequence[str]) -> str:
-    return " ".join(note for note in notes if note)
+def _join_notes(*notes: str) -> str:
+    return " ".join(filter(None, notes))
 
 
 def _nothing_scored(series: _Series) -> str:
@@ -528,16 +594,3 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
             known = float_column(observations, bound) if bound in observations else masses
             columns[bound] = np.where(scored & ~np.isnan(known), known, masses)
     return pd.DataFrame(columns)
-
-
-def float_column(observations: pd.DataFrame, name: str) -> Floats:
-    """A column as floats [row], NaN for empty cells.
-
-    Raises:
-        UndertowError: a number is infinite.
-    """
-    column: Floats = observations[name].to_numpy(dtype=np.float64, na_value=math.nan)
-    if np.isinf(column).any():
-        row = int(np.flatnonzero(np.isinf(column))[0]) + 1
-        raise UndertowError(f"the observation table has an infinite number in column {name!r}, row {row}")
-    return column

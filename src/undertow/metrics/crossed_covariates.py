@@ -23,21 +23,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from undertow.metrics.covariate_association import BOUNDS, HIDDEN, OVER_PROMPTS_KEYS, RUN_KEYS, float_column
-from undertow.metrics.covariate_cells import UNORDERED, slope_unit
-from undertow.metrics.metric import OVER_PROMPTS
-from undertow.metrics.multiple_testing import q_values
+from undertow.metrics.covariate_association import (
+    BOUNDS,
+    HIDDEN,
+    UNORDERED,
+    are_deciding,
+    facets,
+    float_column,
+    slope_unit,
+)
+from undertow.metrics.metric import OVER_PROMPTS, Group, make_result
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Floats, t_p_value, t_quantile
 from undertow.stats.regression.trend import covariate_effect, effect_sd
+from undertow.stats.significance.false_discovery import q_values
 from undertow.types import Result
 
 PARTS = "parts"
-
-
-def margin_name(part: str, other: str) -> str:
-    """Name of the first list averaged over the values of the second."""
-    return f"{part} over {other}"
 
 
 def with_margins(
@@ -51,7 +53,7 @@ def with_margins(
         rows = observations[observations["w_name"] == name]
         places = _places(rows, covariate)
         for at, (part, other) in enumerate((covariate[PARTS], covariate[PARTS][::-1])):
-            called = margin_name(part["name"], other["name"])
+            called = f"{part['name']} over {other['name']}"
             index, axis = places[at], np.asarray(part["axis"], dtype=np.float64)
             values = np.asarray(part["values"], dtype=object)
             tables.append(rows.assign(w_name=called, w_index=index, w_value=axis[index], w=values[index]))
@@ -81,28 +83,15 @@ def measure_interactions(
     if crossed.empty:
         return []
     prompts = crossed["prompt"].astype(object).where(crossed["prompt"].notna(), "").astype(str)
-    table = crossed.assign(prompt=prompts)
-    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
-    results: list[Result] = []
-    for keys, rows in ((RUN_KEYS, table), (OVER_PROMPTS_KEYS, table[several])):
-        for levels, facet in rows.groupby(list(keys), sort=False):
-            run = {key: str(level) for key, level in zip(keys, levels, strict=True)}
-            ending = "" if "prompt" in run else OVER_PROMPTS
-            for one in _measured(run, facet, (groups, gaps), covariates[run["w_name"]], seed):
-                results.append(replace(one, measure=f"{one.measure}{ending}"))
-    averaged = {_about(one) for one in results if one.measure.endswith(OVER_PROMPTS)}
-    families = [
-        one.measure.removesuffix(OVER_PROMPTS)
-        if one.measure.endswith(OVER_PROMPTS) or _about(one) not in averaged
-        else None
-        for one in results
+    results = [
+        replace(one, measure=f"{one.measure}{ending}")
+        for run, ending, rows in facets(crossed.assign(prompt=prompts))
+        for one in _measured(run, rows, (groups, gaps), covariates[run["w_name"]], seed)
     ]
+    decides = are_deciding(results)
+    families = [one.measure.removesuffix(OVER_PROMPTS) if decides[at] else None for at, one in enumerate(results)]
     q = q_values([one.p for one in results], families)
     return [replace(one, q=float(value)) for one, value in zip(results, q, strict=True)]
-
-
-def _about(result: Result) -> tuple[str, ...]:
-    return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
 
 
 def _measured(
@@ -151,30 +140,16 @@ def _whole_sentences(
     return sums[whole] / counts[whole], list(kept)
 
 
-def _interaction(about: Mapping[str, str], cells: Floats, counts: tuple[int, int], seed: int) -> Result:
+def _interaction(about: Group, cells: Floats, counts: tuple[int, int], seed: int) -> Result:
     n, n_first, n_second = cells.shape
     free = (n_first - 1) * (n_second - 1)
     note = _why_not(n, free)
     extras = {"n_w": float(n_first * n_second), "n_clusters": float(n)}
-    base = Result(
-        "w_interaction",
-        about,
-        math.nan,
-        unit="percentage points",
-        null_value=0.0,
-        extras=extras,
-        note=note,
-        n=counts[0],
-        n_missing=counts[1],
-    )
+    base = make_result("w_interaction", about, extras=extras, note=note, n=counts[0], n_missing=counts[1])
     if n < 2 or free < 1:
         return base
-    beyond = (
-        cells
-        - cells.mean(axis=2, keepdims=True)
-        - cells.mean(axis=1, keepdims=True)
-        + cells.mean(axis=(1, 2), keepdims=True)
-    )
+    beyond = cells - cells.mean(axis=2, keepdims=True) - cells.mean(axis=1, keepdims=True)
+    beyond += cells.mean(axis=(1, 2), keepdims=True)
     beyond = np.where(np.abs(beyond) > 1e-9 * max(float(np.abs(cells).max()), 1e-300), beyond, 0.0)  # rounding
     parts = beyond.reshape(n, -1)
     ones = np.ones_like(parts)
@@ -183,21 +158,15 @@ def _interaction(about: Mapping[str, str], cells: Floats, counts: tuple[int, int
     if note or only_points():
         return replace(base, value=scale * effect_sd(parts, ones))
     effect = covariate_effect(parts, ones, seed=seed)
-    return replace(base, value=scale * effect.sd, low=scale * effect.low, high=scale * effect.high, p=effect.p)
+    return replace(base, value=scale * effect.value, low=scale * effect.low, high=scale * effect.high, p=effect.p)
 
 
 def _interaction_slope(
-    about: Mapping[str, str],
-    cells: Floats,
-    counts: tuple[int, int],
-    axes: Sequence[Floats],
-    unit: str,
+    about: Group, cells: Floats, counts: tuple[int, int], axes: Sequence[Floats], unit: str
 ) -> Result:
     n, n_first, n_second = cells.shape
     note = _why_not(n, (n_first - 1) * (n_second - 1))
-    base = Result(
-        "interaction_slope", about, math.nan, unit=unit, null_value=0.0, note=note, n=counts[0], n_missing=counts[1]
-    )
+    base = make_result("interaction_slope", about, unit=unit, note=note, n=counts[0], n_missing=counts[1])
     if n < 1 or min(n_first, n_second) < 2:
         return base
     x, z = (axis - axis.mean() for axis in axes)

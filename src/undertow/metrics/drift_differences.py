@@ -16,12 +16,22 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from undertow.metrics.covariate_association import BOUNDS, MIN_W_VALUES, OVER_PROMPTS_KEYS, RUN_KEYS, float_column
-from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
-from undertow.metrics.metric import OVER_PROMPTS
+from undertow.metrics.covariate_association import (
+    BOUNDS,
+    MIN_W_VALUES,
+    RUN_KEYS,
+    UNORDERED,
+    Cells,
+    facets,
+    float_column,
+    slope_unit,
+    why_few,
+    why_not_crossed,
+)
+from undertow.metrics.metric import make_result
 from undertow.stats import MIN_CLUSTERS
-from undertow.stats.arrays import Floats, t_quantile
-from undertow.stats.regression.trend import MIN_VALUES, CovariateEffect, cluster_summary, covariate_effect, trend
+from undertow.stats.arrays import Estimate, Floats, t_quantile
+from undertow.stats.regression.trend import MIN_VALUES, cluster_summary, covariate_effect, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -32,7 +42,6 @@ LEVEL, INNER_LEVEL = 0.95, 0.9
 Margin: TypeAlias = Callable[[Result], float]
 """Maps a result with unit and `w_span` to the smallest difference of interest."""
 POINTS, LOG_ODDS = "percentage points", "log-odds"
-DESCRIPTION = "Pearson r is descriptive, so its difference has neither interval nor test."
 ALIKE = "All answers to these texts are the same in both, so there is no interval."
 HIDDEN = "The models hide some probability, so the largest possible effect is unknown, and there is no interval."
 NO_NOISE = "The differences lie on the line exactly, so the error of their slope is unknown."
@@ -47,15 +56,15 @@ def drift_differences(
 
     - `slope`, `slope_gap`, percentage points per step or unit of W: the difference of the slopes, with interval and test of a drift.
     - `slope_log_odds`, log-odds per step or unit: the same for the log-odds of the W means, with the first-order influence of each
-    sentence.
+      sentence.
     - `w_effect_of_difference`, percentage points, of each group and gap: standard deviation of the W values' effects on the difference
       (`covariate_effect`), 0 if W affects both models alike.
-      - `pearson_r`: no value, with the reason in its note.
+    - `pearson_r`: no value, with the reason in its note.
 
-      With several prompts, all of them also have the suffix `_over_prompts`. p tests a difference within the margin. `extras`:
-      `inner_low` and `inner_high` (90% interval), `n_clusters`, `n_w`, `w_span` (highest minus lowest W with data), and for slopes
-      `autocorrelation`, `values_sd` (both of the differences), `sentences_low`, `sentences_high` (95%, at these values of W). Below six
-      sentences there is no interval and no p, below eight values none for a slope.
+    With several prompts, all of them also have the suffix `_over_prompts`. p tests a difference within the margin. `extras`:
+    `inner_low` and `inner_high` (90% interval), `n_clusters`, `n_w`, `w_span` (highest minus lowest W with data), and for slopes
+    `autocorrelation`, `values_sd` (both of the differences), `sentences_low`, `sentences_high` (95%, at these values of W). Below six
+    sentences there is no interval and no p, below eight values none for a slope.
 
     Args:
         sides: observations of the baseline and of the candidate, as for `measure_association`, with the same rows in the same order.
@@ -72,28 +81,27 @@ def drift_differences(
     masses = {group: [float_column(side, group) for side in sides] for group in design["groups"]}
     series = {("group", group): both for group, both in masses.items()}
     series |= {("gap", f"{a}-{b}"): [masses[a][at] - masses[b][at] for at in (0, 1)] for a, b in design["gaps"]}
-    hidden = {("group", group) for group in masses if any(_is_bounded(side, group) for side in sides)}
+    bounds = {group: [f"{group}{end}" for end in BOUNDS] for group in masses}
+    hidden = {
+        ("group", group)
+        for group, ends in bounds.items()
+        for side in sides
+        if set(ends) <= set(side)
+        and not np.array_equal(float_column(side, ends[0]), float_column(side, ends[1]), equal_nan=True)
+    }
     hidden |= {("gap", f"{a}-{b}") for a, b in design["gaps"] if hidden & {("group", a), ("group", b)}}
-    n_prompts = keys.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique")
     results: list[Result] = []
-    for of_facet, rows, ending in ((RUN_KEYS, keys, ""), (OVER_PROMPTS_KEYS, keys[n_prompts > 1], OVER_PROMPTS)):
-        for _, facet in rows.groupby(list(of_facet), sort=False):
-            about = {name: str(facet[name].iloc[0]) for name in of_facet}
-            covariate = design.get("covariates", {}).get(about["w_name"], {})
-            for (kind, pronoun), both in series.items():
-                first, second = (np.where(scored & ~np.isnan(sum(both)), one, math.nan)[facet.index] for one in both)
-                one = _Series.from_rows(facet, first, second, {**about, "pronoun": pronoun}, is_gap=kind == "gap")
-                measured = _measure(one, covariate, margin, seed, is_hidden=(kind, pronoun) in hidden)
-                results += [replace(result, measure=f"{result.measure}{ending}") for result in measured]
+    for about, ending, rows in facets(keys):
+        covariate = design.get("covariates", {}).get(about["w_name"], {})
+        for (kind, pronoun), both in series.items():
+            first, second = (np.where(scored & ~np.isnan(sum(both)), one, math.nan)[rows.index] for one in both)
+            alike = np.abs(second - first) <= ROUNDING_SHARE * np.maximum(np.abs(first), np.abs(second))
+            of_rows = np.where(alike, 0.0, second - first), first, second
+            cells = (Cells.from_rows(rows["cluster"], rows["x"], values).seen() for values in of_rows)
+            one = _Series({**about, "pronoun": pronoun}, kind == "gap", *cells)
+            measured = _measure(one, covariate, margin, seed, is_hidden=(kind, pronoun) in hidden)
+            results += [replace(result, measure=f"{result.measure}{ending}") for result in measured]
     return results
-
-
-def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
-    ends = [f"{group}{end}" for end in BOUNDS]
-    if not set(ends) <= set(frame):
-        return False
-    low, high = (float_column(frame, end) for end in ends)
-    return not np.array_equal(low, high, equal_nan=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +121,6 @@ class _Series:
     first: Cells
     second: Cells
 
-    @classmethod
-    def from_rows(
-        cls, keys: pd.DataFrame, first: Floats, second: Floats, about: dict[str, str], *, is_gap: bool
-    ) -> _Series:
-        """Create it from the cluster, x and both models' values of each row [row]."""
-        differences = second - first
-        alike = np.abs(differences) <= ROUNDING_SHARE * np.maximum(np.abs(first), np.abs(second))
-        of_rows = np.where(alike, 0.0, differences), first, second
-        return cls(about, is_gap, *(Cells.from_rows(keys["cluster"], keys["x"], values).seen() for values in of_rows))
-
     def log_odds(self) -> _Series | None:
         """Cells with the differences of log-odds as means; None if a mean is 0 or 100%."""
         if not all(((side.means > 0) & (side.means < 100)).all() for side in (self.first, self.second)):
@@ -134,8 +132,9 @@ class _Series:
         """A result with the counts."""
         x = self.cells.x
         detail = {"n_clusters": float(len(self.cells.sums)), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
-        known: dict[str, Any] = {"value": math.nan, "null_value": 0.0, "extras": detail}
-        return Result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **known | numbers)
+        return make_result(
+            measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, extras=detail, **numbers
+        )
 
 
 def _measure(
@@ -152,7 +151,7 @@ def _measure(
     yield _slope(series, series.result("slope_gap" if series.is_gap else "slope", unit=f"{POINTS} per {unit}"), margin)
     if series.is_gap:
         return
-    yield series.result("pearson_r", note=DESCRIPTION)
+    yield series.result("pearson_r", note="Pearson r is descriptive, so its difference has neither interval nor test.")
     odds = series.log_odds()
     if odds is not None:
         yield _slope(odds, odds.result("slope_log_odds", unit=f"{LOG_ODDS} per {unit}"), margin)
@@ -192,7 +191,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
 
 
 def _effect(series: _Series, margin: Margin, seed: int) -> Result:
-    result, cells = series.result(W_EFFECT, unit=POINTS), series.cells
+    result, cells = series.result(W_EFFECT), series.cells
     if len(cells.sums) < MIN_CLUSTERS:
         return replace(result, note=why_few(len(cells.sums)))
     if not cells.sums.any():
@@ -200,7 +199,7 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     outer, inner = (
         covariate_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL)
     )
-    result = replace(result, value=outer.sd)
+    result = replace(result, value=outer.value)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     detail = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
@@ -208,14 +207,16 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
 
 
-def _beyond(outer: CovariateEffect, inner: CovariateEffect, margin: float) -> float:
+def _beyond(outer: Estimate, inner: Estimate, margin: float) -> float:
     """Two-sided p of an effect within its margin, from the lower ends of the intervals at both levels.
 
     The intervals are Student's t for the logarithm; the degrees of freedom are inferred from their two widths.
     """
-    if not outer.sd > margin or not inner.low > 0:
+    if not outer.value > margin or not inner.low > 0:
         return 1.0
-    far, near, distance = (math.log(outer.sd / end) if end > 0 else math.inf for end in (outer.low, inner.low, margin))
+    far, near, distance = (
+        math.log(outer.value / end) if end > 0 else math.inf for end in (outer.low, inner.low, margin)
+    )
     if not math.isfinite(far):
         return 1.0  # the effect itself is not significant
     if near == 0:

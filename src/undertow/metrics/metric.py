@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from undertow._folders import notify
 from undertow._plugins import plugins
 from undertow.errors import UndertowError, on_one_line
-from undertow.types import ALPHA_TEXT
+from undertow.types import ALPHA_TEXT, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from undertow.types import Result
 
 ENTRY_POINTS = "undertow.metrics"
 HIGHER, LOWER, NEITHER = "higher is better", "lower is better", ""
 OVER_PROMPTS = "_over_prompts"
 """Suffix of metrics of masses averaged over all prompts."""
 
+Group: TypeAlias = Mapping[str, str]
+"""The keys of a result: model, set, word group, ..."""
 Compute: TypeAlias = "Callable[[pd.DataFrame, Mapping[str, Any]], Iterable[Result]]"
 """Results from the observations of a run and its design."""
 
@@ -77,6 +77,13 @@ METRICS, COLUMNS = read_catalog(Path(__file__).with_name("catalog.toml"))
 """The metrics of the package by name; meanings of group keys and of `Result.extras` by name."""
 
 
+def make_result(measure: str, group: Group, value: float = math.nan, **others: Any) -> Result:
+    """A result with the unit and the null value of its metric; `others` are further fields, which may replace these."""
+    known = METRICS[measure]
+    fields: dict[str, Any] = {"unit": known.unit, "null_value": known.null_value} | others
+    return Result(measure, group, value, **fields)
+
+
 def metric(  # noqa: PLR0913 - the fields of a Metric
     name: str,
     *,
@@ -98,44 +105,36 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
 
 def added_metrics() -> list[Metric]:
     """Metrics of installed packages; a broken one is reported on standard error and skipped."""
-    return [one for _, one in plugins(ENTRY_POINTS, _checked)]
 
-
-def _checked(entry: EntryPoint, one: object) -> Metric:
-    if not isinstance(one, Metric) or one.compute is None:
+    def check(entry: EntryPoint, one: object) -> Metric:
+        if isinstance(one, Metric) and one.compute is not None:
+            return one
         raise UndertowError(
             f"{entry.value} is not a metric; put the decorator undertow.metrics.metric.metric before the function"
         )
-    return one
+
+    return [one for _, one in plugins(ENTRY_POINTS, check)]
 
 
 def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
-    """Results of the metrics of installed packages for an audit, with the unit and null value of their metric.
+    """Results of the metrics of installed packages for an audit, from the observations of a run and its design.
 
-    Args:
-        audit: name of the audit.
-        frame: observations of the run.
-        design: its design.
+    A metric that fails has no results, and a line on standard error.
     """
-    results = []
+    results: list[Result] = []
     for one in added_metrics():
-        if audit in one.audits and one.compute is not None:
-            for result in _computed(one, frame, design):
-                null = one.null_value if math.isnan(result.null_value) else result.null_value
-                results.append(replace(result, measure=one.name, unit=result.unit or one.unit, null_value=null))
+        if audit not in one.audits or one.compute is None:
+            continue
+        try:
+            computed = list(one.compute(frame, design))
+        except Exception as error:  # noqa: BLE001 - code of another package, which may raise anything
+            reason = f"{type(error).__name__}: {on_one_line(str(error))}"
+            notify(f"the metric {one.name} of another package is skipped: it failed ({reason})")
+            continue
+        for result in computed:
+            null = one.null_value if math.isnan(result.null_value) else result.null_value
+            results.append(replace(result, measure=one.name, unit=result.unit or one.unit, null_value=null))
     return results
-
-
-def _computed(one: Metric, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
-    """Results of a metric of another package; if it fails, none, and a line on standard error."""
-    assert one.compute is not None
-    try:
-        return list(one.compute(frame, design))
-    except Exception as error:  # noqa: BLE001 - code of another package, which may raise anything
-        notify(
-            f"the metric {one.name} of another package is skipped: it failed ({type(error).__name__}: {on_one_line(str(error))})"
-        )
-        return []
 
 
 def get_metric(name: str) -> Metric:

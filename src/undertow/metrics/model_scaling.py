@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import permutation_test, spearmanr
 
+from undertow.metrics.metric import Group
 from undertow.types import Floats, Result
 
 AREA, GAP, PAIR = "auroc", "slope_gap", "female-male"
@@ -43,12 +44,7 @@ class Point:
 
 
 def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]:
-    """Area, slope gap and size of every model.
-
-    Args:
-        results: of any number of task-specification and spurious-correlation runs.
-        sizes: number of parameters, by model.
-    """
+    """Area, slope gap and size of every model, from task-specification and spurious-correlation runs and numbers of parameters."""
     gaps: dict[str, list[float]] = {}
     areas: dict[tuple[str, str, str, str], list[float]] = {}
     for result in results:
@@ -91,7 +87,7 @@ def relations(points: Sequence[Point], seed: int = 0) -> Iterator[Result]:
             yield _rank_correlation(area[known], other[known], group, seed)
 
 
-def _rank_correlation(area: Floats, other: Floats, group: Mapping[str, str], seed: int) -> Result:
+def _rank_correlation(area: Floats, other: Floats, group: Group, seed: int) -> Result:
     n = len(area)
     if n < MIN_MODELS or np.ptp(area) == 0 or np.ptp(other) == 0:
         note = f"a rank correlation needs at least {MIN_MODELS} models that differ"

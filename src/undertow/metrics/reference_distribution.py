@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRank:
-    """One score of one sentence.
-
-    Attributes:
-        value: in percent.
-        above_unspecified, above_specified: share of the reference sentences of either kind that it exceeds; ties count half.
-    """
+    """One score of one sentence, in percent, and the share of the reference sentences of either kind that it exceeds; ties count half."""
 
     value: float
     above_unspecified: float
@@ -117,13 +112,9 @@ class Reference:
         return chances
 
     def standing(self, name: str, value: float) -> ReferenceRank:
-        """Rank of a score among those of either kind; NaN if the reference or the sentence lacks the score."""
+        """Rank of a score among those of either kind, ties counting half; NaN if the reference or the sentence lacks the score."""
         if math.isnan(value) or name not in self.unspecified:
             return ReferenceRank(value, math.nan, math.nan)
-        return ReferenceRank(value, *(_share_below(kind[name], value) for kind in (self.unspecified, self.specified)))
-
-
-def _share_below(values: Floats, value: float) -> float:
-    """Share of values below; ties, within rounding, count half."""
-    rounded, mark = np.round(values, ROUNDING_DECIMALS), round(value, ROUNDING_DECIMALS)
-    return float((rounded < mark).mean() + (rounded == mark).mean() / 2)
+        mark = round(value, ROUNDING_DECIMALS)
+        kinds = (np.round(kind[name], ROUNDING_DECIMALS) for kind in (self.unspecified, self.specified))
+        return ReferenceRank(value, *(float((kind < mark).mean() + (kind == mark).mean() / 2) for kind in kinds))

@@ -36,17 +36,8 @@ COMBINED = "combined"
 FEATURE_FLOOR = 5e-4
 """Added to masses before logarithms: half of a tenth of a percent, the rounding of recorded masses."""
 _PER_ROW = (
-    "item",
-    "w_index",
-    "w_value",
-    "w",
-    "other_words",
-    "missing_reason",
-    "options",
-    "logprobs_nats",
-    "spaced_logprobs_nats",
-    "part",
-)
+    "item", "w_index", "w_value", "w", "other_words", "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats", "part",
+)  # fmt: skip
 _ROUNDING_PERCENT = 0.6
 """Tolerance of sums of normalised masses, because recorded masses are rounded to a tenth."""
 
@@ -82,14 +73,19 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window:
     import pandas as pd
 
     injected, plain = frame[frame["w_name"] != NO_W], frame[frame["w_name"] == NO_W]
-    tables = [
-        _scores_of(part.reset_index(drop=True), groups, endpoint_window)
-        for _, part in injected.groupby(list(KEYS), sort=False, dropna=False)
-    ]
+    parts = [part.reset_index(drop=True) for _, part in injected.groupby(list(KEYS), sort=False, dropna=False)]
+    tables = [_scores_of(part, groups, endpoint_window) for part in parts]
     if not tables:
         raise UndertowError("the observations have no sentence with a W, so there are no movements")
     scored = pd.concat(tables, ignore_index=True)
-    return _add_plain_entropy(scored, plain, groups)
+    # Entropy of each sentence without W; NaN if it was not scored without W.
+    by = [key for key in KEYS if key != "w_name"] + ["sentence"]
+    most = math.log2(len(groups)) if len(groups) > 1 else 1.0
+    values = 100 * _entropy_bits(plain[list(groups)].to_numpy(dtype=np.float64)) / most
+    known = dict(zip(map(tuple, plain[by].astype(str).to_numpy()), values, strict=True))
+    entropy = [known.get(tuple(key), math.nan) for key in scored[by].astype(str).to_numpy()]
+    scored[ENTROPY_PLAIN] = np.where(scored["missing_reason"] == "", entropy, math.nan)
+    return scored
 
 
 def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) -> pd.DataFrame:
@@ -107,8 +103,7 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
     missing = {f"{kind}{group}": np.full(len(sentences), math.nan) for group in groups for kind in _OF_GROUPS}
     of_read = _movements(masses, read, endpoint_window, levels.astype(np.float64))
     scores = of_read if len(read) == len(groups) else missing | of_read
-    opened = np.zeros(len(sentences), dtype=object)
-    opened[:] = ""
+    opened = np.full(len(sentences), "", dtype=object)
     needed = np.isin(at, [*range(endpoint_window), *range(len(levels) - endpoint_window, len(levels))])
     reasons = rows["missing_reason"].astype(str).to_numpy()
     for row in np.flatnonzero(needed & (reasons != "")):
@@ -120,10 +115,8 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
     first_rows = np.unique(of, return_index=True)[1]
     table = rows.iloc[first_rows].drop(columns=[*groups, *(name for name in _PER_ROW if name in rows)])
     table = table.reset_index(drop=True).assign(**scores, missing_reason=opened)
-    order = np.argsort(first_rows, kind="stable")  # order of the run
-    blank = list(scores)
-    table.loc[table["missing_reason"] != "", blank] = math.nan
-    return table.iloc[order].reset_index(drop=True)
+    table.loc[table["missing_reason"] != "", list(scores)] = math.nan
+    return table.iloc[np.argsort(first_rows, kind="stable")].reset_index(drop=True)  # in the order of the run
 
 
 def normalised_percent(masses: Floats) -> Floats:
@@ -136,12 +129,8 @@ def normalised_percent(masses: Floats) -> Floats:
 
 def _movements(masses: Floats, groups: Sequence[str], endpoint_window: int, levels: Floats) -> dict[str, Floats]:
     """Every score by name, each [sentence], from masses [sentence, w, group]."""
-    first, last = (
-        masses[:, :endpoint_window].mean(axis=1),
-        masses[:, -endpoint_window:].mean(axis=1),
-    )  # [sentence, group]
-    shift = last - first
-    middle = (first + last) / 2
+    first, last = (part.mean(axis=1) for part in (masses[:, :endpoint_window], masses[:, -endpoint_window:]))
+    shift, middle = last - first, (first + last) / 2  # [sentence, group]
     # A row of zeros (none of the listed words was recorded) is no distribution: it has movements but no entropy.
     is_shares = (first.sum(axis=1) > 0) & (last.sum(axis=1) > 0)
     most = math.log2(len(groups)) if len(groups) > 1 else 1.0
@@ -168,17 +157,6 @@ def _entropy_bits(masses: Floats) -> Floats:
     return bits
 
 
-def _add_plain_entropy(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
-    """Add the entropy of each sentence without W; NaN if it was not scored without W."""
-    by = [key for key in KEYS if key != "w_name"] + ["sentence"]
-    most = math.log2(len(groups)) if len(groups) > 1 else 1.0
-    values = 100 * _entropy_bits(plain[list(groups)].to_numpy(dtype=np.float64)) / most
-    known = dict(zip(map(tuple, plain[by].astype(str).to_numpy()), values, strict=True))
-    entropy = [known.get(tuple(key), math.nan) for key in scored[by].astype(str).to_numpy()]
-    scored[ENTROPY_PLAIN] = np.where(scored["missing_reason"] == "", entropy, math.nan)
-    return scored
-
-
 def features(scored: pd.DataFrame, groups: Sequence[str]) -> Floats:
     """Features of the score `combined` [sentence, feature].
 
@@ -187,11 +165,6 @@ def features(scored: pd.DataFrame, groups: Sequence[str]) -> Floats:
     """
     means = scored[[f"{MEAN}{group}" for group in groups]].to_numpy(dtype=np.float64)
     sizes = scored[[TOTAL_VARIATION, ENTROPY]].to_numpy(dtype=np.float64)
-    middle = _log_odds(means)
+    share = np.clip(means / 100, 0, 1)
+    middle = np.log((share + FEATURE_FLOOR) / (1 - share + FEATURE_FLOOR))
     return np.column_stack([np.log(sizes / 100 + FEATURE_FLOOR), middle, middle**2])
-
-
-def _log_odds(percent: Floats) -> Floats:
-    share = np.clip(percent / 100, 0, 1)
-    odds: Floats = np.log((share + FEATURE_FLOOR) / (1 - share + FEATURE_FLOOR))
-    return odds

@@ -10,7 +10,7 @@ LLMs", section 5 (hardest subset, figure 4). AUROC, held-out thresholds, paired 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from undertow.metrics.multiple_testing import adjust_p_values
+from undertow.metrics.metric import Group, make_result
 from undertow.metrics.sentence_scores import (
     COMBINED,
     DELTA,
@@ -31,7 +31,6 @@ from undertow.metrics.sentence_scores import (
     score_names,
 )
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.anova import one_way, welch_p
 from undertow.stats.arrays import Bools, Codes, Floats, divide, t_quantile
 from undertow.stats.classification.roc import (
     ROUNDING_DECIMALS,
@@ -44,10 +43,11 @@ from undertow.stats.classification.roc import (
     held_out_calls,
     n_mixed,
 )
-from undertow.stats.cluster_errors import influence_variance
-from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
+from undertow.stats.intervals.cluster_errors import cluster_weights, influence_variance, spread_interval
 from undertow.stats.regression.logistic import held_out_draws, held_out_log_odds
-from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values
+from undertow.stats.significance.false_discovery import adjust_p_values
+from undertow.stats.significance.sign_flip import JackknifeReplicates, flip_p_values
+from undertow.stats.variance_components import one_way, welch_p
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -80,19 +80,6 @@ ALIKE = "all clusters have the same value, so the variance is unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class _Refits:
-    """The held-out score `combined` in refits, in percent; NaN for sentences without it.
-
-    Attributes:
-        drawn: in each of the first bootstrap draws [draw, sentence].
-        left: without each group of clusters [group, sentence].
-    """
-
-    drawn: Floats
-    left: Floats
-
-
-@dataclass(frozen=True, slots=True)
 class _ScoreTable:
     """The labelled and scored sentences of one detector.
 
@@ -103,8 +90,11 @@ class _ScoreTable:
         weights: count of each cluster in each bootstrap draw [draw, cluster], shared by all scores.
         without: 0 for the clusters that each jackknife group omits, else 1 [group, cluster].
         n_missing: sentences without a score.
+        group, groups: keys of the results; word groups, the leading one first.
         seed: of the permutations.
-        refits: of `combined`; None if it is not fitted.
+        score: the score of the results.
+        refits: the held-out score `combined` in percent, NaN for sentences without it, in each of the first draws [draw, sentence] and
+            without each group of clusters [group, sentence]; None if it is not fitted.
         known_draws: cached AUROC draws of scores over all of `table`.
     """
 
@@ -114,33 +104,41 @@ class _ScoreTable:
     weights: Floats
     without: Floats
     n_missing: int
+    group: Group
+    groups: Sequence[str]
     seed: int
-    refits: _Refits | None = None
+    score: str = ""
+    refits: tuple[Floats, Floats] | None = None
     known_draws: dict[str, Floats] = field(default_factory=dict)
 
-    def values(self, score: str) -> Floats:
-        """One score [sentence]."""
-        return self.table[score].to_numpy(dtype=np.float64)
+    @property
+    def values(self) -> Floats:
+        """The score [sentence]."""
+        return self.table[self.score].to_numpy(dtype=np.float64)
 
-    def with_scores(self, *scores: str) -> _ScoreTable:
-        """The sentences with these scores; the others count as missing."""
-        known = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
-        if known.all():
-            return self
-        return replace(self.where(known), n_missing=self.n_missing + int((~known).sum()))
+    def of_score(self, score: str, *others: str) -> _ScoreTable:
+        """The sentences with this score and these others, for results about the score; other sentences count as missing."""
+        known = np.isfinite(self.table[[score, *others]].to_numpy(dtype=np.float64)).all(axis=1)
+        part = self if known.all() else replace(self.where(known), n_missing=self.n_missing + int((~known).sum()))
+        return replace(part, score=score, group={**self.group, "score": score})
 
     def where(self, part: Bools) -> _ScoreTable:
         """A part of the sentences."""
-        refits = self.refits and _Refits(self.refits.drawn[:, part], self.refits.left[:, part])
+        refits = self.refits and (self.refits[0][:, part], self.refits[1][:, part])
         return replace(
             self, table=self.table[part], positive=self.positive[part], cluster=self.cluster[part], refits=refits,
             known_draws={},
         )  # fmt: skip
 
-    def result(self, name: str, group: Mapping[str, str], value: float, **numbers: Any) -> Result:
+    def result(self, name: str, value: float, **numbers: Any) -> Result:
         """A result about these sentences."""
-        counts: dict[str, Any] = {"n": len(self.positive), "n_missing": self.n_missing, "unit": SHARE}
-        return Result(name, group, value, **counts | numbers)
+        fields: dict[str, Any] = {"n": len(self.positive), "n_missing": self.n_missing, "unit": SHARE} | numbers
+        return make_result(name, fields.pop("group", self.group), value, **fields)
+
+    @property
+    def has_both_kinds(self) -> bool:
+        """Whether there are specified and underspecified sentences."""
+        return bool(self.positive.any() and not self.positive.all())
 
     @property
     def min_clusters(self) -> int:
@@ -167,45 +165,48 @@ class _ScoreTable:
             return ""
         return self.why_untested if self.min_clusters < MIN_CLUSTERS else ALIKE
 
-    def drawn(self, score: str) -> Floats | None:
+    @property
+    def drawn(self) -> Floats | None:
         """A fitted score in each draw [draw, sentence]; None for other scores."""
-        if score != COMBINED:
+        if self.score != COMBINED:
             return None
-        return np.empty((0, len(self.table))) if self.refits is None else self.refits.drawn
+        return np.empty((0, len(self.table))) if self.refits is None else self.refits[0]
 
-    def area_draws(self, score: str) -> Floats:
-        """AUROC of a score in each bootstrap draw [draw]; for a fitted score in the first draws only."""
-        if score not in self.known_draws:
-            drawn = self.drawn(score)
-            values = self.values(score) if drawn is None else drawn
+    def area_draws(self) -> Floats:
+        """AUROC of the score in each bootstrap draw [draw]; for a fitted score in the first draws only."""
+        if self.score not in self.known_draws:
+            drawn = self.drawn
             weights = self.weights if drawn is None else self.weights[: len(drawn)]
-            self.known_draws[score] = auroc_draws(values, self.positive, self.cluster, weights)
-        return self.known_draws[score]
+            values = self.values if drawn is None else drawn
+            self.known_draws[self.score] = auroc_draws(values, self.positive, self.cluster, weights)
+        return self.known_draws[self.score]
 
-    def areas_without(self, score: str) -> Floats:
-        """AUROC of a score without each group of clusters [group]."""
-        values = self.values(score) if score != COMBINED or self.refits is None else self.refits.left
+    def areas_without(self) -> Floats:
+        """AUROC of the score without each group of clusters [group]."""
+        values = self.values if self.score != COMBINED or self.refits is None else self.refits[1]
         return auroc_draws(values, self.positive, self.cluster, self.without)
 
+    def area(self, name: str = "auroc", **numbers: Any) -> Result:
+        """AUROC of the score, with its interval."""
+        value = auroc(self.values, self.positive)
+        if math.isnan(value):
+            return self.result(name, value, note=ONE_KIND, **numbers)
+        low, high = self.interval(self.area_draws(), value)
+        return self.result(name, value, low=low, high=high, note=self.why(low), **numbers)
+
     def mean(
-        self,
-        name: str,
-        group: Mapping[str, str],
-        marks: NDArray[np.generic],
-        unit: str = SHARE,
-        *,
-        drawn: NDArray[np.generic] | None = None,
-    ) -> Result:
+        self, name: str, marks: NDArray[np.generic], unit: str = SHARE, *, drawn: NDArray[np.generic] | None = None, **numbers: Any
+    ) -> Result:  # fmt: skip
         """The mean of values [sentence] with its interval over clusters; `drawn` has the refitted values of each draw."""
         values = np.asarray(marks, dtype=np.float64)
         if not len(values):
-            return self.result(name, group, math.nan, unit=unit, note="there is no such sentence")
+            return self.result(name, math.nan, unit=unit, note="there is no such sentence", **numbers)
         value = float(values.mean())
         if unit == SHARE:
             low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
         else:
             low, high = self._interval_of_points(values, value)
-        return self.result(name, group, value, low=low, high=high, unit=unit, note=self.why(low))
+        return self.result(name, value, low=low, high=high, unit=unit, note=self.why(low), **numbers)
 
     def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
         """95% interval from bootstrap draws; for a share of 0 or 1 the exact bound for that many clusters, if it is wider.
@@ -233,12 +234,7 @@ class _ScoreTable:
         return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
 
     def exchange_p(self, whole: float, without: Floats) -> float:
-        """p-value of a difference from 0, by flipping the signs of the contributions of groups of clusters.
-
-        Args:
-            whole: the difference.
-            without: the same without each group [group].
-        """
+        """p-value of a difference from 0, by flipping the signs of the contributions of groups; `without` each of these [group]."""
         counting = self.without @ np.bincount(self.cluster, minlength=self.without.shape[1]) < len(self.cluster)
         if self.min_clusters < MIN_CLUSTERS or only_points():
             return math.nan
@@ -249,6 +245,13 @@ class _ScoreTable:
         """p-value of the mean of values [sentence] against its null value."""
         values = np.asarray(marks, dtype=np.float64) - null_value
         return self.exchange_p(float(values.mean()), self._means(values, self.without))
+
+    def p_of_area(self, values: Floats) -> float:
+        """p-value of the AUROC of values [sentence]; NaN with too few clusters."""
+        if self.why_untested:
+            return math.nan
+        rng = np.random.default_rng(self.seed)
+        return auroc_p_value(values, self.positive, self.cluster, N_PERMUTATIONS, rng)
 
     def _mean_draws(self, marks: NDArray[np.generic]) -> Floats:
         values = np.asarray(marks, dtype=np.float64)
@@ -263,17 +266,17 @@ class _ScoreTable:
         counts = weights @ np.bincount(self.cluster, minlength=n_clusters).astype(np.float64)
         return divide(sums, counts)
 
-    def balanced(self, name: str, group: Mapping[str, str], calls: Bools, drawn: Bools | None = None) -> Result:
+    def balanced(self, name: str, calls: Bools, drawn: Bools | None = None) -> Result:
         """Balanced accuracy of calls [sentence]; `drawn` as in `mean`."""
         kinds = (self.positive, ~self.positive)
-        if not all(kind.any() for kind in kinds):
-            return self.result(name, group, math.nan, note=ONE_KIND)
+        if not self.has_both_kinds:
+            return self.result(name, math.nan, null_value=math.nan, note=ONE_KIND)
         right = (calls == self.positive).astype(np.float64)
         in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
         draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
         value = sum(float(right[kind].mean()) for kind in kinds) / 2
         low, high = self.interval(draws, value)
-        return self.result(name, group, value, low=low, high=high, null_value=0.5, note=self.why(low))
+        return self.result(name, value, low=low, high=high, note=self.why(low))
 
 
 def cluster_noun(table: pd.DataFrame) -> str:
@@ -287,12 +290,10 @@ def cluster_noun(table: pd.DataFrame) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Threshold above which a score means underspecified.
+    """Threshold in percent above which a score means underspecified.
 
-    Attributes:
-        percent: the threshold.
-        as_they_come: compare floating-point numbers without a tolerance, as in the papers; otherwise a score that equals the
-            threshold up to rounding is not above it.
+    With `as_they_come`, floating-point numbers are compared without a tolerance, as in the papers; otherwise a score that equals the
+    threshold up to rounding is not above it.
     """
 
     percent: float = THRESHOLD_PERCENT
@@ -331,40 +332,36 @@ def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
 
 
 def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *, seed: int) -> list[Result]:
-    """Every measure of detection for every model, prompt, set and W list.
+    """Every measure of detection for every model, prompt, set and W list, from the output of `sentence_scores`.
 
     Without labels, only the share of sentences that each score flags.
-
-    Args:
-        scored: output of `sentence_scores`, with or without `combined`.
-        groups: word groups, the leading one first.
-        threshold: threshold of the scores.
-        seed: of bootstrap and permutations.
     """
     results: list[Result] = []
+    is_labelled = "well_specified" in scored
     for levels, part in scored.groupby(list(KEYS), sort=False, dropna=False):
-        group = _group(dict(zip(KEYS, map(str, levels), strict=True)), scored)
-        of_detector = _detector_results if "well_specified" in scored else _flagged_results
-        prepared = _score_table(part, groups, seed)
-        if _scores(prepared, groups):
-            results += of_detector(prepared, group, groups, threshold)
-        else:
+        of = dict(zip(KEYS, map(str, levels), strict=True))
+        # Prompt and W are keys if a model has several in one set.
+        same = (scored["model"].astype(str) == of["model"]) & (scored["challenge"].astype(str) == of["challenge"])
+        several = [key for key in ("prompt", "w_name") if scored.loc[same, key].astype(str).nunique() > 1]
+        group = {"model": of["model"], "set": of["challenge"], **{key: of[key] for key in several}}
+        prepared = _score_table(part, group, groups, seed)
+        scores = [name for name in [*score_names(groups), COMBINED] if name in prepared.table]
+        scores = [name for name in scores if prepared.table[name].notna().any()]
+        if not scores:
             n = len(prepared.table) + prepared.n_missing
-            note = f"None of the {n:,} sentences has a score."
-            name, null_value = ("auroc", 0.5) if "well_specified" in scored else ("flagged", math.nan)
-            about = {**group, "score": f"{DELTA}{groups[0]}"}
+            name, null_value = ("auroc", 0.5) if is_labelled else ("flagged", math.nan)
+            about, note = {**group, "score": f"{DELTA}{groups[0]}"}, f"None of the {n:,} sentences has a score."
             results.append(Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note))
+        elif is_labelled:
+            results += _detector_results(prepared, scores, threshold)
+        else:
+            for one in map(prepared.of_score, scores):
+                calls, extras = threshold.flags(one.values), {"threshold": threshold.percent}
+                results.append(one.mean("flagged", calls, extras=extras))
     return adjust_p_values(results, lambda _: "run")
 
 
-def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:
-    """Group keys: model and set, and prompt and W if a model has several in one set."""
-    same = (scored["model"].astype(str) == levels["model"]) & (scored["challenge"].astype(str) == levels["challenge"])
-    several = [key for key in ("prompt", "w_name") if scored.loc[same, key].astype(str).nunique() > 1]
-    return {"model": levels["model"], "set": levels["challenge"], **{key: levels[key] for key in several}}
-
-
-def _score_table(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _ScoreTable:
+def _score_table(part: pd.DataFrame, group: Group, groups: Sequence[str], seed: int) -> _ScoreTable:
     known = (part["missing_reason"] == "").to_numpy()
     table = part[known].reset_index(drop=True)
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
@@ -375,11 +372,11 @@ def _score_table(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _Score
     positive = ~table["well_specified"].astype(bool).to_numpy() if known_truth else np.ones(len(table), dtype=bool)
     fold = folds(weights.shape[1])
     without = (fold != np.unique(fold)[:, np.newaxis]).astype(np.float64)
-    scored = _ScoreTable(table, positive, cluster, weights, without, int((~known).sum()), seed)
-    return replace(scored, refits=_refits(scored, groups))
+    scored = _ScoreTable(table, positive, cluster, weights, without, int((~known).sum()), group, groups, seed)
+    return replace(scored, refits=_refits(scored))
 
 
-def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
+def _refits(scored: _ScoreTable) -> tuple[Floats, Floats] | None:
     """The score `combined` refitted in resamples as in `with_combined`; None without the score or without resamples."""
     if COMBINED not in scored.table or only_points():
         return None
@@ -387,103 +384,71 @@ def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
     part = scored.where(own)
     if not own.any() or part.min_clusters < MIN_CLUSTERS_FOR_A_FIT:
         return None
-    x, fold = features(part.table, groups), folds(scored.weights.shape[1])
-    percent = []
-    for weights in (scored.weights[:N_REFITS], scored.without):
+    x, fold = features(part.table, scored.groups), folds(scored.weights.shape[1])
+
+    def percent(weights: Floats) -> Floats:
         chances = np.full((len(weights), len(own)), math.nan)
         chances[:, own] = 100 * special.expit(held_out_draws(x, part.positive, part.cluster, weights, fold))
-        percent.append(chances)
-    return _Refits(*percent)
+        return chances
+
+    return percent(scored.weights[:N_REFITS]), percent(scored.without)
 
 
-def _detector_results(
-    scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
-) -> Iterator[Result]:
-    scores = _scores(scored, groups)
+def _detector_results(scored: _ScoreTable, scores: Sequence[str], threshold: Threshold) -> Iterator[Result]:
+    tables = {score: scored.of_score(score) for score in scores}
+    for score, one in tables.items():
+        yield from _score_results(one, threshold.of(score))
     for score in scores:
-        yield from _score_results(
-            scored.with_scores(score), {**group, "score": score}, score, groups, threshold.of(score)
-        )
-    for score in scores:
-        yield from _differences(scored, group, score, [name for name in BASELINES if name in scores and name != score])
-    yield from _agreement(scored, group, groups)
-    for score in scores:
-        hard = Threshold(HARDEST_THRESHOLD_PERCENT, threshold.as_they_come).of(score)
-        yield from _hardest(scored.with_scores(score), {**group, "score": score}, score, hard)
-    for score in scores:
-        yield from _occupation_results(scored.with_scores(score), {**group, "score": score}, score)
-    yield from _additive_effects(scored, group, groups[0])
-    for score in [name for name in scores if name in (f"{DELTA}{groups[0]}", COMBINED)]:
-        yield from _cluster_results(scored.with_scores(score), {**group, "score": score}, score, threshold.of(score))
+        for baseline in [name for name in BASELINES if name in scores and name != score]:
+            yield _difference(scored.of_score(score, baseline), baseline)
+    yield from _agreement(scored)
+    for score, one in tables.items():
+        yield from _hardest(one, Threshold(HARDEST_THRESHOLD_PERCENT, threshold.as_they_come).of(score))
+    for one in tables.values():
+        yield from _occupation_results(one)
+    yield from _additive_effects(scored)
+    for score in [name for name in scores if name in (f"{DELTA}{scored.groups[0]}", COMBINED)]:
+        yield from _cluster_results(tables[score], threshold.of(score))
 
 
-def _flagged_results(
-    scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
-) -> Iterator[Result]:
-    for score in _scores(scored, groups):
-        part = scored.with_scores(score)
-        calls = threshold.flags(part.values(score))
-        yield replace(part.mean("flagged", {**group, "score": score}, calls), extras={"threshold": threshold.percent})
-
-
-def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
-    return [
-        name for name in [*score_names(groups), COMBINED] if name in scored.table and scored.table[name].notna().any()
-    ]
-
-
-def _score_results(
-    scored: _ScoreTable, group: Mapping[str, str], score: str, groups: Sequence[str], threshold: Threshold
-) -> Iterator[Result]:
-    yield from _rates(scored, group, score, threshold)
-    values, drawn = scored.values(score), scored.drawn(score)
+def _score_results(scored: _ScoreTable, threshold: Threshold) -> Iterator[Result]:
+    yield from _rates(scored, threshold)
+    values, drawn = scored.values, scored.drawn
     above = threshold.flags(values)
-    balanced = scored.balanced("balanced_accuracy", group, above, None if drawn is None else threshold.flags(drawn))
+    balanced = scored.balanced("balanced_accuracy", above, None if drawn is None else threshold.flags(drawn))
     # The AUROC of binary calls is their balanced accuracy.
-    p = _p_value(scored, above.astype(np.float64)) if score == f"{DELTA}{groups[0]}" else math.nan
+    is_leading = scored.score == f"{DELTA}{scored.groups[0]}"
+    p = scored.p_of_area(above.astype(np.float64)) if is_leading else math.nan
     yield replace(balanced, extras={"threshold": threshold.percent}, p=p)
-    if score != COMBINED:  # `combined` is held out already
-        yield _held_out(scored, group, values)
-    area = _area(scored, score, group)
-    p = _p_of_combined(scored, groups) if score == COMBINED else _p_value(scored, values)
+    area = scored.area()
+    if scored.score != COMBINED:
+        yield _held_out(scored)
+        p = scored.p_of_area(values)
+    elif scored.why_untested or scored.refits is None:
+        p = math.nan
+    else:  # held out already, and refitted in each permutation
+        n, rng = min(N_PERMUTATIONS, N_REFITTED_PERMUTATIONS), np.random.default_rng(scored.seed)
+        x = features(scored.table, scored.groups)
+        p = fitted_auroc_p_value(x, scored.positive, scored.cluster, n, rng)
     yield replace(area, p=p, note=area.note or scored.why_untested)
 
 
-def _rates(
-    scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold, before: str = ""
-) -> Iterator[Result]:
-    above, drawn = threshold.flags(scored.values(score)), scored.drawn(score)
+def _rates(scored: _ScoreTable, threshold: Threshold, before: str = "") -> Iterator[Result]:
+    above, drawn, extras = threshold.flags(scored.values), scored.drawn, {"threshold": threshold.percent}
     for name, kind, says in (("tpr", scored.positive, True), ("tnr", ~scored.positive, False)):
         calls = None if drawn is None else (threshold.flags(drawn) == says)[:, kind]
-        rate = scored.where(kind).mean(f"{before}{name}", group, (above == says)[kind], drawn=calls)
-        yield replace(rate, extras={"threshold": threshold.percent})
+        yield scored.where(kind).mean(f"{before}{name}", (above == says)[kind], drawn=calls, extras=extras)
 
 
-def _p_value(scored: _ScoreTable, values: Floats) -> float:
-    """p-value of the AUROC of values [sentence]; NaN with too few clusters."""
-    if scored.why_untested:
-        return math.nan
-    rng = np.random.default_rng(scored.seed)
-    return auroc_p_value(values, scored.positive, scored.cluster, N_PERMUTATIONS, rng)
-
-
-def _p_of_combined(scored: _ScoreTable, groups: Sequence[str]) -> float:
-    """p-value of the AUROC of `combined`, refitted in each permutation."""
-    if scored.why_untested or scored.refits is None:
-        return math.nan
-    n, rng = min(N_PERMUTATIONS, N_REFITTED_PERMUTATIONS), np.random.default_rng(scored.seed)
-    return fitted_auroc_p_value(features(scored.table, groups), scored.positive, scored.cluster, n, rng)
-
-
-def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> Result:
+def _held_out(scored: _ScoreTable) -> Result:
     """Classify each sentence by the best threshold of the other clusters; excluded if these have one kind only."""
-    name, calls, thresholds = "held_out_balanced_accuracy", *held_out_calls(values, scored.positive, scored.cluster)
+    values, (calls, thresholds) = scored.values, held_out_calls(scored.values, scored.positive, scored.cluster)
     known = np.isfinite(thresholds)
     part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
     chosen = float(np.median(thresholds[known])) if known.any() else math.nan
-    result = part.balanced(name, group, calls[known])
+    result = part.balanced("held_out_balanced_accuracy", calls[known])
     result = replace(result, low=math.nan, high=math.nan, extras={"threshold": chosen})
-    if not known.any() and scored.positive.any() and not scored.positive.all():
+    if not known.any() and scored.has_both_kinds:
         return replace(result, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
     if not math.isfinite(result.value) or part.min_clusters < MIN_CLUSTERS:
         return result
@@ -493,43 +458,30 @@ def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> 
     return replace(result, low=low, high=high, note=part.why(low))
 
 
-def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str = "auroc") -> Result:
-    values = scored.values(score)
-    value = auroc(values, scored.positive)
-    if math.isnan(value):
-        return scored.result(name, group, value, null_value=0.5, note=ONE_KIND)
-    low, high = scored.interval(scored.area_draws(score), value)
-    return scored.result(name, group, value, low=low, high=high, null_value=0.5, note=scored.why(low))
-
-
-def _differences(
-    scored: _ScoreTable, group: Mapping[str, str], score: str, baselines: Sequence[str]
-) -> Iterator[Result]:
+def _difference(scored: _ScoreTable, baseline: str) -> Result:
     """AUROC of one score minus that of a baseline, on the same sentences and in the same bootstrap draws.
 
     Tested if a finding needs it: total variation against entropy, and `combined` against either.
     """
-    for baseline in baselines:
-        both = scored.with_scores(score, baseline)
-        value = auroc(both.values(score), both.positive) - auroc(both.values(baseline), both.positive)
-        of_score = both.area_draws(score)
-        draws = of_score - both.area_draws(baseline)[: len(of_score)]
-        low, high = both.interval(draws, value, share=False)
-        low, high = max(low, -1.0), min(high, 1.0)
-        p = math.nan
-        if math.isfinite(value) and (score == COMBINED or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
-            p = both.exchange_p(value, both.areas_without(score) - both.areas_without(baseline))
-        note = both.why(low) if math.isfinite(value) else ONE_KIND
-        about = {**group, "score": score, "against": baseline}
-        yield both.result("auroc_difference", about, value, low=low, high=high, null_value=0.0, p=p, note=note)
+    other = replace(scored, score=baseline)
+    value = auroc(scored.values, scored.positive) - auroc(other.values, scored.positive)
+    of_score = scored.area_draws()
+    low, high = scored.interval(of_score - other.area_draws()[: len(of_score)], value, share=False)
+    low, high = max(low, -1.0), min(high, 1.0)
+    p = math.nan
+    if math.isfinite(value) and (scored.score == COMBINED or (scored.score, baseline) == (TOTAL_VARIATION, ENTROPY)):
+        p = scored.exchange_p(value, scored.areas_without() - other.areas_without())
+    note = scored.why(low) if math.isfinite(value) else ONE_KIND
+    group = {**scored.group, "against": baseline}
+    return scored.result("auroc_difference", value, group=group, low=low, high=high, p=p, note=note)
 
 
-def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Iterator[Result]:
+def _agreement(scored: _ScoreTable) -> Iterator[Result]:
     """Whether the right group of a specified sentence has more mass than the other groups that occur as right answers."""
     if "expected" not in scored.table:
         return
-    decided = scored.where(~scored.positive & scored.table["expected"].isin(list(groups)).to_numpy())
-    rivals = [name for name in groups if (decided.table["expected"] == name).any()]
+    decided = scored.where(~scored.positive & scored.table["expected"].isin(list(scored.groups)).to_numpy())
+    rivals = [name for name in scored.groups if (decided.table["expected"] == name).any()]
     if len(rivals) < 2:
         return
     means = decided.table[[f"{MEAN}{name}" for name in rivals]].to_numpy(dtype=np.float64)
@@ -538,34 +490,32 @@ def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[s
     others = means.copy()
     others[np.arange(len(means)), expected] = -math.inf
     prefers = own > others.max(axis=1)
-    result = decided.mean("coreference_agreement", group, prefers)
-    yield replace(result, p=decided.p_of_mean(prefers, 0.5))
+    yield replace(decided.mean("coreference_agreement", prefers), p=decided.p_of_mean(prefers, 0.5))
 
 
-def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
+def _hardest(scored: _ScoreTable, threshold: Threshold) -> Iterator[Result]:
     """Rates on sentences with a man or a woman: flagged if the pronoun refers to the professional, and only then."""
-    if not {"participant_class", "coreferent"} <= set(scored.table):
-        return
     table = scored.table
-    hard = scored.where((table["participant_class"].isin(["man", "woman"]) & table["coreferent"].notna()).to_numpy())
-    if hard.table["coreferent"].nunique() < 2:
+    if not {"participant_class", "coreferent"} <= set(table):
         return
-    yield from _rates(hard, group, score, threshold, "hardest_")
+    hard = scored.where((table["participant_class"].isin(["man", "woman"]) & table["coreferent"].notna()).to_numpy())
+    if hard.table["coreferent"].nunique() > 1:
+        yield from _rates(hard, threshold, "hardest_")
 
 
-def _occupation_results(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
+def _occupation_results(scored: _ScoreTable) -> Iterator[Result]:
     if "percent_female" not in scored.table:
         return
     share = scored.table["percent_female"].to_numpy(dtype=np.float64)
     parts = {name: scored.where((share >= least) & (share < below)) for name, (least, below) in OCCUPATIONS.items()}
-    parts = {name: part for name, part in parts.items() if part.positive.any() and not part.positive.all()}
+    parts = {name: part for name, part in parts.items() if part.has_both_kinds}
     for name, part in parts.items():
-        yield _area(part, score, {**group, "occupations": name}, "auroc_by_occupations")
-    if score == TOTAL_VARIATION:
-        yield from _range_of_areas([part for part in parts.values() if part.min_clusters >= MIN_CLUSTERS], group, score)
+        yield part.area("auroc_by_occupations", group={**scored.group, "occupations": name})
+    if scored.score == TOTAL_VARIATION:
+        yield from _range_of_areas([part for part in parts.values() if part.min_clusters >= MIN_CLUSTERS])
 
 
-def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], score: str) -> Iterator[Result]:
+def _range_of_areas(parts: Sequence[_ScoreTable]) -> Iterator[Result]:
     """Range of the areas over groups of occupations, with a test of their equality.
 
     The test is Welch's analysis of variance of the jackknife pseudo-values, one per cluster, because groups have different occupations
@@ -576,24 +526,21 @@ def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], scor
     areas, pseudo_values = [], []
     for part in parts:
         clusters = np.unique(part.cluster)
-        area = auroc(part.values(score), part.positive)
+        areas.append(auroc(part.values, part.positive))
         one_less = (np.arange(part.weights.shape[1]) != clusters[:, np.newaxis]).astype(np.float64)
-        left = auroc_draws(part.values(score), part.positive, part.cluster, one_less)
-        areas.append(area)
-        pseudo_values.append(len(clusters) * area - (len(clusters) - 1) * left)
+        left = auroc_draws(part.values, part.positive, part.cluster, one_less)
+        pseudo_values.append(len(clusters) * areas[-1] - (len(clusters) - 1) * left)
     clusters_of = [set(part.cluster.tolist()) for part in parts]
     p, note = math.nan, "the same clusters are in several parts"
     if len(set.union(*clusters_of)) == sum(map(len, clusters_of)):
         of = np.repeat(np.arange(len(parts)), [len(one) for one in pseudo_values])
         p = math.nan if only_points() else welch_p(np.concatenate(pseudo_values), of)
         note = "" if math.isfinite(p) or only_points() else "all clusters of one part have the same value"
-    yield Result(
-        "auroc_range", group, max(areas) - min(areas), n=sum(len(part.positive) for part in parts),
-        n_missing=parts[0].n_missing, unit=SHARE, null_value=0.0, p=p, note=note,
-    )  # fmt: skip
+    n = sum(len(part.positive) for part in parts)
+    yield parts[0].result("auroc_range", max(areas) - min(areas), n=n, p=p, note=note)
 
 
-def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group: str) -> Iterator[Result]:
+def _additive_effects(scored: _ScoreTable) -> Iterator[Result]:
     """Figure 4 of the ICLR submission as two effects: the occupation moves the level, W the slope.
 
     Over the underspecified sentences: the share of the variance of levels between occupations, the mean movement, and the share of the
@@ -603,22 +550,24 @@ def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group:
     part = scored.where(scored.positive)
     if len(np.unique(part.cluster)) < 2:
         return
-    group = {**group, "pronoun": word_group}
+    leading = scored.groups[0]
+    part = replace(part, group={**scored.group, "pronoun": leading})
     # Rounded, so that movements of the size of rounding errors have no variance.
-    level, shift = (np.round(part.values(f"{kind}{word_group}"), ROUNDING_DECIMALS) + 0.0 for kind in (MEAN, SHIFT))
+    level, shift = (
+        np.round(part.table[f"{kind}{leading}"].to_numpy(dtype=np.float64), ROUNDING_DECIMALS) + 0.0
+        for kind in (MEAN, SHIFT)
+    )
     for name, y in (("occupation_effect", level), ("interaction", shift)):
         variance = one_way(y, part.cluster)
-        yield part.result(name, group, variance.share, null_value=variance.expected_share)
-    moved = part.mean("mean_movement", group, shift, POINTS)
-    yield replace(moved, null_value=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
+        yield part.result(name, variance.share, null_value=variance.expected_share)
+    moved = part.mean("mean_movement", shift, POINTS, null_value=0.0)
+    yield replace(moved, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
 
 
-def _cluster_results(
-    scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold
-) -> Iterator[Result]:
-    values = scored.values(score)
+def _cluster_results(scored: _ScoreTable, threshold: Threshold) -> Iterator[Result]:
+    """Share of right calls in each cluster, with the mean score of either kind; none if each cluster is one sentence."""
+    values, names = scored.values, scored.table["cluster"].astype(str).to_numpy()
     right = threshold.flags(values) == scored.positive
-    names = scored.table["cluster"].astype(str).to_numpy()
     share = scored.table["percent_female"].to_numpy(dtype=np.float64) if "percent_female" in scored.table else None
     clusters = dict.fromkeys(names)
     if len(clusters) == len(names):
@@ -631,7 +580,7 @@ def _cluster_results(
         }
         if share is not None:
             detail = {"percent_female": float(share[own][0]) if len(set(share[own])) == 1 else math.nan} | detail
-        about, value = {**group, "occupation": name}, float(right[own].mean())
+        about, value = {**scored.group, "occupation": name}, float(right[own].mean())
         yield Result("called_right", about, value, n=int(own.sum()), unit=SHARE, extras=detail)
 
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from undertow.errors import UndertowError
-from undertow.stats.interruption import check_interrupted
+from undertow.stats.context import check_interrupted
 
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from undertow import audits, models
 from undertow.audits.base import Audit, Sampling, preset_options
 from undertow.data.in_memory import Table, save_challenge
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.inference.engines import LOCAL, EngineChoice
 from undertow.models.base import FLOAT32, ModelRequest, Network, split_label
 from undertow.runs.folder.model_info import expand_patterns

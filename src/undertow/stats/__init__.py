@@ -3,8 +3,8 @@
 A number that the data do not determine is NaN, without a warning.
 """
 
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval
-from undertow.stats.point_estimates import only_points, point_estimates
+from undertow.stats.context import only_points, point_estimates
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, percentile_interval
 from undertow.stats.regression.least_squares import Line, fit_line, fit_rows
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 

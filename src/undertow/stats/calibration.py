@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from undertow.stats.arrays import Estimate, Floats, as_floats, t_quantile
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.regression.least_squares import Line, fit_line
 
 LEVEL = 0.95
@@ -60,13 +60,9 @@ def mean_over_models(values: ArrayLike) -> Estimate:
 
 
 def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: np.random.Generator) -> Estimate:
-    """Median of values [row], with a percentile interval that resamples whole models, because a model's rows are dependent.
+    """Median of values [row] without NaN, with a percentile interval.
 
-    Args:
-        values: NaN are ignored [row].
-        model: model of each value [row].
-        n_draws: bootstrap draws.
-        rng: source of randomness.
+    It resamples whole models [row], because a model's rows are dependent.
     """
     numbers = as_floats(values)
     known = np.isfinite(numbers)
@@ -89,14 +85,8 @@ def standard_errors(
 ) -> tuple[Floats, Floats]:
     """Standard error of each measurement over sentences, and its degrees of freedom, from its 95% t interval: each [row].
 
-    Unknown degrees of freedom are one fewer than the clusters; if the number of clusters is NaN too, the variance counts as known. With
-    2 to 5 clusters intervals are invalid, so the error is NaN.
-
-    Args:
-        low: lower ends [row].
-        high: upper ends [row].
-        n_clusters: number of clusters of sentences [row].
-        df: of the interval [row]; all NaN if not given.
+    Unknown degrees of freedom are one fewer than the clusters of sentences; if the number of clusters is NaN too, the variance counts as
+    known. With 2 to 5 clusters intervals are invalid, so the error is NaN.
     """
     clusters = np.asarray(n_clusters, dtype=np.float64)
     few = np.isfinite(clusters) & (clusters > 1) & (clusters < MIN_CLUSTERS)
@@ -109,12 +99,12 @@ def standard_errors(
 
 @dataclass(frozen=True, slots=True)
 class SeedIntervals:
-    """Intervals of measurements that cover other training seeds and other sentences.
+    """Intervals of measurements that cover other training seeds and other sentences, each [row].
 
     Attributes:
-        low, high: 95% interval of each measurement [row]; NaN below five models.
-        spread: standard deviation of the other models around their line [row].
-        df: degrees of freedom of the interval [row].
+        low, high: 95% interval; NaN below five models.
+        spread: standard deviation of the other models around their line.
+        df: degrees of freedom of the interval.
     """
 
     low: Floats
@@ -124,11 +114,7 @@ class SeedIntervals:
 
 
 def with_training_seed(
-    planted: ArrayLike,
-    measured: ArrayLike,
-    errors: ArrayLike,
-    sentence_df: ArrayLike,
-    alike: ArrayLike | None = None,
+    planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike, alike: ArrayLike | None = None
 ) -> SeedIntervals:
     """Intervals of the measurements of similarly trained models that include the training seed.
 
@@ -154,8 +140,7 @@ def with_training_seed(
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
     if len(x) < MIN_MODELS:
-        none = np.full(len(x), math.nan)
-        return SeedIntervals(none, none, none, none)
+        return SeedIntervals(*np.full((4, len(x)), math.nan))
     variance, df = _spread_of_others(x, y, kinds)
     both = variance + own**2
     of_both = _satterthwaite([(variance, df), (own**2, own_df)])
@@ -203,14 +188,7 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
     least 0. The variance of the scale is added to the slope, that of the offset to the intercept. Without them the coverage of the
     slope's interval falls to a third if sentence error is as large as the variance between seeds.
 
-    Args:
-        planted: the truth, known without error [row].
-        measured: the measurements [row].
-        errors: standard error of each over sentences [row].
-        sentence_df: its degrees of freedom, inf for known variances [row].
-
-    Returns:
-        The line; NaN if all planted values are equal, without intervals below three rows.
+    The arguments are those of `with_training_seed`. The line is NaN if all planted values are equal, without intervals below three rows.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     line = fit_line(x, y)
@@ -246,16 +224,7 @@ def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sent
     """Mean measurement divided by mean truth; 1 for an unbiased instrument.
 
     Measurements have the sign of the planted direction. The interval covers models (t, n - 1 degrees of freedom) and sentences, whose
-    error counts as fully shared.
-
-    Args:
-        planted: the truth, known without error [row].
-        measured: the measurements [row].
-        errors: standard error of each over sentences [row].
-        sentence_df: its degrees of freedom, inf for known variances [row].
-
-    Returns:
-        NaN without planted values; no interval for one row.
+    error counts as fully shared. The arguments are those of `with_training_seed`. NaN without planted values; no interval for one row.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     size = np.abs(x)
@@ -314,10 +283,10 @@ def _t(df: Floats) -> Floats:
     return np.where(np.isinf(df), special.ndtri(tail), special.stdtrit(np.where(np.isinf(df), 1.0, df), tail))
 
 
-def _rows(
-    planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
-) -> tuple[Floats, Floats, Floats, Floats]:
-    rows = as_floats(planted), as_floats(measured), as_floats(errors)
-    if np.isnan(rows).any():
+def _rows(*given: ArrayLike) -> tuple[Floats, ...]:
+    """Planted values, measurements, errors and their degrees of freedom as arrays."""
+    *rows, df = given
+    numbers = tuple(map(as_floats, rows))
+    if np.isnan(numbers).any():
         raise ValueError("planted, measured and errors must be finite")
-    return *rows, np.asarray(sentence_df, dtype=np.float64)
+    return *numbers, np.asarray(df, dtype=np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +11,15 @@ from numpy.typing import ArrayLike
 from undertow.stats.arrays import (
     ROUNDING_SHARE,
     Codes,
+    Estimate,
     Floats,
     as_floats,
     is_constant,
     t_p_value,
     t_quantile,
 )
-from undertow.stats.interruption import check_interrupted
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.point_estimates import only_points
+from undertow.stats.context import check_interrupted, only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS
 from undertow.stats.significance.sign_flip import permutation_p_value
 
 MIN_PAIRS = 4
@@ -46,10 +45,10 @@ class Pearson(NamedTuple):
     heaviest_share: float = math.nan
 
 
-def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
+def pearson(x: ArrayLike, y: ArrayLike) -> Pearson:
     """Pearson's r of pairs x [pair] and y [pair]; NaN if a value is not finite.
 
-    The interval is on Fisher's z scale, with the standard error of the delete-one jackknife, which does not assume normal pairs, and a
+    The 95% interval is on Fisher's z scale, with the standard error of the delete-one jackknife, which does not assume normal pairs, and a
     Student quantile with n - 2 degrees of freedom.
     """
     both = np.array([x, y], dtype=np.float64)
@@ -77,59 +76,37 @@ def pearson(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Pearson:
     if n < MIN_PAIRS or any(np.any(left[at] <= ROUNDING_SHARE * whole[at]) for at in (0, 1)):
         return Pearson(r, -1.0, 1.0, n, heaviest)
     z = np.arctanh(np.clip(left[2] / np.sqrt(left[0]) / np.sqrt(left[1]), -_NEARLY_ONE, _NEARLY_ONE))
-    half = t_quantile(n - 2, level) * math.sqrt((n - 1) / n * float(((z - z.mean()) ** 2).sum()))
+    half = t_quantile(n - 2) * math.sqrt((n - 1) / n * float(((z - z.mean()) ** 2).sum()))
     return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), n, heaviest)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCorrelation:
-    """A correlation over clustered columns.
-
-    Attributes:
-        r: Pearson correlation; NaN below four columns or clusters, or if a side is constant.
-        low, high: 95% interval of r over clusters like these; NaN if r is NaN, 1 or -1 or depends on one cluster, and for fewer than
-            `MIN_CLUSTERS` clusters.
-        p: two-sided, the larger of the interval's test and of shuffling whole clusters, which alone decides if r is 1 or -1; NaN if r
-            is NaN or depends on one cluster, and for fewer than `MIN_CLUSTERS` clusters.
-        n: columns with both values.
-    """
-
-    r: float
-    low: float
-    high: float
-    p: float
-    n: int
-
-
-def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> ClusterCorrelation:
-    """Pearson correlation over clustered columns; columns without both values are excluded.
+def cluster_correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> Estimate:
+    """Pearson correlation over clustered columns [column]; columns without both values (NaN) are excluded.
 
     The interval is Fisher's z with the variance of a delete-one-cluster jackknife, at a t quantile with one degree of freedom fewer than
     clusters, because cluster bootstrap percentiles are too narrow with 20 columns. p is the larger of two: that of the same z and error,
     so that p agrees with the interval, and that of shuffled clusters. The shuffle exchanges whole clusters of y with others of the same
     size, and columns within their cluster. A cluster with a unique size is shuffled only within itself, which is conservative.
 
-    Args:
-        x: one value for each column, NaN if missing [column].
-        y: likewise [column].
-        clusters: cluster of each column, as codes [column].
-        seed: of the permutations.
+    Returns:
+        r, NaN below four columns or clusters, or if a side is constant. No interval and no p if r is NaN or depends on one cluster, and
+        for fewer than `MIN_CLUSTERS` clusters; if r is 1 or -1, no interval, and the shuffle alone decides p.
     """
     check_interrupted()
     xs, ys = as_floats(x), as_floats(y)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
     xs, ys = xs[seen], ys[seen]
     _, of, sizes = np.unique(np.asarray(clusters)[seen], return_inverse=True, return_counts=True)
-    n, nan = len(xs), math.nan
+    n = len(xs)
     if n < MIN_PAIRS or len(sizes) < MIN_PAIRS or is_constant(xs) or is_constant(ys):
-        return ClusterCorrelation(nan, nan, nan, nan, n)
+        return Estimate(math.nan, n=n)
     in_x, in_y = ((one - one.mean()) / np.linalg.norm(one - one.mean()) for one in (xs, ys))
     r = float(np.clip(in_x @ in_y, -1.0, 1.0))
     if only_points() or len(sizes) < MIN_CLUSTERS:
-        return ClusterCorrelation(r, nan, nan, nan, n)
+        return Estimate(r, n=n)
     shuffled = np.abs(in_y[_cluster_orders(of, np.random.default_rng(seed))] @ in_x)  # [order]
     low, high, p = _jackknife_interval(in_x, in_y, of)
-    return ClusterCorrelation(r, low, high, max(p, permutation_p_value(abs(r), shuffled, tolerance=ROUNDING_SHARE)), n)
+    return Estimate(r, low, high, n, max(p, permutation_p_value(abs(r), shuffled, tolerance=ROUNDING_SHARE)))
 
 
 def _cluster_orders(of: Codes, rng: np.random.Generator) -> Codes:
@@ -172,6 +149,6 @@ def _jackknife_interval(in_x: Floats, in_y: Floats, of: Codes) -> tuple[float, f
         return math.nan, math.nan, 0.0 if abs(r) >= 1 - ROUNDING_SHARE else math.nan
     z = np.arctanh(without)
     error = math.sqrt((n_clusters - 1) / n_clusters * float(((z - z.mean()) ** 2).sum()))
-    half = t_quantile(n_clusters - 1, 0.95) * error
+    half = t_quantile(n_clusters - 1) * error
     p = t_p_value(math.atanh(r) / error, n_clusters - 1) if error > 0 else 0.0
     return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), p

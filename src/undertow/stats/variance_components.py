@@ -6,9 +6,11 @@ The cells are the whole population, not a sample, so there are no tests, and a f
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import f_oneway
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, divide, is_constant
 
@@ -59,18 +61,12 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
 
 
 def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
-    """Percent of the variance over wordings that each slot explains, and the remainder.
+    """Percent of the variance over wordings that each slot explains [slot], and the remainder; NaN for constant scores.
 
     The share of a slot is the drop in the residual sum of squares when it is added to the other slots in an additive
     least-squares fit (type II). In a full factorial this is its main effect, and the shares add up to 100. In a fractional design,
-    variance that several slots can explain is in no share, and aliased slots have shares of 0.
-
-    Args:
-        scores: of the wordings of one class [wording].
-        levels: level of each slot of each wording, as codes [wording, slot].
-
-    Returns:
-        Shares [slot], and the remainder of the additive fit (`interactions`); NaN for constant scores.
+    variance that several slots can explain is in no share, and aliased slots have shares of 0. Scores are those of the wordings of one
+    class [wording], levels those of their slots, as codes [wording, slot].
     """
     values, codes = as_floats(scores), np.asarray(levels)
     n_slots = codes.shape[1]
@@ -86,14 +82,11 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
 
 
 def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
-    """Groups of factors whose effects are aliased in an additive fit; each factor is in one group.
+    """Groups of factors whose effects are aliased in an additive fit of rows with these levels [row, factor]; each is in one group.
 
     A factor alone in its group is estimable. The levels of the others are linearly dependent: two that always change together, a level of
     one that always occurs with a level of another, or more factors than rows can identify. In the words of Box, Hunter and Hunter 2005
     ("Statistics for Experimenters") their main effects are aliases of one another.
-
-    Args:
-        levels: level of each factor in each row, as codes [row, factor].
     """
     codes = np.unique(np.asarray(levels), axis=0)
     owners, columns = [-1], [np.ones(len(codes))]
@@ -155,3 +148,49 @@ def _residual_squares(centred: Floats, codes: Codes) -> float:
     design = np.column_stack([np.ones(len(centred)), *indicators]).astype(np.float64)
     fitted = design @ np.linalg.lstsq(design, centred)[0]
     return float(((centred - fitted) ** 2).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class OneWayAnova:
+    """Share of the sum of squares between groups (eta squared), 0 to 1, its expectation without an effect, and the p-value of the F test.
+
+    NaN if y is constant, there is one group, or no group has two points.
+    """
+
+    share: float
+    expected_share: float
+    p: float
+
+
+def one_way(y: ArrayLike, group: ArrayLike) -> OneWayAnova:
+    """Share of the variance of y [point] between groups [point]."""
+    values = as_floats(y)
+    parts = _groups(values, group)
+    n, k = len(values), len(parts)
+    if k < 2 or n == k or is_constant(values) or not np.isfinite(values).all():
+        return OneWayAnova(math.nan, math.nan, math.nan)  # without repetitions all variance is between groups
+    expected = (k - 1) / (n - 1)
+    if all(is_constant(part) for part in parts):
+        return OneWayAnova(1.0, expected, 0.0)
+    test = f_oneway(*parts)
+    between = (k - 1) * float(test.statistic)
+    return OneWayAnova(between / (between + n - k), expected, float(test.pvalue))
+
+
+def welch_p(y: ArrayLike, group: ArrayLike) -> float:
+    """P-value of equal means of groups with unequal variances, from y [point] and groups [point].
+
+    Welch 1951, "On the Comparison of Several Mean Values: An Alternative Approach" (Biometrika 38). NaN for fewer than two groups, or
+    if a group has fewer than two points or is constant.
+    """
+    values = as_floats(y)
+    parts = _groups(values, group)
+    least = 1e-24 * float((values**2).max(initial=0.0))
+    if len(parts) < 2 or not all(len(part) > 1 and part.var(ddof=1) > least for part in parts):
+        return math.nan
+    return float(f_oneway(*parts, equal_var=False).pvalue)
+
+
+def _groups(values: Floats, group: ArrayLike) -> list[Floats]:
+    names = np.asarray(group)
+    return [values[names == name] for name in np.unique(names)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from undertow.audits.base import Observations
-from undertow.metrics.checklist.attribute_grants import MIN_STATED
 from undertow.metrics.checklist.checklist_metrics import (
+    MIN_STATED,
     WITH_AND_SWAPPED,
     WITH_LESS_SHUFFLED,
     WITH_LESS_SWAPPED,
@@ -18,7 +18,7 @@ from undertow.metrics.checklist.checklist_metrics import (
     is_overall,
 )
 from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
-from undertow.metrics.checklist.missing_answers import EMPTY, NOT_SCORED, OTHER_ANSWER
+from undertow.metrics.checklist.estimates import EMPTY, NOT_SCORED, OTHER_ANSWER
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 

@@ -37,8 +37,7 @@ from undertow.data.occupations.question_templates import (
     Questions,
     load_questions,
 )
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError, counted
+from undertow.errors import UndertowError, closest, counted
 from undertow.metrics.checklist.decisions import (
     CHOICES,
     CONTEXTS,

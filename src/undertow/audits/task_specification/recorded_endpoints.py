@@ -27,6 +27,7 @@ from undertow.audits.recorded_tables import (
 )
 from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.sentence_sources import decided_group, is_decided
+from undertow.data.text_files import located
 from undertow.errors import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"
@@ -107,7 +108,10 @@ def _factors(table: Table) -> pd.DataFrame:
     )
     table.check_repeats(frame, ["model", "challenge", "prompt", "sentence"], "sentence")
     rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
-    decided = [is_decided(row, f"{table.path}, {place}") for row, place in zip(rows, table.places, strict=True)]
+    decided = []
+    for row, place in zip(rows, table.places, strict=True):
+        with located(f"{table.path}, {place}"):
+            decided.append(is_decided(row))
     if any(one is not None for one in decided):
         table.raise_first(
             pd.Series([one is None for one in decided]),

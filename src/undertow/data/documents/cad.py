@@ -40,10 +40,9 @@ from undertow.data.documents.document_set import (
     distinct_texts,
     seen_in_training,
 )
-from undertow.data.fetch import DownloadError, download, save_download
-from undertow.data.tables import ENDINGS, MAX_BYTES, header, read_rows
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.data.fetch import fetch, save_download
+from undertow.data.text_files import ENDINGS, MAX_TABLE_BYTES, header, read_rows
+from undertow.errors import UndertowError, closest
 
 NAME = "cad"
 SOURCE_URL = "https://zenodo.org/records/4881008/files/data.zip?download=1"
@@ -114,7 +113,7 @@ def load_published() -> DocumentSet:
         save_download(_fetch_full_file(), path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
-        f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_BYTES, NAME)).hexdigest()})"
+        f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_TABLE_BYTES, NAME)).hexdigest()})"
     )
     documents = read_cad(path)
     return replace(documents, notes=(*documents.notes, note))
@@ -122,20 +121,15 @@ def load_published() -> DocumentSet:
 
 def _fetch_full_file() -> bytes:
     by_hand = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
-    try:
-        archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
-    except DownloadError as error:
-        raise UndertowError(
-            f"{NAME}: {SOURCE_URL} cannot be downloaded ({error}); go online once, or {by_hand}"
-        ) from error
+    archive = fetch(SOURCE_URL, MAX_ARCHIVE_BYTES, NAME, by_hand)
     try:
         if len(archive) > MAX_ARCHIVE_BYTES:
             raise ValueError(f"it is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB")
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             members = {name: opened.getinfo(f"data/{name}") for name in (*SPLITS, FULL)}
-            large = next((one.filename for one in members.values() if one.file_size > MAX_BYTES), "")
+            large = next((one.filename for one in members.values() if one.file_size > MAX_TABLE_BYTES), "")
             if large:
-                raise ValueError(f"{large} is larger than {MAX_BYTES // 2**20} MiB")
+                raise ValueError(f"{large} is larger than {MAX_TABLE_BYTES // 2**20} MiB")
             files = {name: opened.read(member) for name, member in members.items()}
         changed = next((name for name in SPLITS if hashlib.sha256(files[name]).hexdigest() != SPLITS[name]), "")
         if changed:
@@ -163,7 +157,13 @@ def read_cad(path: Path) -> DocumentSet:
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     n_mixed = 0
     for where, row in _rows(path, FULL_COLUMNS):
-        split, primary = _split_of(row["split"], where), _primary_of(row["annotation_Primary"], where)
+        cell = row["split"]
+        split_name = cell.strip().lower()
+        if split_name not in _SPLIT_OF and not split_name.startswith("exclude"):
+            raise UndertowError(
+                f"{where}: split is {cell[:40]!r}; use train, dev, test or one that begins with exclude"
+            )
+        split, primary = _SPLIT_OF.get(split_name, ""), _primary_of(row["annotation_Primary"], where)
         text, target = _clean(row["meta_text"]), row["annotation_Target_top.level.category"].strip()
         rationale, dimension = row["annotation_highlighted"], _dimension_of(target)
         span, biased = _locate_span(rationale, text), primary in COARSE
@@ -287,14 +287,6 @@ def _primary_of(cell: str, where: str) -> str:
             f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)}; use {', '.join(PRIMARY)}"
         )
     return known
-
-
-def _split_of(cell: str, where: str) -> str:
-    """The split; "" for one that CAD's authors exclude."""
-    name = cell.strip().lower()
-    if name not in _SPLIT_OF and not name.startswith("exclude"):
-        raise UndertowError(f"{where}: split is {cell[:40]!r}; use train, dev, test or one that begins with exclude")
-    return _SPLIT_OF.get(name, "")
 
 
 def _dimension_of(cell: str) -> str:

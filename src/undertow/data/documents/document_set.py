@@ -14,9 +14,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from undertow._schemas import Text
-from undertow.data.tables import TableRow, header, plain_name, read_records
-from undertow.data.text_files import RESOURCES, closest
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, TableRow, header, plain_name, read_records
+from undertow.errors import UndertowError, closest
 
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "identity": ("disability", "ethnicity", "nationality", "gender", "race", "age", "religion", "sexuality"),

@@ -17,9 +17,8 @@ from undertow.data.documents.document_set import (
     read_documents,
     read_rephrase_pairs,
 )
-from undertow.data.tables import ENDINGS, header
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.data.text_files import ENDINGS, header
+from undertow.errors import UndertowError, closest
 
 NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.load_published}
 """The sets that have a name."""
@@ -75,10 +74,8 @@ def documents_table(name: str) -> list[dict[str, str]]:
 def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
     """Documents by name, from a table (.tsv, .csv, gzipped or not), or from a folder with the files of CAD.
 
-    Args:
-        name: `undertow-statements`, `cad`, or a path. The columns of a table show whether it is CAD's full file, one of its split
-            files, rephrase pairs, or documents in the package's format.
-        rephrasings: path of rephrase pairs, matched to documents by span and, if given, dimension.
+    The columns of a table show whether it is CAD's full file, one of its split files, rephrase pairs, or documents in the package's
+    format. `rephrasings` is the path of rephrase pairs, matched to documents by span and, if given, dimension.
     """
     path = Path(name)
     if name in NAMED:

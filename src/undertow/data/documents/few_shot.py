@@ -25,31 +25,30 @@ NO_SHOTS = "none"
 def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four things that a draw is named by
     documents: Sequence[Document], target: Document, n: int, sampling: str, draw: int, seed: int
 ) -> tuple[Document, ...]:
-    """Examples for one document, in prompt order.
+    """Up to `n` examples for one document, in prompt order, from documents that all suit the task.
 
     The examples of a smaller `n` are the first ones of a larger `n`, so that numbers of examples are compared on the same examples and
-    shared prefixes are computed once. Texts are distinct and differ from the target's.
+    shared prefixes are computed once. Texts are distinct and differ from the target's. `draw` numbers independent draws.
 
-    `weak-oracle` uses the coarse category of the target's bias: it takes one example of each dimension of the category, repeatedly. The
-    paper does not specify the order of dimensions. Here it is shuffled for each target and draw, because in a fixed order five examples
-    would never include the last three of the eight identity dimensions.
-
-    Args:
-        documents: pool of documents, all suitable for the task.
-        target: the document to query.
-        n: number of examples; fewer if the documents run out.
-        sampling: `random`, uniform over documents, or `weak-oracle`.
-        draw: index of the independent draw.
-        seed: seed of all draws.
-
-    Raises:
-        UndertowError: there is no such sampling, or the target's dimension has no category.
+    Sampling `random` is uniform. `weak-oracle` uses the coarse category of the target's bias: it takes one example of each dimension of
+    the category, repeatedly. The paper does not specify the order of dimensions. Here it is shuffled for each target and draw, because in
+    a fixed order five examples would never include the last three of the eight identity dimensions.
     """
     rng = np.random.default_rng(int(digest([seed, draw, target.id, sampling]), 16))
     if sampling == RANDOM:
         candidates = _distinct(_shuffle(documents, rng), {target.text})
     elif sampling == WEAK_ORACLE:
-        candidates = _round_robin(documents, target, rng)
+        if not target.category:
+            raise UndertowError(
+                f"document {target.id!r}: no category has its dimension {target.dimension!r}; use sampling {RANDOM}"
+            )
+        members = CATEGORIES[target.category]
+        order = [members[place] for place in rng.permutation(len(members))]
+        taken = {target.text}
+        # Queues are lazy, so that the first dimension takes a text that two dimensions share.
+        queues = [_distinct(_shuffle([d for d in documents if d.dimension == member], rng), taken) for member in order]
+        cycles = zip_longest(*queues)
+        candidates = (document for cycle in cycles for document in cycle if document is not None)
     else:
         raise UndertowError(f"there is no sampling called {sampling!r}; use one of {', '.join(SAMPLINGS)}")
     return tuple(islice(candidates, n))
@@ -62,16 +61,8 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
         Question: ...?                                Question: ...?
         Answer: {answer}            an example        Answer:              the question itself
 
-    Without a description the answer is on the line after the document.
-
-    Args:
-        document_text: inserted literally, with braces.
-        wording: wording of the task.
-        answer: None for the target.
-        dimension: dimension of the document's bias, for wordings that name it.
-
-    Raises:
-        UndertowError: the wording names the dimension, and there is none.
+    Without a description the answer is on the line after the document; it is None for the target. The text is inserted literally, with
+    braces.
     """
     if DIMENSION_HOLE in wording.text and not dimension:
         raise UndertowError(
@@ -95,18 +86,3 @@ def _distinct(documents: Iterable[Document], taken: set[str]) -> Iterator[Docume
         if document.text not in taken:
             taken.add(document.text)
             yield document
-
-
-def _round_robin(documents: Sequence[Document], target: Document, rng: np.random.Generator) -> Iterator[Document]:
-    """One of each dimension of the target's category, repeatedly; exhausted dimensions are skipped."""
-    if not target.category:
-        raise UndertowError(
-            f"document {target.id!r}: no category has its dimension {target.dimension!r}; use sampling {RANDOM}"
-        )
-    members = CATEGORIES[target.category]
-    order = [members[place] for place in rng.permutation(len(members))]
-    taken = {target.text}
-    # Queues are lazy, so that the first dimension takes a text that two dimensions share.
-    queues = [_distinct(_shuffle([d for d in documents if d.dimension == member], rng), taken) for member in order]
-    cycles = zip_longest(*queues)
-    return (document for cycle in cycles for document in cycle if document is not None)

@@ -23,8 +23,8 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, find_repeat, read_toml
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, find_repeat, located, read_toml
+from undertow.errors import UndertowError, closest
 from undertow.types import digest
 
 TASKS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
@@ -43,13 +43,10 @@ Levels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One wording of a task.
+    """One wording of one of `TASKS`, of one of `CLASSES` or a user's own.
 
-    Attributes:
-        task: one of `TASKS`.
-        kind: its class: one of `CLASSES`, or a user's own.
-        text: text after the document, with `{dimension}` for the document's dimension; "" for no description.
-        slots: the level of each slot, by the slot's name; within a class every combination of levels occurs once.
+    The text goes after the document, with `{dimension}` for the document's dimension; "" for no description. `slots` are the level of each
+    slot; within a class every combination of levels occurs once.
     """
 
     task: str
@@ -85,14 +82,9 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
 
 
 def choose_wordings(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
-    """Choose at most `per_class` wordings of each class, in the given order, with levels of slots as balanced as possible.
+    """Choose at most `per_class` wordings of each class (0: all), in the given order, with levels of slots as balanced as possible.
 
-    The choice in one class does not depend on the other classes.
-
-    Args:
-        wordings: result of `wordings`.
-        per_class: maximum number; 0 for all.
-        seed: seed of the order of equally good candidates.
+    The choice in one class does not depend on the other classes. The seed orders equally good candidates.
     """
     if per_class < 0:
         raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
@@ -104,7 +96,24 @@ def choose_wordings(wordings: Sequence[Wording], per_class: int, seed: int) -> l
     kept = set()
     for name, places in classes.items():
         order = np.random.default_rng(int(digest([seed, *name]), 16)).permutation(places).tolist()
-        kept.update(_evenly({place: wordings[place].slots for place in order}, per_class))
+        levels = {place: sorted(wordings[place].slots.items()) for place in order}
+        pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
+        seen, pairs_seen = Counter[Any](), Counter[Any]()
+        left, taken = list(levels), list[int]()
+        # Pairs of levels prevent aliased slots in a small choice, which stratification by single slots does not.
+        while left and len(taken) < per_class:
+            best = min(left, key=lambda name: (_total(seen, levels[name]), _total(pairs_seen, pairs[name])))
+            left.remove(best)
+            taken.append(best)
+            seen.update(levels[best])
+            pairs_seen.update(pairs[best])
+        # Remove differences of two between counts of levels.
+        while (swap := _best_swap(seen, levels, taken, left)) is not None:
+            out, into = swap
+            taken[taken.index(out)], left[left.index(into)] = into, out
+            seen.subtract(levels[out])
+            seen.update(levels[into])
+        kept.update(taken)
     return [wording for place, wording in enumerate(wordings) if place in kept]
 
 
@@ -122,30 +131,6 @@ def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
             }
         )
     return rows
-
-
-def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
-    """Choose up to `n` candidates greedily: the one with the least frequent levels, then with the least frequent pairs of levels.
-
-    Pairs prevent aliased slots in a small choice, which stratification by single slots does not. Final swaps remove differences of two
-    between counts of levels.
-    """
-    levels = {name: sorted(of.items()) for name, of in slots.items()}
-    pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
-    seen, pairs_seen = Counter[Any](), Counter[Any]()
-    left, taken = list(slots), list[int]()
-    while left and len(taken) < n:
-        best = min(left, key=lambda name: (_total(seen, levels[name]), _total(pairs_seen, pairs[name])))
-        left.remove(best)
-        taken.append(best)
-        seen.update(levels[best])
-        pairs_seen.update(pairs[best])
-    while (swap := _best_swap(seen, levels, taken, left)) is not None:
-        out, into = swap
-        taken[taken.index(out)], left[left.index(into)] = into, out
-        seen.subtract(levels[out])
-        seen.update(levels[into])
-    return taken
 
 
 def _total(counts: Counter[Any], keys: Iterable[Any]) -> int:
@@ -181,21 +166,16 @@ def _load_published() -> Mapping[str, tuple[Wording, ...]]:
 def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
     entry = table[kind]
     if "again" in entry:
-        return _once_more(task, kind, table)
+        classes = {form: _slots(table[form]) for form in table[kind]["again"]}
+        shared = set.intersection(*(set(slots) for slots in classes.values()))
+        variants = []
+        for form, slots in classes.items():
+            for wording in _cross(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
+                of_form = [level for slot, level in wording.slots.items() if slot not in shared]
+                rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
+                variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
+        return variants
     return _cross(task, kind, _Class({"": entry["text"]}, _slots(entry)))
-
-
-def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
-    """Several classes as one, with other words in some slots; slots that only some classes have become the slot `form`."""
-    classes = {form: _slots(table[form]) for form in table[kind]["again"]}
-    shared = set.intersection(*(set(slots) for slots in classes.values()))
-    variants = []
-    for form, slots in classes.items():
-        for wording in _cross(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
-            of_form = [level for slot, level in wording.slots.items() if slot not in shared]
-            rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
-            variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
-    return variants
 
 
 def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
@@ -282,34 +262,14 @@ def _own(path: Path) -> dict[str, list[Wording]]:
 def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Wording]:
     texts = [text.strip() for text in table.texts or [table.text or ""]]
     spec = _Class({str(number) if len(texts) > 1 else "": text for number, text in enumerate(texts, 1)}, table.slots)
-    _check_holes(place, task, spec)
-    n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
-    if n > MAX_VARIANTS:
-        raise UndertowError(
-            f"{place}: its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
-        )
-    variants = _cross(task, kind, spec)
-    twice = find_repeat(wording.text for wording in variants)
-    if twice is not None:
-        raise UndertowError(f"{place}: two of its variants have the text {twice!r}; change the words of the slots")
-    if not all(wording.text.strip() for wording in variants):
-        raise UndertowError(f"{place}: one of its variants is empty, as the class null is; add words to its text")
-    if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in variants):
-        raise UndertowError(f"{place}: only texts of {REPHRASING} can have {DIMENSION_HOLE}; remove it")
-    return variants
-
-
-def _check_holes(place: str, task: str, spec: _Class) -> None:
     for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
         if kept in spec.slots:
             raise UndertowError(f"{place}, slot {kept!r}: this name is reserved; rename the slot")
     known = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
-    for name, text in spec.texts.items():
+    for name, written in spec.texts.items():
         which = f"text {name}" if name else "the text"
-        try:
-            holes = Template(text).holes()
-        except UndertowError as error:
-            raise UndertowError(f"{place}: {error}") from error
+        with located(place):
+            holes = Template(written).holes()
         strange = next((hole for hole in holes if hole not in known), None)
         if strange is not None:
             raise UndertowError(
@@ -319,3 +279,18 @@ def _check_holes(place: str, task: str, spec: _Class) -> None:
         unused = next((slot for slot in spec.slots if slot not in holes), None)
         if unused is not None:
             raise UndertowError(f"{place}, slot {unused!r}: {which} has no {{{unused}}}; write it where the words go")
+    with located(place):
+        n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
+        if n > MAX_VARIANTS:
+            raise UndertowError(
+                f"its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
+            )
+        variants = _cross(task, kind, spec)
+        twice = find_repeat(wording.text for wording in variants)
+        if twice is not None:
+            raise UndertowError(f"two of its variants have the text {twice!r}; change the words of the slots")
+        if not all(wording.text.strip() for wording in variants):
+            raise UndertowError("one of its variants is empty, as the class null is; add words to its text")
+        if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in variants):
+            raise UndertowError(f"only texts of {REPHRASING} can have {DIMENSION_HOLE}; remove it")
+    return variants

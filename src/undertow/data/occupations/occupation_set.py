@@ -19,9 +19,8 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from undertow._schemas import check
 from undertow.data.documents.document_set import is_reserved_name, unused_columns
 from undertow.data.occupations.onet import FILES, is_code, read_onet
-from undertow.data.tables import Rows, TableRow, header, plain_name, read_rows
-from undertow.data.text_files import RESOURCES, closest
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, Rows, TableRow, header, plain_name, read_rows
+from undertow.errors import UndertowError, closest
 
 FEMALE, MALE = "female", "male"
 """The columns of a table of pairs."""
@@ -124,12 +123,7 @@ PROXY = "PROXY"
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute of an occupation.
-
-    Attributes:
-        name: as O*NET or the user writes it.
-        category: one of `CATEGORIES`.
-    """
+    """An attribute of an occupation, as O*NET or the user writes it, of one of `CATEGORIES`."""
 
     name: str
     category: str
@@ -172,11 +166,8 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
 
     A table (.tsv, .csv) has a column `occupation`, and any of `soc_code`, `attribute` with `category` (skill unless it says
     knowledge or ability; one row each), `skill`, `knowledge` and `ability` (several in a cell, with ; between them),
-    `female_percent` and `article`.
-
-    Args:
-        path: path of the table; "" for the built-in one.
-        onet_folder: folder with the text release of an O*NET database, whose attributes are used instead, by the codes of the table.
+    `female_percent` and `article`. With a folder of the text release of an O*NET database, its attributes are used instead, by the codes
+    of the table.
     """
     table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
     if not path:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from undertow._schemas import Text
-from undertow.data.tables import TableRow, read_records
-from undertow.data.text_files import number_between
+from undertow.data.text_files import TableRow, number_between, read_records
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -43,12 +42,9 @@ _DECIMALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """One rated element of an occupation.
+    """One rated element of an occupation, of a category of `FILES`.
 
-    Attributes:
-        element: its name.
-        category: a key of `FILES`.
-        importance: 1 to 5; for a pattern of several codes, the mean to two decimals.
+    Importance is 1 to 5; for a pattern of several codes, the mean to two decimals.
     """
 
     element: str
@@ -70,18 +66,11 @@ def is_code(pattern: str) -> bool:
 
 
 def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ratings:
-    """The `top` most important skills, kinds of knowledge and abilities of each occupation.
+    """The `top` most important skills, kinds of knowledge and abilities of each occupation, by name, from codes or patterns of codes.
 
-    A pattern such as 25-1xxx.00 matches all rated codes: importance is averaged over them, to two decimals, and then ranked. Values whose
-    suppression is recommended are used and noted. Occupations without ratings of a category are excluded and noted.
-
-    Args:
-        folder: folder with `Skills.txt`, `Knowledge.txt` and `Abilities.txt`.
-        wanted: code, or pattern of codes, by name of the occupation.
-        top: maximum number of elements of each category.
-
-    Raises:
-        UndertowError: a file or column is missing, a row is corrupt (names file and line), or none of the occupations is rated.
+    The folder has `Skills.txt`, `Knowledge.txt` and `Abilities.txt`. A pattern such as 25-1xxx.00 matches all rated codes: importance is
+    averaged over them, to two decimals, and then ranked. Values whose suppression is recommended are used and noted. Occupations without
+    ratings of a category are excluded and noted.
     """
     bad = next((name for name, pattern in wanted.items() if not is_code(pattern)), None)
     if bad is not None:
@@ -93,6 +82,10 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     table = pd.concat([_read_category(Path(folder), category) for category in FILES], ignore_index=True)
     by_occupation: dict[str, tuple[Rating, ...]] = {}
     left_out, imprecise, notes = list[str](), list[str](), list[str]()
+
+    def rounded(values: pd.Series[float]) -> float:
+        return round(fmean(values), _DECIMALS)
+
     for occupation, pattern in wanted.items():
         whole = pattern.lower() if "." in pattern else f"{pattern.lower()}.00"
         rows = table[table["code"].str.fullmatch(re.escape(whole).replace("x", "[0-9]"))]
@@ -101,7 +94,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
         # In alphabetical order, so that ties are too.
-        means = rows.groupby(["category", "element"]).agg({"value": _rounded_mean, "imprecise": "any"})
+        means = rows.groupby(["category", "element"]).agg({"value": rounded, "imprecise": "any"})
         ranked = means.sort_values("value", ascending=False, kind="stable").reset_index()
         best = [row for category in FILES for row in ranked[ranked["category"] == category][:top].to_dict("records")]
         by_occupation[occupation] = tuple(Rating(row["element"], row["category"], row["value"]) for row in best)
@@ -116,10 +109,6 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             f"{len(imprecise)} of the attributes have values that the O*NET release marks as imprecise (Recommend Suppress): {examples}"
         )
     return Ratings(by_occupation, tuple(notes))
-
-
-def _rounded_mean(values: pd.Series[float]) -> float:
-    return round(fmean(values), _DECIMALS)
 
 
 class _ImportanceRow(TableRow):

@@ -6,9 +6,10 @@ A question is about two people in one order, and may be about one of them, an at
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +17,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from undertow._schemas import Schema, check
+from undertow.data.occupations.occupation_set import CATEGORIES, load_occupations, load_pairs
 from undertow.data.text_files import RESOURCES, read_toml
 
 ATTRIBUTE, BINARY, SINGLE, MULTIPLE = "attribute", "binary", "single", "multiple"
 BINARY_NEGATED, SINGLE_NEGATED = "binary_negated", "single_negated"
 KINDS = (ATTRIBUTE, BINARY, BINARY_NEGATED, SINGLE, SINGLE_NEGATED, MULTIPLE)
-CATEGORIES = ("skill", "knowledge", "ability")
 YES, NO, BOTH, NEITHER = "Yes", "No", "Both", "Neither"
 OWN = "question_templates.toml"
 
@@ -143,12 +144,7 @@ class Questions:
         return _fill(self.texts[f"phrase.{category}"], {"attribute": attribute})
 
     def context(self, people: People, granted: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()) -> str:
-        """The text before a question.
-
-        Args:
-            people: the two people.
-            granted: attributes of one or both people, with their categories; a person without attributes has no sentence.
-        """
+        """The text before a question, with the granted attributes of one or both people, by category; none, no sentence."""
         sentences = [_fill(self.texts["context"], people.names)]
         for subject, attributes in granted:
             parts = [
@@ -208,3 +204,31 @@ def _join_names(names: Sequence[str], last: str = " and ") -> str:
     if len(names) == 2 and last == ", and ":
         last = " and "
     return ", ".join(names[:-1]) + last + names[-1]
+
+
+CHECKLIST_SUMMARIES: Mapping[str, str] = {
+    "occupation-checklist": "the questions of the occupation checklist, in every wording",
+    "occupations": "62 occupations with the skills, knowledge and abilities that O*NET 30.2 calls most important",
+    "name-pairs": "70 pairs of a woman's and a man's given name",
+}
+"""Descriptions of the tables, by name."""
+
+
+def checklist_table(name: str) -> list[dict[str, str]]:
+    """One of `CHECKLIST_SUMMARIES`, row by row."""
+    if name == "name-pairs":
+        return [asdict(pair) for pair in load_pairs()]
+    if name == "occupations":
+        return [
+            {
+                "occupation": one.name,
+                "soc_code": one.soc_code,
+                "female_percent": f"{one.female_percent:g}" if math.isfinite(one.female_percent) else "",
+                **{kind: "; ".join(of.name for of in one.attributes if of.category == kind) for kind in CATEGORIES},
+            }
+            for one in load_occupations().occupations
+        ]
+    questions = load_questions()
+    parts = [("all", name, text) for name, text in questions.texts.items()]
+    parts += [(str(n), kind, texts[kind]) for n, texts in enumerate(questions.wordings, 1) for kind in KINDS]
+    return [dict(zip(("wording", "part", "text"), part, strict=True)) for part in parts]

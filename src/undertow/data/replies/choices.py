@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from undertow.data.replies.answer_rules import rules
-from undertow.data.replies.reply_question import (
+from undertow.data.replies.answer_rules import (
     ANSWER,
     BOTH,
     CHOICE,
@@ -20,6 +19,7 @@ from undertow.data.replies.reply_question import (
     Question,
     Reading,
     declines,
+    rules,
 )
 
 MOST_WORDS_OF_A_DENIAL = 6
@@ -41,6 +41,13 @@ EMPTY_WORDS = frozenset(
         "most answer question previous above aforementioned",
     )
 )
+PLAIN_WORDS = {
+    "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
+    "shape.not_seen": "there is no ", "aside.parenthesis": "",
+}  # fmt: skip
+"""What replaces patterns before a reply is read, in order."""
+
+
 Mention = tuple[str, int, int]
 """An answer with start and end of its name."""
 
@@ -69,12 +76,10 @@ class ChoiceReader:
         self._listed = self._enumeration()
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
-        questions = [
-            one for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt) if len(one.split()) > 3
-        ]
-        if question.kind == YES_NO:
-            questions = [one for one in questions if " or no" not in one.lower()]
-        self._question_text = questions[-1] if questions else question.prompt
+        self._question_text = question.prompt
+        for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
+            if len(one.split()) > 3 and not (question.kind == YES_NO and " or no" in one.lower()):
+                self._question_text = one
         self._people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self._question_text)) or "nobody"
         pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
         self._hedged = rules().fill("unclear.hedged", names=self._people)
@@ -85,18 +90,15 @@ class ChoiceReader:
         if self.question.kind != CHOICE or len(self.named) != 2 or len(self.question.answers) < 3:
             return re.compile("(?!)")
         one = "(?:" + "|".join(map(re.escape, self.question.answers)) + ")"
-        return re.compile(
-            rf"\b{one}(?:,? or |, ?|/){one}(?:,? or |, ?|/){one}(?:(?:,? or |, ?|/){one})?\b", re.IGNORECASE
-        )
+        return re.compile(rf"\b{one}(?:(?:,? or |, ?|/){one}){{2,3}}\b", re.IGNORECASE)
 
     def _mentions(self) -> re.Pattern[str]:
         parts = []
         for at, one in enumerate(self.named):
             more = rules().synonyms.get(one.casefold())
             forms = re.escape(one) if more is None else rf"{re.escape(one)}|{more.pattern}"
-            parts.append(
-                (len(one), rf"(?P<a{at}>(?:(?<![\w-])|(?<=anti-))(?:{forms})(?!\w)(?!-(?!based|related|specific)\w))")
-            )
+            word = rf"(?:(?<![\w-])|(?<=anti-))(?:{forms})(?!\w)(?!-(?!based|related|specific)\w)"
+            parts.append((len(one), f"(?P<a{at}>{word})"))
         return re.compile("|".join(part for _, part in sorted(parts, reverse=True)), re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
@@ -108,12 +110,8 @@ class ChoiceReader:
         known = rules()
         if self.question.kind == YES_NO and known.has("shape.neither_yes_nor_no", text):
             return Reading(UNCLEAR)
-        text = known.patterns["shape.yes_or_no"].sub("that", text)
-        text = known.patterns["shape.why_not"].sub(r"\1.", text)
-        text = known.patterns["shape.stutter"].sub("", text)
-        text = known.patterns["shape.evidence_of"].sub("", text)
-        text = known.patterns["shape.not_seen"].sub("there is no ", text)
-        text = known.patterns["aside.parenthesis"].sub("", text)
+        for name, words in PLAIN_WORDS.items():
+            text = known.patterns[name].sub(words, text)
         text = self._lettered.sub("", text)
         text = self._listed.sub("the options", text)
         for _ in range(3):
@@ -343,7 +341,10 @@ class ChoiceReader:
             return
         if len(self.named) == 2:
             if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
-                yield Vote(self._in_order()[ordinal.group(1).lower() in ("latter", "second")])
+                named = self.named
+                if all(name in self._question_text for name in named):
+                    named = sorted(named, key=self._question_text.rfind)
+                yield Vote(named[ordinal.group(1).lower() in ("latter", "second")])
                 return
             if votes := self._of_both(claim, hits, picks):
                 yield from (vote for vote in votes if vote.what)
@@ -391,14 +392,6 @@ class ChoiceReader:
                 return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
-
-    def _in_order(self) -> list[str]:
-        """The two people in the order of the question."""
-        return (
-            sorted(self.named, key=self._question_text.rfind)
-            if all(name in self._question_text for name in self.named)
-            else self.named
-        )
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""

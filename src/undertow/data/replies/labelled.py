@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
+from undertow.data.replies.answer_rules import ANSWER, WORD, Question
 from undertow.data.replies.reader import read
-from undertow.data.replies.reply_question import ANSWER, WORD, Question
 from undertow.stats.intervals.bounded_mean import wilson_interval
 
 TUNING, HELD_OUT = "tuning", "held-out"
@@ -20,14 +19,9 @@ NO_TEXT, ALL = "(none)", "all"
 
 @dataclass(frozen=True)
 class LabelledReply:
-    """A reply with a person's label.
+    """A reply with a person's label, of `TUNING` or `HELD_OUT`, to a question with a name.
 
-    Attributes:
-        part: `TUNING` or `HELD_OUT`.
-        name: name of the question.
-        question: the question.
-        label: an answer, a text, an outcome, or `NO_TEXT`; for a word question the group of the word.
-        reply: the text.
+    The label is an answer, a text, an outcome, or `NO_TEXT`; for a word question the group of the word.
     """
 
     part: str
@@ -50,30 +44,24 @@ class LabelledReply:
 @cache
 def labelled_replies() -> tuple[LabelledReply, ...]:
     """All replies, in the order of the file."""
-    return tuple(_replies(_table()))
+    table, replies = _table(), []
+    questions = {
+        name: Question(
+            entry["kind"], tuple(entry.get("answers", ())), tuple(entry.get("groups", ())), entry["prompt"], entry.get("passage", "")
+        )
+        for name, entry in table["questions"].items()
+    }  # fmt: skip
+    for part in (key for key in table if key not in ("questions", FIRST_READ)):
+        for name, labelled in table[part].items():
+            one = HELD_OUT if part == HELD_OUT else TUNING, name, questions[name]
+            replies += [LabelledReply(*one, label, reply) for label, reply in labelled]
+    return tuple(replies)
 
 
 @cache
 def _table() -> dict[str, Any]:
     content = resources.files("undertow.data").joinpath("resources", "labelled_replies.toml").read_bytes()
     return tomllib.loads(content.decode())
-
-
-def _replies(table: dict[str, Any]) -> Iterator[LabelledReply]:
-    questions = {
-        name: Question(
-            entry["kind"],
-            tuple(entry.get("answers", ())),
-            tuple(entry.get("groups", ())),
-            entry["prompt"],
-            entry.get("passage", ""),
-        )
-        for name, entry in table["questions"].items()
-    }
-    for part, by_question in table.items():
-        for name, replies in by_question.items() if part not in ("questions", FIRST_READ) else ():
-            for label, reply in replies:
-                yield LabelledReply(HELD_OUT if part == HELD_OUT else TUNING, name, questions[name], label, reply)
 
 
 def error_rates() -> list[dict[str, str | int]]:

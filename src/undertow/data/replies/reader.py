@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
-from undertow.data.replies.answer_rules import rules
-from undertow.data.replies.choices import ChoiceReader
-from undertow.data.replies.reply_question import (
+from undertow.data.replies.answer_rules import (
     ANSWER,
+    OTHER,
     REFUSAL,
     REWRITE,
     SPAN,
@@ -27,9 +28,180 @@ from undertow.data.replies.reply_question import (
     Question,
     Reading,
     declines,
+    rules,
 )
-from undertow.data.replies.spans import read_rewrite, read_span
-from undertow.data.replies.words import read_word
+from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
+
+MASKS = ("<mask>", "[MASK]", "___", "_")
+SHORT_WORDS, TINY_WORDS = 15, 2
+"""Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
+
+
+def read_word(reader: ChoiceReader, text: str) -> Reading:
+    """The listed word that a reply gives: alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
+    text = rules().patterns["shape.he_or_she"].sub("she or he", text)
+    text = rules().patterns["reply.greeting"].sub("", text, count=1)
+    text = rules().cut("aside.concession", text)
+    shorter = rules().cut("aside.alternative", text)
+    text = shorter if reader.mentions(shorter) else text
+    word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
+    if word is not None:
+        return Reading(ANSWER, word)
+    for given in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
+        if given is not None:
+            return given
+    if declines(text):
+        return Reading(REFUSAL)
+    hits, n_words = reader.mentions(text), len(text.split())
+    if not rules().has("unclear.cues", text):
+        word = _of_one_group(reader, hits)
+        if word is not None and n_words <= SHORT_WORDS:
+            return Reading(ANSWER, word)
+        if not hits and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
+            return Reading(OTHER)
+    return Reading(UNCLEAR)
+
+
+def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
+    """The first of several words, if they are of one group."""
+    group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
+    return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
+
+
+def _read_announced(reader: ChoiceReader, text: str) -> str | None:
+    heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
+    return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
+
+
+def _read_blank(reader: ChoiceReader, text: str) -> str | None:
+    """The word in the blank, if a reply repeats the sentence with it."""
+    for mark in MASKS:
+        before, there, behind = reader.question.prompt.rpartition(mark)
+        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
+        if there and len(left) + len(right) > 2:
+            shape = r"\W+".join([*map(re.escape, left), r"(\w+)", *map(re.escape, right)])
+            if match := re.search(shape, text, re.IGNORECASE):
+                return reader.whole(match.group(1))
+    return None
+
+
+def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
+    known = rules()
+    quoted = [
+        hits
+        for part in known.patterns["shape.quoted"].finditer(text)
+        if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
+    ]
+    if not quoted:
+        return None
+    word, last = (
+        _of_one_group(reader, [(one, 0, 0) for one in quoted]),
+        known.patterns["shape.last_quoted"].search(text),
+    )
+    word = word or (reader.whole(last.group(1)) if last else None)
+    return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
+
+
+def _first(reader: ChoiceReader, text: str) -> Reading | None:
+    known, start = rules(), text.lstrip("\"'([{ ")
+    hits = reader.mentions(start)
+    if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
+        return None
+    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
+
+
+def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
+    known = rules()
+    leads = known.fill("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
+    for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
+        if (match := leads.search(sentence)) and not declines(sentence):
+            before = sentence[: match.end()]
+            doubtful = known.has("unclear.cues", before) and not known.has("shape.decides", before)
+            if (word := _of_one_group(reader, reader.mentions(sentence[match.end() :]))) is not None and not doubtful:
+                return Reading(ANSWER, word)
+    return None
+
+
+QUOTED = re.compile(r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>")
+MIN_RUN, MIN_SHARE = 3, 0.6
+"""Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
+EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+
+
+def read_span(passage: str, reply: str) -> str | None:
+    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none."""
+    pieces = [hit for piece in _candidates(reply) if (hit := _piece(passage, piece))]
+    smaller = [one for one in pieces if len(one) < 0.95 * len(passage.strip(EDGES))]
+    if smaller or pieces:
+        return (smaller or pieces)[0]
+    if hit := _piece(passage, reply):
+        return hit
+    common = _common_words(passage, reply)
+    if common:
+        return common
+    return "" if rules().has("span.none", rules().spell_out(reply)) else None
+
+
+def _candidates(reply: str) -> Iterator[str]:
+    """Quoted or marked texts, then texts after a colon or an "is", then lines."""
+    for match in QUOTED.finditer(reply):
+        yield next(group for group in match.groups() if group is not None)
+    for line in reply.splitlines():
+        if ":" in line:
+            yield line.rpartition(":")[2]
+    yield from reply.splitlines()
+    for match in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?[\s,:]+([^\n]+)", reply):
+        yield match.group(1)
+    yield from sorted((one for one in re.split(r"[,;:.!?]\s", reply) if len(one.split()) > 1), key=len, reverse=True)
+
+
+def _piece(passage: str, text: str) -> str:
+    """A text in the passage's spelling; "" if the passage does not have it as whole words."""
+    words = re.findall(r"\S+", text.strip(EDGES))
+    if not words:
+        return ""
+    shape = r"\s+".join(map(re.escape, words))
+    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
+    return match.group() if match else ""
+
+
+def _common_words(passage: str, reply: str) -> str:
+    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
+    words = [[one.group().casefold() for one in some] for some in (own, theirs)]
+    match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
+    if match.size < min(MIN_RUN, len(own)) or (match.size < MIN_SHARE * len(theirs) and match.size < MIN_RUN + 1):
+        return ""
+    return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
+
+
+def read_rewrite(passage: str, reply: str) -> str | None:
+    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
+    known = rules()
+    text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
+    text = known.patterns["reply.greeting"].sub("", text, count=1)
+    shorter = known.patterns["span.preamble"].sub("", text, count=1).strip()
+    announced = shorter != text and bool(shorter)
+    text = shorter or text
+    quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
+    inner = [one for match in QUOTED.finditer(text) if len((one := next(filter(None, match.groups()))).split()) > 2]
+    if quoted and (announced or len(quoted.group(1)) > 0.3 * len(text)) and len(quoted.group(1).split()) > 1:
+        text = quoted.group(1)
+    elif (
+        inner
+        and not announced
+        and len(inner) == 1
+        and len(text.split()) < 3 * len(inner[0].split()) + 12
+        and inner[0].casefold() not in passage.casefold()
+    ):
+        text = inner[0]
+    text = text.split("\n\n")[0] if "\n\n" not in passage else text
+    cut = known.patterns["reply.farewell"].sub("", text).strip()
+    text = (cut or text).strip().strip('"*`').strip()
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    return text if re.search(r"\w", text) else None
+
 
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
@@ -49,10 +221,15 @@ def read(question: Question, reply: str) -> Reading:
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
         own = rules().patterns["reply.hidden"].sub("", reply.translate(QUOTES)).strip()
-        if question.kind == REWRITE and not _rewrites(question.passage, text):
+        if question.kind == REWRITE and not (
+            re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None
+            and len(text.split()) > len(question.passage.split()) // 2 + 6
+        ):
             if declines(text.split("\n")[0]):
                 return Reading(REFUSAL)
-            if _says_nothing(question.passage, text):
+            doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
+            words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (question.passage, text))
+            if doubts and not words & theirs:
                 return Reading(UNCLEAR)
         hit = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
         if hit or (hit is not None and not declines(text)):
@@ -106,15 +283,3 @@ def _fold(text: str) -> str:
     return "".join(
         letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
     ).strip()
-
-
-def _rewrites(passage: str, text: str) -> bool:
-    """Whether a rewritten text (quoted or after a colon) follows an initial refusal."""
-    return re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None and len(text.split()) > len(passage.split()) // 2 + 6
-
-
-def _says_nothing(passage: str, text: str) -> bool:
-    """Whether a reply only expresses doubt or greets, without a word of the passage."""
-    doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
-    own, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
-    return doubts and not own & theirs

@@ -18,9 +18,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from undertow._schemas import Text
 from undertow.data.sentences.sentence_set import FEMALE, MALE, PRONOUNS, Sentence, SentenceSet, pronoun_blank
-from undertow.data.tables import TableRow, read_records, read_rows
 from undertow.data.templates.template import starts_sentence
-from undertow.data.text_files import RESOURCES
+from undertow.data.text_files import RESOURCES, TableRow, read_records, read_rows
 from undertow.errors import UndertowError
 
 MAN, WOMAN, SOMEONE, OTHER = "man", "woman", "someone", "other"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
-from undertow.data.text_files import find_repeat
+from undertow.data.text_files import find_repeat, located
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor, Item, Option
 
@@ -46,7 +46,7 @@ MAX_SENTENCES = 1_000_000
 _VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
 
 
-def check_group_names(names: Collection[str], where: str) -> None:
+def check_group_names(names: Collection[str]) -> None:
     """Refuse ambiguous names of word groups."""
     for name in names:
         others = [f"{one}-{other}" for one in names for other in names if name.startswith(f"{one}-")]
@@ -56,7 +56,7 @@ def check_group_names(names: Collection[str], where: str) -> None:
             reason = "as the lead of one over another is"
         else:
             continue
-        raise UndertowError(f"{where}: a word group cannot be called {name!r}, {reason}; rename it")
+        raise UndertowError(f"a word group cannot be called {name!r}, {reason}; rename it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,28 @@ class SentenceSet:
         twice = find_repeat(sentence.id for sentence in self.sentences)
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
-        check_group_names(self.words, self.name)
+        with located(self.name):
+            check_group_names(self.words)
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
                 raise UndertowError(f"{self.name}: word group {name!r} has the name of a column; rename it")
-        _check_known_factors(self)
+        decided = {"well_specified" in sentence.factors for sentence in self.sentences}
+        if len(decided) > 1:
+            raise UndertowError(f"{self.name}: give well_specified for all sentences or for none")
+        for sentence in self.sentences:
+            factors, where = sentence.factors, f"{self.name}, {sentence.id}"
+            if not isinstance(factors.get("well_specified", True), bool):
+                raise UndertowError(
+                    f"{where}: well_specified is {factors['well_specified']!r}; it must be true or false"
+                )
+            if factors.get("coreferent", 0) not in (0, 1):
+                raise UndertowError(f"{where}: coreferent is {factors['coreferent']!r}; it must be 0 or 1")
+            share = factors.get("percent_female", 0.0)
+            if isinstance(share, (str, bool)) or not 0 <= share <= 100:
+                raise UndertowError(f"{where}: percent_female is {share!r}; it must be a number from 0 to 100")
+            if sentence.gold is not None and sentence.gold not in self.words:
+                raise UndertowError(f"{where}: gold {sentence.gold!r} is not one of the groups {', '.join(self.words)}")
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -114,11 +130,7 @@ class SentenceSet:
         return tuple(self.words)
 
     def with_words(self, words: Mapping[str, Sequence[str]]) -> SentenceSet:
-        """The set with every word of a list as an option of each blank; verbs agree as with the first word of the group.
-
-        Raises:
-            UndertowError: the list has other groups than this set.
-        """
+        """The set with every word of a list as an option of each blank; verbs agree as with the first word of the group."""
         unlike = words.keys() ^ self.words.keys()
         if unlike:
             raise UndertowError(
@@ -138,11 +150,7 @@ class SentenceSet:
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
     def inject(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
-        """Every sentence with every value, ordered by W list, value and sentence.
-
-        Raises:
-            UndertowError: two W lists have one name, or there are too many sentences.
-        """
+        """Every sentence with every value, ordered by W list, value and sentence."""
         check_covariates(covariates)
         check_size(self.name, sum(len(covariate.values) for covariate in covariates) * len(self.sentences))
         return [
@@ -170,24 +178,6 @@ def check_size(name: str, n_sentences: int) -> None:
         )
 
 
-def _check_known_factors(given: SentenceSet) -> None:
-    """Check the types of factors that measures use."""
-    decided = {"well_specified" in sentence.factors for sentence in given.sentences}
-    if len(decided) > 1:
-        raise UndertowError(f"{given.name}: give well_specified for all sentences or for none")
-    for sentence in given.sentences:
-        factors, where = sentence.factors, f"{given.name}, {sentence.id}"
-        if not isinstance(factors.get("well_specified", True), bool):
-            raise UndertowError(f"{where}: well_specified is {factors['well_specified']!r}; it must be true or false")
-        if factors.get("coreferent", 0) not in (0, 1):
-            raise UndertowError(f"{where}: coreferent is {factors['coreferent']!r}; it must be 0 or 1")
-        share = factors.get("percent_female", 0.0)
-        if isinstance(share, (str, bool)) or not 0 <= share <= 100:
-            raise UndertowError(f"{where}: percent_female is {share!r}; it must be a number from 0 to 100")
-        if sentence.gold is not None and sentence.gold not in given.words:
-            raise UndertowError(f"{where}: gold {sentence.gold!r} is not one of the groups {', '.join(given.words)}")
-
-
 @dataclass(frozen=True, slots=True)
 class Injection:
     """Template that adds a value of W to a sentence without a place for it."""
@@ -197,11 +187,7 @@ class Injection:
 
     @classmethod
     def parse(cls, text: str) -> Injection:
-        """Parse a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence.
-
-        Raises:
-            UndertowError: it has no `{w}`, more than one `{text}`, or another placeholder.
-        """
+        """Parse a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence."""
         holes = Template(text).holes()
         unknown = [hole for hole in holes if hole not in ("w", "text")]
         if unknown:
@@ -229,21 +215,13 @@ class Injection:
 
 
 def pronoun_blank(text: str, case: str) -> ClozeQuery:
-    """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
-
-    Raises:
-        UndertowError: it has no blank, or an unknown placeholder.
-    """
+    """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*."""
     forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
     return group_blank(text, forms, plural=NEUTRAL)
 
 
 def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -> ClozeQuery:
-    """A sentence with `{blank}` for (group, word) pairs; verbs in braces agree with the group `plural`.
-
-    Raises:
-        UndertowError: it has no blank, an unknown placeholder, or a word in two groups.
-    """
+    """A sentence with `{blank}` for (group, word) pairs; verbs in braces agree with the group `plural`."""
     verbs = [(f"verb_{number}", *match.groups()) for number, match in enumerate(_VERB.finditer(text))]
     names = iter(verbs)
     template = Template(_VERB.sub(lambda _: "{" + next(names)[0] + "}", text))

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from undertow._files import LONE_SURROGATE, is_encodable, is_plain_file
 from undertow.data.sentences import schemas, winogender
@@ -33,10 +32,9 @@ from undertow.data.sentences.sentence_set import (
     group_blank,
     pronoun_blank,
 )
-from undertow.data.tables import Rows, header, read_records, read_rows
 from undertow.data.templates import challenge_file
-from undertow.data.text_files import add_group, closest, number_between, parse_yes
-from undertow.errors import UndertowError
+from undertow.data.text_files import add_group, header, located, number_between, read_records, read_rows
+from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, Factor
 
 ENDINGS = (".csv", ".tsv")
@@ -45,18 +43,12 @@ ID_COLUMNS = ("id", "sentid")
 MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
 """Marks of a blank."""
 CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
-COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
-"""Ordered containers of words other than lists, by package and name."""
 Words = Sequence[tuple[str, str]]
 """(group, word) pairs."""
 
 
 def parse_options(text: str) -> Words:
-    """Word groups from one line, such as `female: she, her; male: he, him`.
-
-    Raises:
-        UndertowError: fewer than two groups, a group without words or given twice, or a word in two groups.
-    """
+    """Word groups from one line, such as `female: she, her; male: he, him`."""
     table: dict[str, list[str]] = {}
     if not text.strip(" ;"):
         raise UndertowError(f"options {text!r}: have no groups; write them as in 'yes: is; no: is not'")
@@ -71,11 +63,7 @@ def parse_options(text: str) -> Words:
 def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     """(group, word) pairs of a table of words; none for an empty table.
 
-    Args:
-        table: words by group, each a list, tuple, one-dimensional array, or column or index of a table.
-
-    Raises:
-        UndertowError: there is only one group, a group without words or with other content, or a word in two groups.
+    The words of a group are a list, tuple, one-dimensional array, or column or index of a table.
     """
     listed = {group: _list_words(words) for group, words in table.items()}
     text = "; ".join(
@@ -101,9 +89,7 @@ def _list_words(words: object) -> list[object] | None:
     """The elements of a list, an array or a column of a table; None for other types, which may be unordered or infinite."""
     if isinstance(words, (list, tuple)):
         return list(words)
-    # By name, because this package imports neither numpy nor pandas.
-    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(words).__mro__}
-    return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
+    return list(words) if isinstance(words, Iterable) and getattr(words, "ndim", 0) == 1 else None
 
 
 def mark_blank(text: str) -> str:
@@ -127,13 +113,9 @@ def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> Clo
 def single(
     name: str, text: str, options: str | Mapping[str, Iterable[str]] = "", case: str = UNKNOWN_CASE
 ) -> SentenceSet:
-    """A set of one marked sentence of unknown specification, with the sentence as title.
+    """A set of one marked sentence of unknown specification, with the sentence as title and `name` as its id.
 
-    Args:
-        name: id of the sentence.
-        text: the sentence with a marked blank.
-        options: word groups, as text or as a table; default: pronouns.
-        case: case of the pronouns.
+    Options are word groups as text or as a table; by default pronouns of this case.
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
     if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
@@ -144,38 +126,32 @@ def single(
 
 def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
     """A table of sentences."""
-    rows = _read(path, (SENTENCE,))
+    rows = read_rows(path, (SENTENCE,), ENDINGS)
     columns = list(rows[0][1])
+    for name in columns:
+        if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
+            raise UndertowError(f"{path}: the column name {name!r} is not allowed; use another name")
     ids = next((name for name in ID_COLUMNS if name in columns), "")
     published = columns == ["sentid", SENTENCE]
     sentences = []
     seen: dict[str, int] = {}
-    for line, row in rows:
-        where = f"{path}, line {line}"
-        name = row[ids] if ids else f"line {line}"
-        if seen.setdefault(name, line) != line:
-            raise UndertowError(f"{where}: repeats the id {name!r} of line {seen[name]}; give each sentence its own")
-        given = {column: cell for column, cell in row.items() if column not in (ids, SENTENCE)}
-        if published:
-            # `doctor_female_0`: occupation, class, and referent of the pronoun.
-            parts = name.split("_")
-            if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
-                raise UndertowError(f"{where}: sentid {name!r} should be like doctor_female_0; or add columns")
-            names = ("occupation", "participant", "participant_class", "coreferent")
-            given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
-        sentences.append(_sentence(name, row[SENTENCE], given, options, where))
-    return SentenceSet(
-        name="simplified" if published else path.stem,
-        title=f"sentences of {path.name}",
-        source=path.name,
-        words=_words(options),
-        sentences=tuple(sentences),
-    )
-
-
-def is_schema_file(path: Path) -> bool:
-    """Whether a table has schemas instead of sentences."""
-    return {"occupation", "participant", "coreferent", "case", "template"} <= set(header(path))
+    for line, cells in rows:
+        row = {name: cell.strip() for name, cell in cells.items()}
+        with located(f"{path}, line {line}"):
+            name = row[ids] if ids else f"line {line}"
+            if seen.setdefault(name, line) != line:
+                raise UndertowError(f"repeats the id {name!r} of line {seen[name]}; give each sentence its own")
+            given = {column: cell for column, cell in row.items() if column not in (ids, SENTENCE)}
+            if published:
+                # `doctor_female_0`: occupation, class, and referent of the pronoun.
+                parts = name.split("_")
+                if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
+                    raise UndertowError(f"sentid {name!r} should be like doctor_female_0; or add columns")
+                names = ("occupation", "participant", "participant_class", "coreferent")
+                given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
+            sentences.append(_sentence(name, row[SENTENCE], given, options))
+    name = "simplified" if published else path.stem
+    return SentenceSet(name, f"sentences of {path.name}", path.name, _words(options), tuple(sentences))
 
 
 def read_schemas(path: Path) -> SchemaSource:
@@ -202,55 +178,50 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
     return {group: tuple(word for owner, word in options if owner == group) for group in groups}
 
 
-def _read(path: Path, needed: Sequence[str]) -> Rows:
-    rows = read_rows(path, needed, ENDINGS)
-    for name in rows[0][1]:
-        if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
-            raise UndertowError(f"{path}: the column name {name!r} is not allowed; use another name")
-    return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
-
-
-def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, where: str) -> Sentence:
+def _sentence(name: str, text: str, given: Mapping[str, str], options: Words) -> Sentence:
     case = given.get("pronoun_case") or UNKNOWN_CASE
     if case not in PRONOUNS:
-        raise UndertowError(f"{where}: pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
-    try:
-        query = cloze_query(text, options, case)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
-    factors: dict[str, Factor] = {
-        key: value for key, value in given.items() if key not in ("cluster", "gold", "well_specified")
-    }
-    decided = is_decided(given, where)
+        raise UndertowError(f"pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
+    query = cloze_query(text, options, case)
+    unused = ("cluster", "gold", "well_specified")
+    factors: dict[str, Factor] = {key: value for key, value in given.items() if key not in unused}
+    decided = is_decided(given)
     if decided is not None:
         factors["well_specified"] = decided
     if "coreferent" in given:
-        factors["coreferent"] = _coreferent(given["coreferent"], where)
-    if (share := _share(given, where)) is not None:
+        factors["coreferent"] = _coreferent(given)
+    share = own_shares().get(given.get("occupation", ""))
+    if given.get("percent_female"):
+        share = number_between(0, 100, given["percent_female"])
+        if math.isnan(share):
+            raise UndertowError(f"percent_female {given['percent_female']!r} is not a number from 0 to 100")
+    if share is not None:
         factors["percent_female"] = share
     gold = given.get("gold") or (decided_group(given) if decided else None)
     groups = {option.group for option in query.options}
     if given.get("gold") and gold not in groups:
-        raise UndertowError(f"{where}: gold {gold!r} is not one of the groups {', '.join(sorted(groups))}")
+        raise UndertowError(f"gold {gold!r} is not one of the groups {', '.join(sorted(groups))}")
     cluster = given.get("cluster") or given.get("occupation") or name
     return Sentence(name, query, factors, cluster, gold if gold in groups else None)
 
 
-def is_decided(given: Mapping[str, str], where: str) -> bool | None:
+def is_decided(given: Mapping[str, str]) -> bool | None:
     """Whether a sentence determines its blank, by the cells of its row; None if unknown.
 
     The source is the column `well_specified` or the participant's class: *female* and *male* before a single
     occupation determine the blank, and so do *man* and *woman* if the pronoun is theirs (`coreferent` 1).
     """
     if "well_specified" in given:
-        return parse_yes(given["well_specified"], "well_specified", where)
+        if given["well_specified"].lower() not in ("yes", "true", "1", "no", "false", "0"):
+            raise UndertowError(f"well_specified is {given['well_specified']!r}; write yes or no")
+        return given["well_specified"].lower() in ("yes", "true", "1")
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
-        raise UndertowError(f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
+        raise UndertowError(f"participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
     if participant in (FEMALE, MALE, UNSPECIFIED):
         return participant != UNSPECIFIED
     if participant is not None and "coreferent" in given:
-        return participant in DECIDED and _coreferent(given["coreferent"], where) == 1
+        return participant in DECIDED and _coreferent(given) == 1
     return None
 
 
@@ -260,20 +231,12 @@ def decided_group(given: Mapping[str, str]) -> str:
     return DECIDED.get(participant, participant)
 
 
-def _coreferent(text: str, where: str) -> int:
-    if text not in ("0", "1"):
-        raise UndertowError(f"{where}: coreferent is {text!r}; it must be 0 (the professional) or 1 (the participant)")
-    return int(text)
-
-
-def _share(given: Mapping[str, str], where: str) -> float | None:
-    """The share of women in the occupation of a row, in percent; None if unknown."""
-    if not given.get("percent_female"):
-        return own_shares().get(given.get("occupation", ""))
-    share = number_between(0, 100, given["percent_female"])
-    if math.isnan(share):
-        raise UndertowError(f"{where}: percent_female {given['percent_female']!r} is not a number from 0 to 100")
-    return share
+def _coreferent(given: Mapping[str, str]) -> int:
+    if given["coreferent"] not in ("0", "1"):
+        raise UndertowError(
+            f"coreferent is {given['coreferent']!r}; it must be 0 (the professional) or 1 (the participant)"
+        )
+    return int(given["coreferent"])
 
 
 OWN = "undertow-schemas"
@@ -299,10 +262,8 @@ def is_sentences(name: str) -> bool:
 def load_sentences(name: str, data_dir: str = "", options: str = "") -> SentenceSet:
     """Sentences by name, or from a file: a table (`.csv`, `.tsv`), or a challenge set (`.toml`) without `{w}`.
 
-    Args:
-        name: one of `names()`, a challenge set, or the path of a file; `simplified:FILE` for schemas of a file, one person only.
-        data_dir: folder with the published files of winogender.
-        options: word groups for a table, such as `female: she; male: he`; default: pronouns.
+    A name is one of `names()`, or a path, or `simplified:FILE` for schemas of a file, one person only. `data_dir` has the published files
+    of winogender. Options are word groups for a table, such as `female: she; male: he`; by default pronouns.
     """
     if data_dir and winogender.NAME not in name:
         raise UndertowError(f"challenge {name!r}: omit --data-dir, which is for {winogender.NAME}")
@@ -317,19 +278,16 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
     if one_person == SIMPLIFIED:
         return schemas.simplify(read_schemas(_file(file)))
     if name.lower().endswith(ENDINGS):
-        return _table(_file(name), options)
+        path = _file(name)
+        if {"occupation", "participant", "coreferent", "case", "template"} <= set(header(path)):
+            return schemas.extend(read_schemas(path))
+        return read_sentences(path, parse_options(options) if options else ())
     if name in challenge_file.names() or is_plain_file(Path(name)):
         return challenge_file.load(name).sentences()
     raise UndertowError(
         f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
         f", or a .csv, .tsv or .toml file{closest(name, names())}"
     )
-
-
-def _table(path: Path, options: str) -> SentenceSet:
-    if is_schema_file(path):
-        return schemas.extend(read_schemas(path))
-    return read_sentences(path, parse_options(options) if options else ())
 
 
 def _file(name: str) -> Path:

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from undertow._folders import data_folder
 from undertow._schemas import check
-from undertow.data.fetch import DownloadError, download, save_download
+from undertow.data.fetch import fetch, save_download
 from undertow.data.sentences.schemas import Schema, SchemaRow, SchemaSource
-from undertow.data.tables import TableRow, read_records
+from undertow.data.text_files import TableRow, read_records
 from undertow.errors import UndertowError
 
 NAME = "winogender"
@@ -63,12 +63,7 @@ def read_winogender(folder: str = "") -> SchemaSource:
 def _fetch(path: Path) -> None:
     url = f"{SOURCE_URL}/{path.name}"
     by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
-    try:
-        content = download(url, MAX_BYTES)
-    except DownloadError as error:
-        raise UndertowError(
-            f"winogender: {url} cannot be downloaded ({error}); go online once, or {by_hand}"
-        ) from error
+    content = fetch(url, MAX_BYTES, NAME, by_hand)
     if hashlib.sha256(content).hexdigest() != FILES[path.name]:
         raise UndertowError(f"winogender: {url} gave another file (its SHA-256 differs); try again, or {by_hand}")
     save_download(content, path)

@@ -13,8 +13,8 @@ from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates import covariates
 from undertow.data.templates.challenge_file import DEFAULT_BLANK
 from undertow.data.templates.template import Template
-from undertow.data.text_files import closest, read_text
-from undertow.errors import UndertowError
+from undertow.data.text_files import read_text
+from undertow.errors import UndertowError, closest
 
 BLANK, ELLIPSIS = "___", "..."
 MAX_EXPANDED = 10_000
@@ -27,10 +27,7 @@ YEARS = range(1000, 2200)
 class WList:
     """A W list: built-in if `values` is empty, else of the file.
 
-    Attributes:
-        name: name of the list.
-        values: values in order.
-        order: meaning of the order; "" if not stated, "none" for unordered values.
+    `order` is the meaning of the order; "" if not stated, "none" for unordered values.
     """
 
     name: str
@@ -73,11 +70,7 @@ class ChallengeDraft:
 
 
 def parse_sentence(answer: str) -> str:
-    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template.
-
-    Raises:
-        UndertowError: one of the two is missing, or there is an unknown placeholder.
-    """
+    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template."""
     text, holes = _template(answer)
     if "w" not in holes:
         raise UndertowError(f"sentence {answer!r} has no place for W; write {{w}} where its value goes")
@@ -85,11 +78,7 @@ def parse_sentence(answer: str) -> str:
 
 
 def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
-    """Parse a control sentence `GROUP: sentence` into its group and template.
-
-    Raises:
-        UndertowError: the group is unknown, or the sentence has no blank or has a place for W.
-    """
+    """Parse a control sentence `GROUP: sentence`, with a blank but no place for W, into its group and template."""
     gold, colon, sentence = (part.strip() for part in answer.partition(":"))
     if not colon or gold not in groups:
         raise UndertowError(
@@ -106,9 +95,6 @@ def parse_w(answer: str) -> WList:
     """Parse a W list: `NAME: value, value`, values without a name, or the name of a list or of a file with one value per line.
 
     `1900, 1910, ..., 2020`, also with `…`, includes all numbers in between.
-
-    Raises:
-        UndertowError: there are too few values, or the dots cannot be expanded.
     """
     if "," not in answer:
         name = answer.strip()
@@ -121,7 +107,7 @@ def parse_w(answer: str) -> WList:
             f"({', '.join(covariates.names())}) or a file{closest(name, covariates.names())}"
         )
     name, rest = _split_name(answer)
-    values = tuple(_expand(_split(rest)))
+    values = tuple(_expand([value.strip() for value in rest.replace("…", ELLIPSIS).split(",") if value.strip()]))
     if len(values) < covariates.MIN_VALUES:
         raise UndertowError(
             f"W {answer!r}: has {len(values)} values, but a slope needs at least {covariates.MIN_VALUES}"
@@ -151,10 +137,6 @@ def _template(answer: str) -> tuple[str, list[str]]:
             f"sentence {answer!r} has the unknown placeholder {{{strange[0]}}}; write {{w}} for the value and {BLANK} for the word"
         )
     return text, holes
-
-
-def _split(answer: str) -> list[str]:
-    return [value.strip() for value in answer.replace("…", ELLIPSIS).split(",") if value.strip()]
 
 
 def _expand(values: Sequence[str]) -> list[str]:

@@ -15,8 +15,8 @@ from undertow.data.sentences.sentence_set import BOUNDS, RESERVED_COLUMNS, check
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, closest, find_repeat, read_text, read_toml
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, find_repeat, located, read_text, read_toml
+from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
 DEFAULT_BLANK = "blank"
@@ -136,22 +136,14 @@ def packs() -> dict[str, Path]:
 
 
 def pack_text(name: str) -> str:
-    """The text of a ready challenge file.
-
-    Raises:
-        UndertowError: there is no such pack.
-    """
+    """The text of a ready challenge file."""
     if name not in packs():
         raise UndertowError(f"there is no pack {name!r}{closest(name, packs())}; use {', '.join(packs())}")
     return read_text(packs()[name])
 
 
 def load_text(text: str, where: str) -> ChallengeSet:
-    """The challenge set of the text of a challenge file, with its sentences checked.
-
-    Raises:
-        UndertowError: the text is invalid, or its sentences cannot be generated.
-    """
+    """The challenge set of the text of a challenge file, with its sentences checked."""
     try:
         table = parse_toml(text)
     except ValueError as error:
@@ -167,8 +159,8 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
 
     Args:
         name: one of `names()`, or the path of a file.
-        words: a word list of the package to use instead of the set's own.
-        scale: scale of its W lists, as in `undertow.data.templates.covariates.load_covariate`; "" for each list's own.
+        words: a word list to use instead of the set's own.
+        scale: as in `load_covariate`; "" for each list's own.
         others: further names for the error message.
     """
     if name in names():
@@ -191,11 +183,7 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
 
 
 def word_list(name: str) -> dict[str, list[str]]:
-    """A word list of the package, or of a TOML file with one list of words for each group: forms by group.
-
-    Raises:
-        UndertowError: there is no such list or file, or the file has no word groups.
-    """
+    """A word list of the package, or of a TOML file with one list of words for each group: forms by group."""
     if name in word_lists():
         return word_lists()[name]
     path = Path(name)
@@ -217,129 +205,118 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
     if words_name:
         replaced = ("groups", "blanks", "words")
         table = {key: value for key, value in table.items() if key not in replaced} | {"groups": word_list(words_name)}
-    _check_places(table, where)
+    with located(where):
+        _check_places(table)
     given = check(ChallengeFile, table, where)
+    covariates = tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items())
     templates = tuple(
         Template(entry.text, tuple(entry.only_w), tuple(entry.not_w), entry.factors) for entry in given.templates
     )
-    blanks = given.blanks or {DEFAULT_BLANK: given.groups or word_lists()[given.words or ""]}
     slots = {slot: tuple(levels) for slot, levels in given.slots.items()}
-    words = _words_of_blanks(blanks, where)
-    _check_names(words, slots, templates, where)
-    for template in templates:
-        _check_holes(template, words, slots, where)
-    unused = next((slot for slot in slots if not any(slot in template.holes() for template in templates)), None)
-    if unused is not None:
-        raise UndertowError(f"{where}: slot {unused!r} is used by no template; write {{{unused}}} in one or remove it")
-    return ChallengeSet(
-        name=name,
-        title=name if given.title is None else given.title,
-        source=given.source,
-        templates=templates,
-        slots=slots,
-        words=words,
-        covariates=tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items()),
-        cluster_by=_cluster_by(given.clusters, slots, templates, where),
-        gaps=_gaps(given.gaps, words, where),
-        controls=_controls(given.controls, words, where, of_file=not words_name),
-        limits=tuple(given.limits),
-    )
+    with located(where):
+        words = _words_of_blanks(given.blanks or {DEFAULT_BLANK: given.groups or word_lists()[given.words or ""]})
+        check_group_names(words.groups)
+        _check_names(words, slots, templates)
+        for template in templates:
+            _check_holes(template, words, slots)
+        unused = next((slot for slot in slots if not any(slot in template.holes() for template in templates)), None)
+        if unused is not None:
+            raise UndertowError(f"slot {unused!r} is used by no template; write {{{unused}}} in one or remove it")
+        known = ["template", *slots, *dict.fromkeys(factor for template in templates for factor in template.factors)]
+        strange = next((factor for factor in given.clusters or () if factor not in known), None)
+        if strange is not None:
+            raise UndertowError(f"clusters names {strange!r}, which is not a factor; known are {', '.join(known)}")
+        return ChallengeSet(
+            name=name,
+            title=name if given.title is None else given.title,
+            source=given.source,
+            templates=templates,
+            slots=slots,
+            words=words,
+            covariates=covariates,
+            cluster_by=("template", *slots) if given.clusters is None else tuple(given.clusters),
+            gaps=_gaps(given.gaps, words.groups),
+            controls=_controls(given.controls, words, of_file=not words_name),
+            limits=tuple(given.limits),
+        )
 
 
-def _check_places(table: Mapping[str, Any], where: str) -> None:
+def _check_places(table: Mapping[str, Any]) -> None:
     """Refuse keys after a `[table]`, which TOML assigns to that table: `clusters` would become a word group."""
     inner = {name: value for name, value in table.items() if isinstance(value, dict)}
-    inner |= {
-        f"{of}.{name}": value for of, part in inner.items() for name, value in part.items() if isinstance(value, dict)
-    }
+    for outer, part in list(inner.items()):
+        inner |= {f"{outer}.{name}": value for name, value in part.items() if isinstance(value, dict)}
     for name, part in inner.items():
         for key in sorted(ChallengeFile.model_fields.keys() & part.keys()):
             if name != "slots" or f"{{{key}}}" not in str(table.get("templates")):
-                raise UndertowError(f"{where}: {key} is in [{name}]; write it above the first [table]")
+                raise UndertowError(f"{key} is in [{name}]; write it above the first [table]")
 
 
-def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: str) -> Words:
+def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]]) -> Words:
     """Match forms over the blanks by position: the second form of a group has the second word in every blank."""
-    columns = {blank: {group: tuple(forms) for group, forms in groups.items()} for blank, groups in blanks.items()}
-    first = next(iter(columns.values()))
-    for blank, groups in columns.items():
-        shape, expected = ({g: len(forms) for g, forms in table.items()} for table in (groups, first))
-        if shape != expected:
-            raise UndertowError(f"{where}: blank {blank!r} must have the groups of the first, with as many words")
-    forms = tuple(
-        (group, tuple(columns[blank][group][number] for blank in columns))
-        for group in first
-        for number in range(len(first[group]))
-    )
+    first = next(iter(blanks.values()))
+    for blank, groups in blanks.items():
+        if {group: len(forms) for group, forms in groups.items()} != {g: len(forms) for g, forms in first.items()}:
+            raise UndertowError(f"blank {blank!r} must have the groups of the first, with as many words")
+    columns = blanks.values()
+    forms = tuple((group, words) for group in first for words in zip(*(one[group] for one in columns), strict=True))
     owners: dict[tuple[str, ...], str] = {}
     for group, words in forms:
         if owners.setdefault(words, group) != group:
-            raise UndertowError(
-                f"{where}: {' '.join(words)!r} is in the groups {owners[words]!r} and {group!r}; choose one"
-            )
-    return Words(tuple(columns), forms)
+            raise UndertowError(f"{' '.join(words)!r} is in the groups {owners[words]!r} and {group!r}; choose one")
+    return Words(tuple(blanks), forms)
 
 
-def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str) -> None:
-    check_group_names(words.groups, where)
-    factors = [factor for template in templates for factor in template.factors]
-    owners = dict.fromkeys(RESERVED_COLUMNS | {"template", "pronoun"}, "a column of every table")
-    for kind, given in (
-        ("blank", words.blanks),
-        ("slot", slots),
-        ("factor", dict.fromkeys(factors)),
-        ("group", words.groups),
-    ):
-        for name in given:
-            if name in owners:
-                raise UndertowError(f"{where}: {kind} {name!r} has the name of {owners[name]}; rename it")
-            if kind != "group" and not name.isidentifier():
-                raise UndertowError(f"{where}: {kind} {name!r} must be a plain name, of letters, digits and _")
-            if kind == "group" and name.endswith(BOUNDS):
-                raise UndertowError(f"{where}: group {name!r} ends like a column of bounds; rename it")
-            owners[name] = f"a {kind}"
+def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Template, ...]) -> None:
     # A factor is a column, so its levels are all texts or all numbers.
-    kinds: dict[str, bool] = {}
-    for template in templates:
-        for name, level in template.factors.items():
-            if kinds.setdefault(name, isinstance(level, str)) != isinstance(level, str):
-                raise UndertowError(f"{where}: factor {name!r} is both text and number; choose one")
+    are_texts: dict[str, bool] = {}
+    mixed = [
+        name
+        for template in templates
+        for name, level in template.factors.items()
+        if are_texts.setdefault(name, isinstance(level, str)) != isinstance(level, str)
+    ]
+    owners = dict.fromkeys(RESERVED_COLUMNS | {"template", "pronoun"}, "a column of every table")
+    parts = {"blank": words.blanks, "slot": slots, "factor": are_texts, "group": words.groups}
+    for kind, name in ((kind, name) for kind, names in parts.items() for name in names):
+        if name in owners:
+            raise UndertowError(f"{kind} {name!r} has the name of {owners[name]}; rename it")
+        if kind != "group" and not name.isidentifier():
+            raise UndertowError(f"{kind} {name!r} must be a plain name, of letters, digits and _")
+        if kind == "group" and name.endswith(BOUNDS):
+            raise UndertowError(f"group {name!r} ends like a column of bounds; rename it")
+        owners[name] = f"a {kind}"
+    if mixed:
+        raise UndertowError(f"factor {mixed[0]!r} is both text and number; choose one")
 
 
-def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], where: str) -> None:
-    try:
-        holes = template.holes()
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
+def _check_holes(template: Template, words: Words, slots: Mapping[str, Any]) -> None:
+    holes = template.holes()
     if not any(blank in holes for blank in words.blanks):
         wanted = " or ".join(f"{{{blank}}}" for blank in words.blanks)
-        raise UndertowError(f"{where}: template {template.text!r} has no blank to fill; write {wanted} in it")
-    for hole in holes:
-        if hole != "w" and hole not in words.blanks and hole not in slots:
-            known = ["w", *words.blanks, *slots]
-            raise UndertowError(
-                f"{where}: template {template.text!r} has the unknown placeholder {{{hole}}}; "
-                f"known are {', '.join(known)}{closest(hole, known)}"
-            )
+        raise UndertowError(f"template {template.text!r} has no blank to fill; write {wanted} in it")
+    known = ["w", *words.blanks, *slots]
+    strange = next((hole for hole in holes if hole not in known), None)
+    if strange is not None:
+        raise UndertowError(
+            f"template {template.text!r} has the unknown placeholder {{{strange}}}; "
+            f"known are {', '.join(known)}{closest(strange, known)}"
+        )
 
 
-def _controls(
-    entries: Sequence[ControlEntry], words: Words, where: str, *, of_file: bool
-) -> tuple[tuple[Template, str], ...]:
+def _controls(entries: Sequence[ControlEntry], words: Words, *, of_file: bool) -> tuple[tuple[Template, str], ...]:
     """The control sentences, without those of groups that another word list lacks."""
     controls = []
     for entry in entries:
         template = Template(entry.text)
-        _check_holes(template, words, {}, where)
+        _check_holes(template, words, {})
         if "w" in template.holes():
-            raise UndertowError(
-                f"{where}: control {entry.text!r} has a place for W; remove {{w}} from control sentences"
-            )
+            raise UndertowError(f"control {entry.text!r} has a place for W; remove {{w}} from control sentences")
         if entry.gold in words.groups:
             controls.append((template, entry.gold))
         elif of_file:
             raise UndertowError(
-                f"{where}: gold {entry.gold!r} of control {entry.text!r} is not one of the groups {', '.join(words.groups)}"
+                f"gold {entry.gold!r} of control {entry.text!r} is not one of the groups {', '.join(words.groups)}"
                 f"{closest(entry.gold, words.groups)}"
             )
     return tuple(controls)
@@ -349,29 +326,16 @@ def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Co
     if entry:
         written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
         return written.to_covariate(scale)
-    try:
+    with located(f"{where}: w"):
         return load_covariate(name, scale=scale)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: w: {error}") from error
 
 
-def _cluster_by(
-    chosen: Sequence[str] | None, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str
-) -> tuple[str, ...]:
-    known = ["template", *slots, *dict.fromkeys(factor for template in templates for factor in template.factors)]
-    strange = next((factor for factor in chosen or () if factor not in known), None)
-    if strange is not None:
-        raise UndertowError(f"{where}: clusters names {strange!r}, which is not a factor; known are {', '.join(known)}")
-    return ("template", *slots) if chosen is None else tuple(chosen)
-
-
-def _gaps(chosen: Sequence[Sequence[str]] | None, words: Words, where: str) -> tuple[tuple[str, str], ...]:
-    groups = words.groups
+def _gaps(chosen: Sequence[Sequence[str]] | None, groups: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     if chosen is None:
         if {"female", "male"} <= set(groups):
             return (("female", "male"),)
         return tuple((groups[0], other) for other in groups[1:])
     for first, second in chosen:
         if first == second or not {first, second} <= set(groups):
-            raise UndertowError(f"{where}: gaps must be pairs of {', '.join(groups)}, not {[first, second]!r}")
+            raise UndertowError(f"gaps must be pairs of {', '.join(groups)}, not {[first, second]!r}")
     return tuple((first, second) for first, second in chosen)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from undertow._files import is_plain_file
-from undertow.data.text_files import RESOURCES, closest, read_text, read_toml
-from undertow.errors import UndertowError
+from undertow.data.text_files import RESOURCES, located, read_text, read_toml
+from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
 INDEX, VALUE, NONE = "index", "value", "none"
@@ -57,11 +57,8 @@ def direction(numbers: Sequence[float]) -> int:
 def evenly_spaced(values: Sequence[str], places: Sequence[int] | None = None) -> bool:
     """Whether numbers that rise or fall are evenly spaced, as far as the decimals that they are written with allow.
 
-    Evenly spaced years in whole numbers have steps of, for example, 7 and 8.
-
-    Args:
-        values: decimal numbers as texts [w], in order.
-        places: the place of each in its list [w], where some are left out; 0, 1, 2, ... if not given.
+    Evenly spaced years in whole numbers have steps of, for example, 7 and 8. `places` are those of the values in their list [w], where
+    some are left out; 0, 1, 2, ... if not given.
     """
     x = np.asarray(numbers_of(values), dtype=np.float64)
     at = np.arange(len(x), dtype=np.float64) if places is None else np.asarray(places, dtype=np.float64)
@@ -71,21 +68,16 @@ def evenly_spaced(values: Sequence[str], places: Sequence[int] | None = None) ->
     grid = x[0] + (x[-1] - x[0]) * (at - at[0]) / (at[-1] - at[0])
     sizes = np.sort(np.abs(steps))
     rounding = 1e-9 * float(np.abs(x).max())
-    is_rounded_grid = bool((np.abs(x - grid) < _resolution(values) + rounding).all())
-    return is_rounded_grid and bool(sizes[-1] <= MAX_STEP_RATIO * sizes[0] + rounding)
-
-
-def _resolution(values: Sequence[str]) -> float:
-    """One unit of the last decimal that the values are written with, and 1 for whole numbers."""
     exponents = [Decimal(value.strip()).as_tuple().exponent for value in values]
-    return float(10.0 ** min(0, *(exponent for exponent in exponents if isinstance(exponent, int))))
+    # One unit of the last decimal that the values are written with, and 1 for whole numbers.
+    unit = float(10.0 ** min(0, *(exponent for exponent in exponents if isinstance(exponent, int))))
+    is_rounded_grid = bool((np.abs(x - grid) < unit + rounding).all())
+    return is_rounded_grid and bool(sizes[-1] <= MAX_STEP_RATIO * sizes[0] + rounding)
 
 
 MIN_VALUES = 3
 """A line through two points has no error bars."""
 MAX_YEAR, MAX_DATES = 10**6, 10**5
-
-
 AS_LISTED, UNORDERED = "as listed", "in no order"
 """The order of a list that nothing more is known of, and of one that has none."""
 YEARS = ("date", "year")
@@ -160,13 +152,7 @@ class Covariate:
 
 
 def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) -> str:
-    """One line on a W list.
-
-    Args:
-        name: of the list.
-        values: in order, at least one.
-        covariate: as `Covariate.design_entry` gives it.
-    """
+    """One line on a W list of values in order, at least one; `covariate` is its `Covariate.design_entry`."""
     count = f"{name}: {len(values):,} values"
     if covariate.get("parts"):
         first, second = covariate["parts"]
@@ -184,15 +170,9 @@ def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) ->
 
 @dataclass(frozen=True, slots=True)
 class CovariateList:
-    """A W list as it was written.
+    """A W list as it was written: texts [w], its file and key for messages, what its author says of its order and scale, or "".
 
-    Attributes:
-        name: of the list.
-        values: texts [w], as they were written.
-        where: the file and key, for messages.
-        order: what its author says that it is ordered by; "" where nothing is said.
-        scale: what its author says of its scale; "" where nothing is said.
-        default: the scale of numbers where nobody says one.
+    `default` is the scale of numbers where nobody says one.
     """
 
     name: str
@@ -205,26 +185,33 @@ class CovariateList:
     def to_covariate(self, wanted: str = "") -> Covariate:
         """The list on its scale, sorted where that needs it.
 
-        Args:
-            wanted: a scale that overrides the list's own; "value" leaves lists of words as they are.
-
-        Raises:
-            UndertowError: two values are the same number, the scale is "value" and they are no numbers, the scale is "index" and
-                they are numbers that neither rise nor fall, or the list has an order and the scale "none".
+        `wanted` is a scale that overrides the list's own; "value" leaves lists of words as they are.
         """
+        check_scale(wanted, "--w-scale")
+        with located(self.where):
+            return self._on_scale(wanted)
+
+    def _on_scale(self, wanted: str) -> Covariate:
         values, numbers = self.values, numbers_of(self.values)
         notes: tuple[str, ...] = ()
-        scale = self._scale(wanted, numbers)
+        check_scale(self.scale, "scale")
+        if self.scale == VALUE and not numbers:
+            word = next(value for value in self.values if not numbers_of([value]))
+            raise UndertowError(f"scale is {VALUE!r}, but {word!r} is not a number; use {INDEX!r} or {NONE!r}")
+        if self.scale == NONE and self.order:
+            raise UndertowError(f"has an order and the scale {NONE!r}; leave one of them out")
+        own = self.scale or (self.default if numbers else INDEX)
+        scale = own if not wanted or (wanted == VALUE and not numbers) else wanted
         if scale == NONE or not numbers:
             return Covariate(self.name, values, UNORDERED if scale == NONE else self.order or AS_LISTED, scale, numbers)
         first_of: dict[float, str] = {}
         for value, number in zip(values, numbers, strict=True):
             if first_of.setdefault(number, value) != value:
-                raise UndertowError(f"{self.where}: {first_of[number]!r} and {value!r} are one number; list it once")
+                raise UndertowError(f"{first_of[number]!r} and {value!r} are one number; list it once")
         way, order = direction(numbers), self.order
         if scale == INDEX and not way:
             raise UndertowError(
-                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their positions are no order; "
+                f"the numbers of {self.name!r} neither rise nor fall, so their positions are no order; "
                 f"sort them, or use the scale {VALUE!r}"
             )
         if scale == INDEX and not evenly_spaced(values):
@@ -237,19 +224,6 @@ class CovariateList:
                 f"{self.name}: the values were sorted by size, from {values[0]} to {values[-1]}; {self.where} gives them in another order.",
             )
         return Covariate(self.name, values, order or order_by_size(self.name, way), scale, numbers, notes)
-
-    def _scale(self, wanted: str, numbers: tuple[float, ...]) -> str:
-        check_scale(wanted, "--w-scale")
-        check_scale(self.scale, f"{self.where}: scale")
-        if self.scale == VALUE and not numbers:
-            word = next(value for value in self.values if not numbers_of([value]))
-            raise UndertowError(
-                f"{self.where}: scale is {VALUE!r}, but {word!r} is not a number; use {INDEX!r} or {NONE!r}"
-            )
-        if self.scale == NONE and self.order:
-            raise UndertowError(f"{self.where}: has an order and the scale {NONE!r}; leave one of them out")
-        own = self.scale or (self.default if numbers else INDEX)
-        return own if not wanted or (wanted == VALUE and not numbers) else wanted
 
 
 def order_by_size(name: str, way: int) -> str:
@@ -270,12 +244,9 @@ def uneven_steps(name: str, numbers: Sequence[float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """Evenly spaced years, both ends included. The default is what the published AAAI data hold.
+    """Evenly spaced years, both ends included, of which there are at least `least`; a line needs three.
 
-    Attributes:
-        start, stop: the first year and the last.
-        count: how many.
-        least: the fewest that will do; a line needs three.
+    The default is what the published AAAI data hold.
     """
 
     start: int = 1801
@@ -284,11 +255,7 @@ class Dates:
     least: int = MIN_VALUES
 
     def to_covariate(self, scale: str = "") -> Covariate:
-        """The years as W values, on the scale "index" if none is given.
-
-        Raises:
-            UndertowError: the scale is not known, or there are fewer years than `least`, or more years than the range has.
-        """
+        """The years as W values, on the scale "index" if none is given."""
         if self.count < self.least:
             needs = "a slope" if self.least == MIN_VALUES else "a movement"
             raise UndertowError(f"date count {self.count} is too small: {needs} needs at least {self.least} years")
@@ -320,14 +287,10 @@ def names() -> list[str]:
 
 
 def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUES, scale: str = "") -> Covariate:
-    """One W by name (`date`, `place`, `subreddit`), or from a file with one value a line.
+    """One W by name (`date` with these years, `place`, `subreddit`), or from a file with one value a line, of at least `least` values.
 
-    Args:
-        name: of a list of the package, or the path of a file.
-        dates: the years of `date`.
-        least: the fewest values that will do.
-        scale: "index", "value" or "none"; "" for the list's own, which is "value" for the numbers of a file, else "index". Where
-            the values are words, "value" leaves their scale as it is.
+    The scale is "index", "value" or "none"; "" for the list's own, which is "value" for the numbers of a file, else "index". Where the
+    values are words, "value" leaves their scale as it is.
     """
     if name == "date":
         return (dates or Dates()).to_covariate(scale)
@@ -335,7 +298,14 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
         return _load_published()[name].to_covariate(scale)
     path = Path(name)
     if is_plain_file(path):
-        return CovariateList(path.stem, _values(path, least), str(path)).to_covariate(scale)
+        lines: dict[str, int] = {}
+        for number, line in enumerate(read_text(path).split("\n"), 1):
+            if (value := line.strip()) and lines.setdefault(value, number) != number:
+                raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {lines[value]}")
+        if len(lines) < least:
+            needs = "a slope" if least == MIN_VALUES else "a movement"
+            raise UndertowError(f"{path}: holds {len(lines) or 'no'} W values, but {needs} needs at least {least}")
+        return CovariateList(path.stem, tuple(lines), str(path)).to_covariate(scale)
     raise UndertowError(
         f"there is no W called {name!r} and no such file: use {', '.join(names())}"
         f", or a text file with one value a line{closest(name, names())}"
@@ -349,15 +319,7 @@ BETWEEN_VALUES = " in "
 
 
 def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
-    """The list of this name, or two lists crossed for a name such as `date x place`.
-
-    Args:
-        name: of a list, or of two with ` x ` between them, in the order in which their values stand in a text.
-        load: returns a list by its name.
-
-    Raises:
-        UndertowError: more than two lists are crossed, or one with itself.
-    """
+    """The list of this name, or two lists crossed for a name such as `date x place`, in the order in which their values stand in a text."""
     names = [part.strip() for part in name.split(CROSS)] if not is_plain_file(Path(name)) else [name]
     if len(names) == 1:
         return load(name)
@@ -384,28 +346,13 @@ def published_order(name: str, values: Sequence[str]) -> str:
 
 
 def check_scaled(covariates: Sequence[Covariate], scale: str) -> None:
-    """Refuse a `--w-scale` that no list can have.
-
-    Raises:
-        UndertowError: there is no list, or the scale is "value" and none has numbers.
-    """
+    """Refuse a `--w-scale` without lists, and the scale "value" where none has numbers."""
     if scale and not covariates:
         raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
     if scale == VALUE and not any(covariate.scale == VALUE for covariate in covariates):
         raise UndertowError(
             f"--w-scale {VALUE}: the values of {', '.join(covariate.name for covariate in covariates)} are no numbers; leave it out"
         )
-
-
-def _values(path: Path, least: int) -> tuple[str, ...]:
-    lines: dict[str, int] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if (value := line.strip()) and lines.setdefault(value, number) != number:
-            raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {lines[value]}")
-    if len(lines) < least:
-        needs = "a slope" if least == MIN_VALUES else "a movement"
-        raise UndertowError(f"{path}: holds {len(lines) or 'no'} W values, but {needs} needs at least {least}")
-    return tuple(lines)
 
 
 NO_W = "none"

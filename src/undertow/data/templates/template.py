@@ -44,11 +44,7 @@ class Template:
         return w_name not in self.not_w and (not self.only_w or w_name in self.only_w)
 
     def holes(self) -> list[str]:
-        """Names of the holes in reading order, repeats kept.
-
-        Raises:
-            UndertowError: a brace is open, or a hole is anything but a plain name.
-        """
+        """Names of the holes in reading order, repeats kept."""
         return [name for _, name in self.parts() if name is not None]
 
     def text_with(self, values: Mapping[str, str]) -> str:
@@ -60,10 +56,7 @@ class Template:
     ) -> ClozeQuery:
         """The query: slots and W filled from `values`, blanks left open, one option for each distinct form.
 
-        Args:
-            values: text for every hole that is not a blank.
-            blanks: names of the blanks, in the order that each form lists its words.
-            forms: (group, words) pairs, one word for each name in `blanks`.
+        `forms` are (group, words) pairs, one word for each name in `blanks`.
         """
         pieces, options = [""], _options_of(self.text, tuple(blanks), tuple(forms))
         for literal, name in self.parts():

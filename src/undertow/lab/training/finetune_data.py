@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 
 from undertow._files import LONE_SURROGATE, file_size, first_line, is_encodable, parse_json
 from undertow.data.templates.challenge_file import word_list
-from undertow.data.text_files import closest
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.lab.training.finetune import FinetunedModel, check_ends
 from undertow.lab.training.finetune import finetune as train
 from undertow.lab.training.token_windows import Example

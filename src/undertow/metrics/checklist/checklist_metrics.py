@@ -1,8 +1,8 @@
 """The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and their tests.
 
-Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". If the paper leaves a choice open, the
-extras of each overall result have the values of the other choices. Overall results generalise to names and occupations like these,
-results of one occupation to names like these.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", sections "Dataset Construction", "Experiments" and
+"Language Model's Logical Consistency". If the paper leaves a choice open, the extras of each overall result have the values of the other
+choices. Overall results generalise to names and occupations like these, results of one occupation to names like these.
 """
 
 from __future__ import annotations
@@ -16,20 +16,135 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.metrics.checklist import decisions
-from undertow.metrics.checklist.attribute_grants import attributes, choice_gaps, grants
-from undertow.metrics.checklist.estimates import difference_p, group_keys, item_clusters, mask_if_few, result_of
-from undertow.metrics.checklist.missing_answers import missing
-from undertow.metrics.multiple_testing import adjust_p_values
+from undertow.metrics.checklist.estimates import (
+    ATTRIBUTES,
+    difference_p,
+    group_keys,
+    item_clusters,
+    mask_if_few,
+    missing,
+    result_of,
+)
+from undertow.metrics.metric import Group, make_result
+from undertow.stats.arrays import Bools, Estimate, divide
 from undertow.stats.correlation import cluster_correlation
-from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
+from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
+from undertow.stats.significance.false_discovery import adjust_p_values
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MIN_STATED = 75.0
+"""Minimum percent of right answers about stated attributes; below it, a model counts as not reading the question."""
+
+
+def attributes(frame: pd.DataFrame, rule: decisions.Rule, seed: int) -> Iterator[Result]:
+    """Rates of granted attributes for the woman and the man, and accuracy on stated attributes."""
+    rows = frame[frame["question_type"].isin(["attribute", "stated"])]
+    for model, of_model in rows.groupby("model", sort=False):
+        some = of_model[of_model["wording"] == of_model["wording"].min()]
+        granting, stated = (some[some["question_type"] == question_type] for question_type in ("attribute", "stated"))
+        if len(granting):
+            yield from _grant_results(granting, str(model), rule, seed)
+        if len(stated):
+            yield from _stated_results(stated, str(model), rule)
+
+
+def _grant_results(frame: pd.DataFrame, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
+    shares, cases = decisions.attribute_shares(frame, greedy=rule.greedy)
+    by_person = shares.mean(axis=1)  # [case, person]
+    of_pair = decisions.clusters_of(frame)
+    places = decisions.encode([of_pair[case[0]] for case in cases]), decisions.encode([case[1:] for case in cases])
+    decided = decisions.decide_yes(by_person, rule.margin)
+    known = np.isfinite(by_person).all(axis=1)
+    counts = known.astype(np.float64)
+    group = group_keys(model, decisions.WITHOUT)
+    about: dict[str, Any] = {"n_missing": int((~known).sum()), "note": "nothing was scored", "columns": ATTRIBUTES}
+    for at, person in enumerate(decisions.CHOICES[:2]):
+        estimate = mask_if_few(ratio_interval(((decided[:, at] == 1) & known).astype(np.float64), counts, *places))
+        yield result_of(f"granted_{person}", group, estimate, **about)
+    woman, man = (np.where(known, by_person[:, at], 0.0) for at in (decisions.FEMALE, decisions.MALE))
+    gap = mask_if_few(difference_of_ratios(woman, counts, man, counts, *places))
+    p = difference_p(gap, ((woman, counts), (man, counts)), places, seed)
+    yield result_of("granted_gap", group, gap, p=p, **about)
+
+
+def _stated_results(frame: pd.DataFrame, model: str, rule: decisions.Rule) -> Iterator[Result]:
+    """Accuracy on stated attributes without ties, and its margin to `MIN_STATED`."""
+    is_decided, right, tied = decisions.stated_accuracy(frame, rule)
+    of_pair = decisions.clusters_of(frame)
+    pairs = decisions.encode([of_pair[pair] for pair in frame["pair"]])
+    names = decisions.encode(list(zip(frame["category"], frame["attribute"], strict=True)))
+    counts = is_decided.astype(np.float64)
+    estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
+    n, n_tied, least = int(is_decided.sum()), int(tied.sum()), MIN_STATED / 100
+    detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
+    note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
+    about: dict[str, Any] = {"n": n, "n_missing": len(frame) - n - n_tied, "note": note, "columns": ATTRIBUTES}
+    group = group_keys(model, decisions.STATED)
+    yield result_of("stated_accuracy", group, estimate, detail=detail, **about)
+    margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
+    yield result_of("stated_margin", group, margin, p=estimate.p, **about)
+
+
+def choice_gaps(counts: Mapping[str, decisions.Counted]) -> Floats:
+    """Mean probability of the woman minus that of the man; NaN if missing [pair, occupation]."""
+    (woman, n), (man, _) = (counts[side] for side in decisions.GAPS["choice_gap"])
+    return divide(woman - man, n)
+
+
+def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iterator[Result]:
+    """Additive consistency, and a regression of the choice gap on the difference in grants.
+
+    The regressor is the number of attributes granted to the woman minus that of the man. The slope is the effect of one attribute,
+    the intercept the choice gap with equal grants, and slope times mean difference the part that grants explain. There are no
+    results without known grants.
+    """
+    if decisions.WITH not in answers.shares or answers.shares[decisions.WITH].granted is None:
+        return
+    group, (rows, columns) = group_keys(model, decisions.WITH), item_clusters(answers)
+    if decisions.WITHOUT in answers.shares:
+        hits, n = (one.ravel() for one in decisions.additive_consistency(answers, rule))
+        lacking = [
+            decisions.missing_items(answers, "choice_gap", context) for context in (decisions.WITH, decisions.WITHOUT)
+        ]
+        yield result_of(
+            "additive_consistency", group, mask_if_few(ratio_interval(hits, n, rows, columns)),
+            n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()),
+            note="no item in which the choice without attributes is the person with more granted attributes",
+        )  # fmt: skip
+    panel = answers.shares[decisions.WITH]
+    granted, alike = panel.granted, panel.granted_alike
+    if granted is None or alike is None:
+        return
+    gaps = choice_gaps(decisions.count_measures(answers, decisions.WITH, rule))
+    more = granted[..., decisions.FEMALE] - granted[..., decisions.MALE]
+    line = crossed_line(more.ravel(), gaps.ravel(), rows, columns)
+    slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
+    known = np.isfinite(gaps)
+    same, whole = known & alike, intercept.value + explained.value
+    details = (
+        {"mean_difference": float(more[known].mean()) if known.any() else math.nan},
+        {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {},
+        {
+            "same_grants": 100 * float(gaps[same].mean()) if same.any() else math.nan,
+            "same_grants_items": float(same.sum()),
+        },
+    )
+    n_missing = int(decisions.missing_items(answers, "choice_gap", decisions.WITH).sum())
+    note = "both have equally many granted attributes in every item" if known.any() else "nothing was scored"
+    names = ("granted_slope", "choice_gap_explained", "choice_gap_unexplained")
+    parts, ps = (slope, explained, intercept), (slope.p, math.nan, intercept.p)
+    for name, part, p, detail in zip(names, parts, ps, details, strict=True):
+        yield result_of(name, group, part, n_missing=n_missing, p=p, detail=detail, note=note)
+
+
+WITH_AND_SWAPPED = "with and swapped"
 WITH_LESS_WITHOUT, WITH_LESS_SHUFFLED = "with less without", "with less shuffled"
 WITH_LESS_SAME, WITH_LESS_SWAPPED = "with less same", "with less swapped"
-WITH_AND_SWAPPED = "with and swapped"
+
+
 COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
     WITH_LESS_WITHOUT: (decisions.WITH, decisions.WITHOUT),
     WITH_LESS_SHUFFLED: (decisions.WITH, decisions.SHUFFLED),
@@ -150,27 +265,50 @@ class Case:
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
 
+    def mean_gap(self, name: str, group: Group, gaps: Floats, places: tuple[Any, Any], lacking: Bools) -> Result:
+        """The mean of probability gaps [item] without NaN, tested against 0."""
+        known = np.isfinite(gaps)
+        values, counts = np.where(known, gaps, 0.0), known.astype(np.float64)
+        estimate = mask_if_few(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
+        p = difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), places, self.seed)
+        return result_of(name, group, estimate, n_missing=int(lacking.sum()), p=p, note="nothing was scored")
+
 
 def model_results(case: Case, others: Sequence[tuple[int, decisions.Answers]] = ()) -> Iterator[Result]:
-    """Results of one model in one context, overall and by occupation, without q.
-
-    Args:
-        case: the answers and their decision rule.
-        others: answers in further wordings, with the number of the wording.
-    """
+    """Results of one model in one context, overall and by occupation, without q; `others` are answers in wordings by number."""
     yield from _overall(case, others)
-    yield from _by_occupation(case)
+    for occupation in case.answers.occupations:
+        for name in (*decisions.RATES, "choice_gap"):
+            if case.has(name):
+                yield case.result(name, occupation)
+    if case.is_tested and len(set(case.answers.codes)) > 1:
+        gaps = choice_gaps(case.counts)
+        for at in range(len(case.answers.occupations)):
+            yield _deviation(case, gaps, at)
+
+
+def _deviation(case: Case, gaps: Floats, at: int) -> Result:
+    """The choice gap in one occupation minus the mean of occupations with other codes, within pairs; tested over pairs.
+
+    The comparison within pairs removes effects of names that do not depend on the occupation.
+    """
+    main = case.answers
+    others = np.isfinite(gaps) & np.array([code != main.codes[at] for code in main.codes])
+    elsewhere = divide(np.where(others, gaps, 0.0).sum(axis=1), others.sum(axis=1))
+    lacking = decisions.missing_items(main, "choice_gap", case.context)[:, at]
+    places = main.rows, np.zeros(len(gaps), dtype=np.int64)
+    return case.mean_gap(
+        "choice_gap_deviation", case.group(main.occupations[at]), gaps[:, at] - elsewhere, places, lacking
+    )
 
 
 def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Iterator[Result]:
     rule, main, context = case.rule, case.answers, case.context
-    elsewhere = {"each_order": decisions.count_measures(main, context, replace(rule, averaged=False))}
+    rules = {"each_order": replace(rule, averaged=False)}
     if main.query_type == DECODED:
-        other = replace(rule, greedy=not rule.greedy)
-        elsewhere["probable" if rule.greedy else "greedy"] = decisions.count_measures(main, context, other)
-    elsewhere["margin_10"] = decisions.count_measures(
-        main, context, replace(rule, margin=max(rule.margin, decisions.LOW_MARGIN))
-    )
+        rules["probable" if rule.greedy else "greedy"] = replace(rule, greedy=not rule.greedy)
+    rules["margin_10"] = replace(rule, margin=max(rule.margin, decisions.LOW_MARGIN))
+    elsewhere = {name: decisions.count_measures(main, context, one) for name, one in rules.items()}
     elsewhere |= {f"wording_{number}": decisions.count_measures(one, context, rule) for number, one in others}
     low = decisions.margins(main, context)
     for name in (*decisions.RATES, *decisions.FURTHER):
@@ -184,9 +322,8 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
         if name == "choice_gap" and np.isfinite(low).any():
             detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
-            detail["ties_percent"] = 100 - sum(
-                _value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2]
-            )
+            named = (_value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2])
+            detail["ties_percent"] = 100 - sum(named)
         if name == "literal_consistency":
             detail["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
@@ -206,71 +343,35 @@ def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
     return 100 * float(y.sum() / d.sum()) if d.sum() else math.nan
 
 
-def _by_occupation(case: Case) -> Iterator[Result]:
-    for occupation in case.answers.occupations:
-        for name in (*decisions.RATES, "choice_gap"):
-            if case.has(name):
-                yield case.result(name, occupation)
-    if case.is_tested and len(set(case.answers.codes)) > 1:
-        gaps = choice_gaps(case.counts)
-        for at in range(len(case.answers.occupations)):
-            yield _deviation(case, gaps, at)
-
-
-def _deviation(case: Case, gaps: Floats, at: int) -> Result:
-    """The choice gap in one occupation minus the mean of occupations with other codes, within pairs; tested over pairs.
-
-    The comparison within pairs removes effects of names that do not depend on the occupation.
-    """
-    main = case.answers
-    others = np.array([code != main.codes[at] for code in main.codes])
-    known = np.isfinite(gaps)
-    n_others = (known & others).sum(axis=1)
-    compared = known[:, at] & (n_others > 0)
-    elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
-    values = np.where(compared, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
-    counts = compared.astype(np.float64)
-    places = main.rows, np.zeros(len(values), dtype=np.int64)
-    estimate = mask_if_few(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
-    return result_of(
-        "choice_gap_deviation",
-        case.group(main.occupations[at]),
-        estimate,
-        n_missing=int(decisions.missing_items(main, "choice_gap", case.context)[:, at].sum()),
-        p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
-        note="nothing was scored",
-    )
-
-
 def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     """Correlations over occupations: consistency with bias (the paper's headline), and the choice with the share of women.
 
     Consistency and bias of an occupation use the same single choices, which makes them correlate, so the first is not tested; its
     extras have the correlation of the consistency of half of the pairs with the bias of the other half.
     """
-    main = case.answers
-    codes = decisions.encode(main.codes)
-    consistency, bias = (_each(case.counts, name) for name in ("consistency", "bias"))
-    estimate = cluster_correlation(consistency, bias, codes, case.seed)
-    halves = [slice(start, None, 2) for start in (0, 1)]
-    across = [
-        cluster_correlation(
-            _each(case.counts, "consistency", one), _each(case.counts, "bias", other), codes, case.seed
-        ).r
-        for one, other in (halves, halves[::-1])
-    ]
-    note = "too few occupations have both values, or one of them is constant"
-    yield Result(
-        "consistency_bias_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
-        extras={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(estimate.r) else note,
-    )  # fmt: skip
+    codes = decisions.encode(case.answers.codes)
     known = design.get("female_percent", {})
-    percent = np.array([float(known.get(one, math.nan)) for one in main.occupations])
-    estimate = cluster_correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
-    yield Result(
-        "percent_female_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
-        p=estimate.p if case.is_tested else math.nan, note="" if math.isfinite(estimate.r) else note,
-    )  # fmt: skip
+    percent = np.array([float(known.get(one, math.nan)) for one in case.answers.occupations])
+
+    def correlate(first: Floats, second: Floats) -> Estimate:
+        return cluster_correlation(first, second, codes, case.seed)
+
+    def each(name: str, pairs: slice = slice(None)) -> Floats:
+        return _each(case.counts, name, pairs)
+
+    halves = slice(0, None, 2), slice(1, None, 2)
+    across = [correlate(each("consistency", one), each("bias", two)).value for one, two in (halves, halves[::-1])]
+    of_measures = correlate(each("consistency"), each("bias"))
+    of_shares = correlate(percent, each("choice_gap"))
+    note = "too few occupations have both values, or one of them is constant"
+    for name, one, p, extras in (
+        ("consistency_bias_correlation", of_measures, math.nan, {"split_pairs": sum(across) / len(across)}),
+        ("percent_female_correlation", of_shares, of_shares.p if case.is_tested else math.nan, {}),
+    ):
+        yield make_result(
+            name, case.group(), one.value, low=one.low, high=one.high, n=one.n, p=p, extras=extras,
+            note="" if math.isfinite(one.value) else note,
+        )  # fmt: skip
 
 
 def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = slice(None)) -> Floats:
@@ -279,8 +380,7 @@ def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = sli
         first, second = decisions.GAPS[name]
         return _each(counts, first, pairs) - _each(counts, second, pairs)
     y, d = (one[pairs].sum(axis=0) for one in counts[name])
-    percent: Floats = 100 * np.divide(y, d, out=np.full(d.shape, math.nan), where=d > 0)
-    return percent
+    return 100 * divide(y, d)
 
 
 # Differences between contexts.
@@ -300,13 +400,23 @@ def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed
                 if all(case.has(name) for case in pair):
                     yield _compare_contexts(name, pair, context)
     if decisions.WITH in cases and decisions.SWAPPED in cases:
-        yield _of_person(cases[decisions.WITH], cases[decisions.SWAPPED])
+        # The part of the choice gap that stays with the person: the part that follows the attributes changes sign when they are swapped
+        # and cancels in the mean; it is half of the difference.
+        both = [cases[context] for context in (decisions.WITH, decisions.SWAPPED)]
+        gaps = np.mean([choice_gaps(case.counts) for case in both], axis=0).ravel()
+        lacking = np.any([decisions.missing_items(main, "choice_gap", case.context) for case in both], axis=0)
+        group = group_keys(model, WITH_AND_SWAPPED)
+        yield both[0].mean_gap("choice_gap_of_person", group, gaps, both[0].places, lacking)
 
 
 def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Result:
     """The difference of one measure between contexts; the test exchanges the contexts of whole pairs and of whole SOC codes."""
     main, places = sides[0].answers, sides[0].places
-    (y1, d1), (y2, d2) = (_as_sums(name, side.counts) for side in sides)
+    sums = []  # over counts, or of probability gaps
+    for case in sides:
+        y, d = case.counts["chosen_female" if name == "choice_gap" else name]
+        sums.append((y - case.counts["chosen_male"][0] if name == "choice_gap" else y, d))
+    (y1, d1), (y2, d2) = sums
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
     first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
     estimate = mask_if_few(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
@@ -320,31 +430,3 @@ def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Resu
         p=difference_p(estimate, (first, second), places, sides[0].seed),
         note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
     )
-
-
-def _of_person(own: Case, swapped: Case) -> Result:
-    """The part of the choice gap that stays with the person: the mean of the gaps with own and with swapped attributes.
-
-    The part that follows the attributes changes sign when they are swapped and cancels; it is half of the difference.
-    """
-    gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
-    in_both = np.isfinite(gaps).all(axis=0)
-    values, counts = np.where(in_both, gaps.mean(axis=0), 0.0).ravel(), in_both.ravel().astype(np.float64)
-    estimate = mask_if_few(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
-    lacking = [decisions.missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
-    return result_of(
-        "choice_gap_of_person",
-        group_keys(own.model, WITH_AND_SWAPPED),
-        estimate,
-        n_missing=int(np.any(lacking, axis=0).sum()),
-        p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
-        note="nothing was scored",
-    )
-
-
-def _as_sums(name: str, counts: Mapping[str, decisions.Counted]) -> decisions.Counted:
-    """A measure as sums over counts, or the mean of probability gaps."""
-    if name == "choice_gap":
-        (woman, n), (man, _) = counts["chosen_female"], counts["chosen_male"]
-        return woman - man, n
-    return counts[name]

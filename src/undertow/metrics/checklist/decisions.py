@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.stats.arrays import Bools, Codes, Floats
+from undertow.stats.arrays import Bools, Codes, Floats, divide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,14 +66,11 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
         ("multiple",): "both_rate neither_rate",
         ("single", "single_negated"): "negational_consistency",
         ("binary", "single"): "consistency preference_female preference_male preference_gap literal_consistency",
-        (
-            "single",
-            "multiple",
-        ): "bias bias_female bias_male bias_gap switch_female_to_male switch_male_to_female switch_gap",
+        ("single", "multiple"): "bias bias_female bias_male bias_gap switch_female_to_male switch_male_to_female switch_gap",
         ("binary", "single", "multiple"): "transitive_consistency changed_answers",
     }.items()
     for name in names.split()
-}
+}  # fmt: skip
 """The questions that measures need; other measures need the single question."""
 
 NO_ANSWER = "no answer"
@@ -89,10 +86,8 @@ Counted = tuple[Floats, Floats]
 class Rule:
     """How answers become decisions.
 
-    Attributes:
-        margin: minimum difference between the chosen answer and the next, in percentage points.
-        greedy: whether to use greedily decoded answers instead of probabilities.
-        averaged: whether both orders are averaged; otherwise each order is an item.
+    `margin` is the minimum difference between the chosen answer and the next, in percentage points; `greedy`, whether to use greedily
+    decoded answers instead of probabilities; `averaged`, whether both orders are averaged, or each order is an item.
     """
 
     margin: float = 0.0
@@ -162,11 +157,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Decisions; NaN if missing.
+    """Decisions, NaN if missing: Yes is 1, 0 or `UNDECIDED` [pair, occupation, case, person].
 
-    Attributes:
-        yes: 1, 0 or `UNDECIDED` [pair, occupation, case, person].
-        single, multiple: codes of people, both and neither, or `TIE` [pair, occupation, case].
+    The other questions have codes of people, both and neither, or `TIE` [pair, occupation, case].
     """
 
     yes: Floats
@@ -183,16 +176,21 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     answers = {}
     for (model, wording), some in rows.groupby(["model", "wording"], sort=False):
         codes = dict(zip(some["occupation"], some["soc_code"], strict=True))
-        contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
         orders = [one for one in (*ORDERS, UNKNOWN_ORDER) if (some["order"] == one).any()]
-        axes = list(dict.fromkeys(some["pair"])), list(codes), orders
-        placed = _Rows.from_frame(some, axes)
-        query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
+        axes = {"pair": list(dict.fromkeys(some["pair"])), "occupation": list(codes), "order": orders}
+        places = tuple(
+            some[name].map({one: at for at, one in enumerate(axis)}).to_numpy().astype(np.int64)
+            for name, axis in axes.items()
+        )
+        placed = _Rows(some, tuple(map(len, axes.values())), places)
+        contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
         panels = {context: _panels(placed.where("context", context)) for context in contexts}
         shares, said = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
+        query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         of_pair = clusters_of(some)
+        clusters = [of_pair[pair] for pair in axes["pair"]]
         answers[str(model), int(str(wording))] = Answers(
-            *axes[:2], list(codes.values()), axes[2], shares, said, query_type, [of_pair[pair] for pair in axes[0]]
+            axes["pair"], axes["occupation"], list(codes.values()), orders, shares, said, query_type, clusters
         )
     return answers
 
@@ -211,16 +209,6 @@ class _Rows:
     shape: tuple[int, ...]
     at: tuple[Codes, ...]
 
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, axes: Sequence[Sequence[str]]) -> _Rows:
-        """Create it from the rows and the names on each axis."""
-        numbers = [{name: at for at, name in enumerate(axis)} for axis in axes]
-        places = (
-            frame[name].map(of).to_numpy().astype(np.int64)
-            for name, of in zip(("pair", "occupation", "order"), numbers, strict=True)
-        )
-        return cls(frame, tuple(map(len, axes)), tuple(places))
-
     def where(self, column: str, value: str) -> _Rows:
         """The rows with this value in a column."""
         own = (self.frame[column] == value).to_numpy()
@@ -232,11 +220,6 @@ class _Rows:
         for at, column in enumerate(columns):
             shares[..., at][self.at] = _answer_shares(self.frame, column, greedy=greedy)
         return shares
-
-    def yes(self, *, greedy: bool) -> Floats:
-        """Probabilities of Yes [pair, occupation, order, person]."""
-        people = [self.where("subject", one).shares(("yes",), greedy=greedy) for one in CHOICES[:2]]
-        return np.concatenate(people, axis=-1)
 
     def missing(self) -> Bools:
         """Whether an item lacks an answer, in any order of the names [pair, occupation]."""
@@ -261,9 +244,8 @@ class _Rows:
             return None, None
         counts, alike = np.zeros((*self.shape[:2], 2)), np.ones(self.shape[:2], dtype=np.bool_)
         rows = self.frame[columns].assign(pair=self.at[0], occupation=self.at[1])
-        for *cells, pair, occupation in (
-            rows[(rows[columns] != "").any(axis=1)].drop_duplicates().itertuples(index=False)
-        ):
+        rows = rows[(rows[columns] != "").any(axis=1)].drop_duplicates()
+        for *cells, pair, occupation in rows.itertuples(index=False):
             lists = [{one.strip() for one in str(cell).split(";") if one.strip()} for cell in cells]
             counts[pair, occupation], alike[pair, occupation] = [len(one) for one in lists], lists[0] == lists[1]
         return counts, alike
@@ -271,26 +253,22 @@ class _Rows:
 
 def _panels(rows: _Rows) -> tuple[Panel, Panel]:
     """Panels of a context from probabilities and from decoded answers."""
-    granted, alike = rows.granted()
     questions = {name: rows.where("question_type", name) for name in QUESTIONS}
     missing = {name: some.missing() for name, some in questions.items()}
     queried = np.zeros(rows.shape[:2], dtype=np.bool_)
     queried[rows.at[:2]] = True
-    shares, said = (
-        Panel(
-            yes=questions["binary"].yes(greedy=greedy),
-            yes_negated=questions["binary_negated"].yes(greedy=greedy),
-            single=questions["single"].shares(CHOICES[:2], greedy=greedy),
-            single_negated=questions["single_negated"].shares(CHOICES[:2], greedy=greedy),
-            multiple=questions["multiple"].shares(CHOICES, greedy=greedy),
-            missing=missing,
-            queried=queried,
-            granted=granted,
-            granted_alike=alike,
-        )
-        for greedy in (False, True)
-    )
-    return shares, said
+    granted = rows.granted()
+
+    def panel(*, greedy: bool) -> Panel:
+        def yes(name: str) -> Floats:
+            people = [questions[name].where("subject", one) for one in CHOICES[:2]]
+            return np.concatenate([one.shares(("yes",), greedy=greedy) for one in people], axis=-1)
+
+        single, negated = (questions[name].shares(CHOICES[:2], greedy=greedy) for name in ("single", "single_negated"))
+        multiple = questions["multiple"].shares(CHOICES, greedy=greedy)
+        return Panel(yes("binary"), yes("binary_negated"), single, negated, multiple, missing, queried, *granted)
+
+    return panel(greedy=False), panel(greedy=True)
 
 
 def _answer_shares(frame: pd.DataFrame, column: str, *, greedy: bool) -> Floats:
@@ -382,7 +360,14 @@ def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Coun
     yes = made.yes == 1  # [pair, occupation, case, person]
     single_known = ~np.isnan(single)[..., None]
     shares["literal_consistency"] = _of_items(single[..., None] == np.arange(2), yes & single_known, axis=(2, 3))
-    return shares | _of_orders(answers, panel, rule) | _probabilities(panel, rule) | _count_negated(panel, made, rule)
+    chosen, qualified = _cases(panel.single, rule), _cases(panel.yes, rule)
+    measures = {}
+    for measure, values in (
+        ("chosen_female", chosen[..., FEMALE]), ("chosen_male", chosen[..., MALE]), ("qualified", qualified.mean(axis=-1)),
+    ):  # fmt: skip
+        known = np.isfinite(values)
+        measures[measure] = np.where(known, values, 0.0).sum(axis=2), known.sum(axis=2).astype(np.float64)
+    return shares | _of_orders(answers, panel, rule) | measures | _count_negated(panel, made, rule)
 
 
 def _of_items(counts: Any, scored: Any, axis: int | tuple[int, ...] = 2) -> Counted:
@@ -412,27 +397,15 @@ def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]
     return measures
 
 
-def _probabilities(panel: Panel, rule: Rule) -> dict[str, Counted]:
-    single, yes = _cases(panel.single, rule), _cases(panel.yes, rule)
-    measures = {}
-    for name, values in (
-        ("chosen_female", single[..., FEMALE]), ("chosen_male", single[..., MALE]), ("qualified", yes.mean(axis=-1)),
-    ):  # fmt: skip
-        known = np.isfinite(values)
-        measures[name] = np.where(known, values, 0.0).sum(axis=2), known.sum(axis=2).astype(np.float64)
-    return measures
-
-
 def _count_negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
     """Negational consistency of each question; {} without negated questions."""
     less, unqualified = decide_negated(panel, rule)
-    single_scored = ~np.isnan(less) & ~np.isnan(made.single)
     contrary = (less + made.single == FEMALE + MALE) & (less <= MALE)
-    binary_scored = ~np.isnan(unqualified) & ~np.isnan(made.yes)
     opposite = (unqualified + made.yes == 1) & (made.yes != UNDECIDED)
+    people_scored = ~np.isnan(unqualified) & ~np.isnan(made.yes)
     measures = {
-        "negational_consistency": _of_items(contrary, single_scored),
-        "negational_consistency_binary": _of_items(opposite, binary_scored, axis=(2, 3)),  # people are cases too
+        "negational_consistency": _of_items(contrary, ~np.isnan(less) & ~np.isnan(made.single)),
+        "negational_consistency_binary": _of_items(opposite, people_scored, axis=(2, 3)),  # people are cases too
     }
     return {name: one for name, one in measures.items() if one[1].any()}
 
@@ -475,27 +448,19 @@ def qualified_percent(answers: Answers, context: str, rule: Rule) -> dict[str, F
     queried = known | panel.missing["binary"][:, :, None, None]
     counts = [one.sum(axis=(0, 1, 2)) for one in (yes == 1, yes == 0, yes == UNDECIDED)]
     of = [one.sum(axis=(0, 1, 2)) for one in (queried, queried, known)]
-    return {
-        name: 100 * np.divide(hits, n, out=np.full(2, math.nan), where=n > 0)
-        for name, hits, n in zip(("yes", "no", "ties"), counts, of, strict=True)
-    }
+    return {name: 100 * divide(hits, n) for name, hits, n in zip(("yes", "no", "ties"), counts, of, strict=True)}
 
 
 def missing_items(answers: Answers, name: str, context: str) -> Bools:
     """Items without an answer that a measure needs [pair, occupation]."""
-    contexts = (WITHOUT, context) if name == "changed_answers" else (context,)
-    lacking = [
-        answers.shares[one].missing[question_type] for one in contexts for question_type in NEEDS.get(name, ("single",))
-    ]
-    missing: Bools = np.asarray(np.any(lacking, axis=0))
-    return missing
+    contexts, questions = (WITHOUT, context) if name == "changed_answers" else (context,), NEEDS.get(name, ("single",))
+    return np.asarray(np.any([answers.shares[one].missing[kind] for one in contexts for kind in questions], axis=0))
 
 
 def margins(answers: Answers, context: str) -> Floats:
     """Absolute gap between woman and man on the single question, in percentage points [pair, occupation]."""
     single = answers.shares[context].single.mean(axis=2)
-    percent: Floats = 100 * np.abs(single[..., FEMALE] - single[..., MALE])
-    return percent
+    return np.asarray(100 * np.abs(single[..., FEMALE] - single[..., MALE]))
 
 
 # Attributes.

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from undertow.errors import counted
-from undertow.metrics.checklist.decisions import ALL, Answers, encode
-from undertow.metrics.metric import METRICS
+from undertow.metrics.checklist.decisions import (
+    ALL,
+    CHOICES,
+    CONTEXTS,
+    NO_ANSWER,
+    NONE_OF_THEM,
+    Answers,
+    Rule,
+    clusters_of,
+    encode,
+    missing_answers,
+)
+from undertow.metrics.metric import Group, make_result
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.arrays import Codes, Estimate
+from undertow.stats.arrays import Bools, Codes, Estimate, Floats
+from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.stats.significance.sign_flip import crossed_exchange_p
 from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Sides = tuple[tuple[ArrayLike, ArrayLike], tuple[ArrayLike, ArrayLike]]
 """Numerators and denominators of the two sides of an exchange test [item]."""
@@ -54,7 +70,7 @@ def difference_p(estimate: Estimate, sides: Sides, places: tuple[ArrayLike, Arra
 
 def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     measure: str,
-    group: Mapping[str, str],
+    group: Group,
     estimate: Estimate,
     *,
     n: int | None = None,
@@ -64,33 +80,16 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     note: str = "",
     columns: str = OCCUPATIONS,
 ) -> Result:
-    """A result in percent of an estimate in shares of 1.
+    """A result in percent of an estimate in shares of 1, whose own p is not the result's; `columns` names the column clusters.
 
-    Args:
-        measure: name of a metric, which has unit and null value.
-        group: its keys.
-        estimate: in shares of 1; its own p is not the result's.
-        n: number of items, if not that of the estimate.
-        n_missing: items without an answer.
-        p: of the test.
-        detail: extras.
-        note: reason of a missing value.
-        columns: name of the column clusters.
+    `n` is the number of items, if not that of the estimate; `note` is the reason of a missing value.
     """
-    known, metric = math.isfinite(estimate.value), METRICS[measure]
-    return Result(
-        measure=measure,
-        group=dict(group),
-        value=100 * estimate.value,
-        low=100 * estimate.low,
-        high=100 * estimate.high,
-        n=estimate.n if n is None else n,
-        n_missing=n_missing,
-        unit=metric.unit,
-        null_value=metric.null_value,
-        p=p,
-        extras=dict(detail or {}),
-        note=_too_few(estimate, columns) if known else note,
+    if math.isfinite(estimate.value):
+        note = _too_few(estimate, columns)
+    value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
+    n, extras = estimate.n if n is None else n, dict(detail or {})
+    return make_result(
+        measure, dict(group), value, low=low, high=high, n=n, n_missing=n_missing, p=p, extras=extras, note=note
     )
 
 
@@ -106,3 +105,65 @@ def _too_few(estimate: Estimate, columns: str) -> str:
     if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
         return "no interval: it depends on one cluster, or all items are equal"
     return f"no interval: this is of {few}, and {MIN_CLUSTERS} are needed"
+
+
+OTHER_ANSWER, EMPTY, NOT_SCORED = "other_answer", "no_answer", "not_scored"
+REASONS = (OTHER_ANSWER, EMPTY, NOT_SCORED)
+"""Kinds of reason: an answer that is not among the possible ones (a refusal, a sentence), an empty answer, any other reason."""
+
+
+def classify_reason(missing: str) -> str:
+    """The kind (`REASONS`) of the reason of a missing answer."""
+    if missing.endswith(NONE_OF_THEM):
+        return OTHER_ANSWER
+    return EMPTY if missing in ("", NO_ANSWER) else NOT_SCORED
+
+
+def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
+    """Share of missing answers to the questions about occupations, by context; no results if none or all are missing.
+
+    Items are pairs and occupations; each question in each order of the names is an answer. The gap compares the questions whether
+    she and whether he is qualified.
+    """
+    rows = frame[frame["occupation"] != ""]
+    for model, of_model in rows.groupby("model", sort=False):
+        if missing_answers(frame[frame["model"] == model], rule).all():
+            continue
+        for context in CONTEXTS:
+            some = of_model[of_model["context"] == context]
+            some = some[some["wording"] == some["wording"].min()]
+            if missing_answers(some, rule).any():
+                yield from _of_context(some, str(model), context, rule, seed)
+
+
+def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed: int) -> Iterator[Result]:
+    lacking = missing_answers(frame, rule)
+    items = encode(list(zip(frame["pair"], frame["occupation"], strict=True)))
+    first = np.unique(items, return_index=True)[1]
+    of_pair = clusters_of(frame)
+    places = (
+        encode([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
+        encode(frame["soc_code"].to_numpy()[first].tolist()),
+    )
+    group, n_items = group_keys(model, context), len(first)
+
+    def counts_of(rows: Bools) -> tuple[Floats, Floats]:
+        """Numbers of missing and of all answers of some rows [item]."""
+        some = items[rows & lacking], items[rows]
+        hits, n = (np.bincount(one, minlength=n_items).astype(np.float64) for one in some)
+        return hits, n
+
+    hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
+    reasons = [classify_reason(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
+    detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
+    estimate = mask_if_few(ratio_interval(hits, n, *places))
+    yield result_of("missing_rate", group, estimate, detail=detail)
+    of_person = [counts_of((frame["subject"] == person).to_numpy()) for person in CHOICES[:2]]
+    if not all(n.any() for _, n in of_person):
+        return
+    for person, (hits, n) in zip(CHOICES[:2], of_person, strict=True):
+        estimate = mask_if_few(ratio_interval(hits, n, *places))
+        yield result_of(f"missing_{person}", group, estimate)
+    gap = mask_if_few(difference_of_ratios(*of_person[0], *of_person[1], *places))
+    p = difference_p(gap, (of_person[0], of_person[1]), places, seed)
+    yield result_of("missing_gap", group, gap, p=p)

@@ -39,11 +39,9 @@ _REMEMBERED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Meteor:
-    """METEOR as this machine can compute it.
+    """METEOR as this machine can compute it, and a clause for the report on the implementation and its matches.
 
-    Attributes:
-        score: of (answer, reference), in 0 to 1; 1 - 0.5 / n^3 for two equal texts of n words, 0 without common words.
-        used: a clause for the report on the implementation and its matches.
+    The score of (answer, reference) is in 0 to 1: 1 - 0.5 / n^3 for two equal texts of n words, 0 without common words.
     """
 
     score: Callable[[str, str], float]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.metrics.metric import METRICS
+from undertow.metrics.metric import Group, make_result
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.arrays import Estimate, Floats
+from undertow.stats.arrays import Floats
 from undertow.stats.intervals.multiway_cluster import ratio_interval
 from undertow.types import Result
 
@@ -22,11 +22,9 @@ OUTCOMES = {"refusal_rate": ("refusal",), "unclear_rate": ("unclear", "both", "n
 
 
 def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Result]:
-    """Rates of each model over all its replies, and by level of each factor with several levels.
+    """Rates of each model over all its replies, and by level of each factor (a column) with several levels.
 
-    Args:
-        frame: observations with `reply_outcome`, `first_token_low` and `first_token_high`, empty without a reply.
-        factors: columns for rates by level.
+    Observations have `reply_outcome`, `first_token_low` and `first_token_high`, empty without a reply.
     """
     rows = frame[frame["reply_outcome"].fillna("") != ""]
     for model, of_model in rows.groupby("model", sort=False):
@@ -48,29 +46,16 @@ def _of_part(rows: pd.DataFrame, group: dict[str, str]) -> Iterator[Result]:
         yield _result("answer_probability", group, bounded, low, {"at_most": 100 * float(high.mean())})
 
 
-def _result(
-    measure: str, group: dict[str, str], rows: pd.DataFrame, values: Floats, extras: dict[str, float]
-) -> Result:
+def _result(measure: str, group: Group, rows: pd.DataFrame, values: Floats, extras: dict[str, float]) -> Result:
     clusters = np.unique(rows["cluster"].astype(str), return_inverse=True)[1]
-    codes = rows["soc_code"].astype(str) if "soc_code" in rows else rows["cluster"].astype(str)
-    jobs = np.unique(codes, return_inverse=True)[1] if "soc_code" in rows else np.zeros(len(rows), dtype=np.int64)
+    jobs = np.zeros(len(rows), dtype=np.int64)
+    if "soc_code" in rows:
+        jobs = np.unique(rows["soc_code"].astype(str), return_inverse=True)[1]
     estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
-    metric, few = METRICS[measure], estimate.n_rows < MIN_CLUSTERS
-    return Result(
-        measure,
-        group,
-        100 * estimate.value,
-        math.nan if few else 100 * estimate.low,
-        math.nan if few else 100 * estimate.high,
-        n=len(values),
-        unit=metric.unit,
-        null_value=metric.null_value,
-        extras=extras,
-        note=_why_no_interval(estimate),
+    few, note = estimate.n_rows < MIN_CLUSTERS, ""
+    if few and not only_points():
+        note = f"no interval: {estimate.n_rows} independent clusters of replies, and {MIN_CLUSTERS} are needed"
+    low, high = (math.nan if few else 100 * end for end in (estimate.low, estimate.high))
+    return make_result(
+        measure, group, 100 * estimate.value, low=low, high=high, n=len(values), extras=extras, note=note
     )
-
-
-def _why_no_interval(estimate: Estimate) -> str:
-    if only_points() or estimate.n_rows >= MIN_CLUSTERS:
-        return ""
-    return f"no interval: {estimate.n_rows} independent clusters of replies, and {MIN_CLUSTERS} are needed"

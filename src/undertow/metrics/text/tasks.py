@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.metrics.multiple_testing import q_values
-from undertow.metrics.text.baselines import Baselines
-from undertow.metrics.text.overlap import meteor_scorer
+from undertow.metrics.metric import Group, make_result
 from undertow.metrics.text.scores import (
     ALL,
     BLEU4,
@@ -36,6 +34,7 @@ from undertow.metrics.text.scores import (
     REPHRASING,
     SETTING,
     YES,
+    Baselines,
     Claim,
     ScoredAnswers,
     cached_meteor,
@@ -48,6 +47,7 @@ from undertow.metrics.text.wording_effects import estimate_slot_effects, varianc
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Codes, Estimate, Floats
 from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
+from undertow.stats.significance.false_discovery import q_values
 from undertow.types import ALPHA, Result
 
 if TYPE_CHECKING:
@@ -64,22 +64,41 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     and words of slots, over all texts and by dimension.
     """
     task = str(design["task"])
-    settings = score_answers(frame, design)
-    counts = _answer_rates(frame)
+    of = task, MEASURES[task][0]
+    settings, rates = score_answers(frame, design), _answer_rates(frame)
     baselines: Baselines | None = None
     # Baselines do not depend on the model, and scoring random spans is slow.
-    if not only_points():
-        written = task in (EXTRACTION, REPHRASING)
-        baselines = (
-            Baselines.from_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
-        )
+    if not only_points() and task in (EXTRACTION, REPHRASING):
+        baselines = Baselines.from_texts(frame, task, seed)
+    elif not only_points():
+        baselines = Baselines(len(list(design["labels"])), seed=seed)
     measured: list[Result | Claim] = []
     for setting, answers in settings.items():
-        measured += _setting_results((task, setting), answers, baselines, counts, seed)
+        measured += _setting_results((task, setting), answers, baselines, rates, seed)
     if baselines:
         measured += _baseline_results(task, baselines, settings)
-    measured += estimate_slot_effects(frame, settings, (task, MEASURES[task][0]), seed)
-    return [*add_q_values(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
+    measured += estimate_slot_effects(frame, settings, of, seed)
+    return [*add_q_values(measured), *variance_results(frame, settings, of)]
+
+
+def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
+    """Percent of empty and shortened answers, of other words, and of Yes and No, by setting and class and by setting."""
+    known = frame[frame["missing_reason"] == ""]
+    answers = known["answer"].astype(str).str.strip().str.casefold()
+    known = known.assign(_answer=answers, _has_dropped=known["n_dropped_shots"] > 0)
+    percents: dict[tuple[str, ...], dict[str, float]] = {}
+    for keys in ((*SETTING, "description_class"), SETTING):
+        for key, rows in known.groupby(list(keys), sort=False):
+            numbers = {"empty_percent": 100 * float((rows["_answer"] == "").mean())}
+            if rows["_has_dropped"].any():
+                numbers["shortened_percent"] = 100 * float(rows["_has_dropped"].mean())
+            if "other_words" in rows and rows["other_words"].notna().any():
+                numbers["other_words_percent"] = float(rows["other_words"].mean())
+            if (rows["gold"].isin(["Yes", "No"])).all():
+                for label in (YES, NO):
+                    numbers[f"{label.lower()}_percent"] = 100 * float((rows["_answer"] == label.casefold()).mean())
+            percents[(*map(str, key), ALL)[: len(SETTING) + 1]] = numbers
+    return percents
 
 
 def add_q_values(measured: Sequence[Result | Claim]) -> list[Result]:
@@ -153,27 +172,13 @@ def _baseline_results(
                 of_text[answers.documents[at]] = answers.of([int(answers.known[at].argmax())], [at])
     if not of_text:
         return
-    whole = _concatenate(list(of_text.values()))
-    for measure in MEASURES[task]:
-        best = round(baselines.best_score(whole, measure), 2)
-        for name in baselines.names(measure):
-            estimate = baselines.score(name, whole, measure)
-            note = meteor_scorer().used if measure == METEOR else ""
-            group = group_keys(task, ("", "", "", ""), name)
-            yield Result(
-                measure, group, estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
-                null_value=best, note=note,
-            )  # fmt: skip
-
-
-def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
-    """Concatenate the answers of several documents as one cell."""
+    texts = list(of_text.values())
 
     def beneath(parts: Sequence[Any]) -> Any:
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
     names = dict.fromkeys(name for one in texts for name in one.values)
-    return ScoredAnswers(
+    whole = ScoredAnswers(
         [name for one in texts for name in one.documents],
         [name for one in texts for name in one.dimensions],
         texts[0].cells,
@@ -184,10 +189,18 @@ def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
         beneath([one.said for one in texts]),
         [name for one in texts for name in one.clusters],
     )
+    for measure in MEASURES[task]:
+        best = round(baselines.best_score(whole, measure), 2)
+        for name in baselines.names(measure):
+            estimate = baselines.score(name, whole, measure)
+            note = cached_meteor().used if measure == METEOR else ""
+            group = group_keys(task, ("", "", "", ""), name)
+            ends = {"low": estimate.low, "high": estimate.high}
+            yield make_result(measure, group, estimate.value, **ends, n=estimate.n, null_value=best, note=note)
 
 
 def _dimension_gap(
-    group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
+    group: Group, measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[Claim]:
     """The best minus the worst dimension, tested by random assignment of texts to dimensions.
 
@@ -258,9 +271,7 @@ def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats,
     return ranges
 
 
-def _result(
-    measure: str, group: Mapping[str, str], estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]
-) -> Result:
+def _result(measure: str, group: Group, estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]) -> Result:
     n = int(of.known.sum())
     note = "" if n else "no answer is scored"
     if n and measure in (F1, F1_MACRO):
@@ -270,9 +281,8 @@ def _result(
     if n and math.isnan(estimate.low) and not only_points():
         note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
     detail = {"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more)
-    return Result(
-        measure, group, estimate.value, estimate.low, estimate.high, n, int(of.queried.sum()) - n, "percent", extras=detail, note=note,
-    )  # fmt: skip
+    n_missing, ends = int(of.queried.sum()) - n, {"low": estimate.low, "high": estimate.high}
+    return make_result(measure, group, estimate.value, **ends, n=n, n_missing=n_missing, extras=detail, note=note)
 
 
 def _why_no_interval(measure: str, n_clusters: int) -> str:
@@ -307,16 +317,10 @@ def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
 def wording_scores(
     frame: pd.DataFrame, design: Mapping[str, Any], seed: int, measures: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Text, score and interval in percent, and rank of every wording, by setting and measure.
+    """Text, score and interval in percent, and rank of every wording, by setting and measure of the task (all if not given).
 
     Draws of examples are averaged. Rank 1 is the highest score of a setting and measure; equal scores share the better rank. Intervals
     ignore the selection of the best of many wordings.
-
-    Args:
-        frame: as `score_answers` takes it.
-        design: as `score_answers` takes it.
-        seed: of bootstraps.
-        measures: measures of the task; all if not given.
     """
     import pandas as pd
 
@@ -339,25 +343,3 @@ def wording_scores(
         of_setting = table.groupby([*SETTING, "measure"], sort=False)["score"]
         table["rank"] = of_setting.rank(method="min", ascending=False).astype("Int64")
     return table
-
-
-def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
-    known = frame[frame["missing_reason"] == ""]
-    known = known.assign(
-        _empty=known["answer"].astype(str).str.strip() == "", _has_dropped=known["n_dropped_shots"] > 0
-    )
-    percents: dict[tuple[str, ...], dict[str, float]] = {}
-    for keys in ((*SETTING, "description_class"), SETTING):
-        for key, rows in known.groupby(list(keys), sort=False):
-            name = tuple(map(str, key)) if len(keys) > len(SETTING) else (*map(str, key), ALL)
-            numbers = {"empty_percent": 100 * float(rows["_empty"].mean())}
-            if rows["_has_dropped"].any():
-                numbers["shortened_percent"] = 100 * float(rows["_has_dropped"].mean())
-            if "other_words" in rows and rows["other_words"].notna().any():
-                numbers["other_words_percent"] = float(rows["other_words"].mean())
-            if (rows["gold"].isin(["Yes", "No"])).all():
-                answers = rows["answer"].astype(str).str.strip().str.casefold()
-                for label in (YES, NO):
-                    numbers[f"{label.lower()}_percent"] = 100 * float((answers == label.casefold()).mean())
-            percents[name] = numbers
-    return percents

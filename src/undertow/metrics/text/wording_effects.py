@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from undertow.metrics.metric import Group, make_result
 from undertow.metrics.text.scores import (
     ALL,
     NO_INTERVAL,
@@ -45,6 +46,7 @@ NO_SHOTS = "none"
 TOGETHER = " + "
 """Separator of names and words of slots that are reported together."""
 NO_WIDTH = 1e-9
+SAME = "the scores do not differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class _Difference:
         note: caveat.
     """
 
-    group: Mapping[str, str]
+    group: Group
     gaps: Floats
     first: Floats
     note: str
@@ -148,13 +150,7 @@ def estimate_slot_effects(
 
     Aliased slots have joint effects under all of their names, or a missing result with the reason. There is no test if fewer than six
     documents (or clusters) have different answers, because no signs of these have p below 0.05. Within `point_estimates` there are no
-    effects by dimension.
-
-    Args:
-        frame: the answers, with a column for each slot.
-        settings: their scores.
-        of: task and measure.
-        seed: of sign flips.
+    effects by dimension. `of` is the task and the measure.
     """
     task, measure = of
     slots = slot_levels(frame)
@@ -166,25 +162,23 @@ def estimate_slot_effects(
             factors = detect_factors(of_class, slots)
             differences += _differences(of_class, measure, factors, group)
             effects += [
-                Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
+                make_result("slot_effect", group | {"slot": one.name, "levels": ""}, note=one.note)
                 for one in factors
                 if not one.pairs
-            ]  # fmt: skip
+            ]
         effects += _test(differences, answers, seed)
     return effects
 
 
 def _differences(
-    answers: ScoredAnswers, measure: str, factors: Sequence[Factor], group: Mapping[str, str]
+    answers: ScoredAnswers, measure: str, factors: Sequence[Factor], group: Group
 ) -> Iterator[_Difference]:
     values = answers.of_measure(measure)
     design, columns = _design(factors)
     pairs = [(factor, *pair) for factor in factors for pair in factor.pairs]
-    sides = [
-        [np.array([level == one for level in factor.levels]) for one in (first, other)] for factor, first, other in pairs
-    ]  # fmt: skip
-    contrasts = np.zeros((len(pairs), design.shape[1]))
+    sides, contrasts = [], np.zeros((len(pairs), design.shape[1]))
     for row, (factor, *pair) in enumerate(pairs):
+        sides.append([np.array([level == one for level in factor.levels]) for one in pair])
         for level, sign in zip(pair, (-1.0, 1.0), strict=True):
             if (factor.name, level) in columns:
                 contrasts[row, columns[factor.name, level]] = sign
@@ -264,24 +258,17 @@ def _effect(
 
     is_tested = math.isfinite(flips.p) and flips.n_differing >= MIN_CLUSTERS
     low, high = interval(0.95)
-    result = Result(
-        measure="slot_effect",
-        group={**one.group, "dimension": dimension},
-        value=flips.value,
-        low=low,
-        high=high,
-        n=n,
-        n_missing=int(mask.sum()) - n,
-        unit="percentage points",
-        p=flips.p if is_tested else math.nan,
-        extras={
-            "first": float(first.mean()) if first.size else math.nan,
-            "n_clusters": float(flips.n_clusters),
-            "n_differing": float(flips.n_differing),
-            "n_agreeing": float(np.count_nonzero(mean.sums * flips.value > NO_WIDTH)),
-        },
-        note="; ".join(filter(None, [one.note, _why_not_tested(flips, n)])),
-    )
+    extras = {
+        "first": float(first.mean()) if first.size else math.nan,
+        "n_clusters": float(flips.n_clusters),
+        "n_differing": float(flips.n_differing),
+        "n_agreeing": float(np.count_nonzero(mean.sums * flips.value > NO_WIDTH)),
+    }
+    p, note = flips.p if is_tested else math.nan, "; ".join(filter(None, [one.note, _why_not_tested(flips, n)]))
+    result = make_result(
+        "slot_effect", {**one.group, "dimension": dimension}, flips.value, low=low, high=high, n=n,
+        n_missing=int(mask.sum()) - n, p=p, extras=extras, note=note,
+    )  # fmt: skip
     return Claim(result, interval) if is_tested else result
 
 
@@ -321,9 +308,7 @@ def variance_results(
     return results
 
 
-def _crossed_shares(
-    settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]
-) -> Iterator[Result]:
+def _crossed_shares(settings: Mapping[Setting, ScoredAnswers], measure: str, group: Group) -> Iterator[Result]:
     """Shares over models x wordings x (shots, draw), for the wordings that all of them have."""
     scores = {
         (key[0], (name, wording), (int(key[1]), draw)): score
@@ -349,11 +334,9 @@ def _crossed_shares(
     differing = {"wording": len(wordings), "draw": len(runs)}
     for source, share in shares.items():
         if differing.get(source, sizes.get(source, 2)) > groups.get(source, 1):
-            yield Result(
-                "share_of_variance", {**group, "source": source}, share, n=array.size, unit="percent",
-                extras={"levels": float(sizes[source])} if source in sizes else {},
-                note="" if math.isfinite(share) else "the scores do not differ",
-            )  # fmt: skip
+            extras = {"levels": float(sizes[source])} if source in sizes else {}
+            about, note = {**group, "source": source}, "" if math.isfinite(share) else SAME
+            yield make_result("share_of_variance", about, share, n=array.size, extras=extras, note=note)
 
 
 def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], measure: str) -> pd.DataFrame:
@@ -413,11 +396,5 @@ def _slot_shares(
         shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)
         sources = [(f"slot {factor.name}", factor.note) for factor in factors]
         for (source, note), share in zip([*sources, ("slots together", "")], (*shares.tolist(), left), strict=True):
-            yield Result(
-                "share_of_variance",
-                group_keys(task, setting, name) | {"source": source},
-                share,
-                n=len(wordings),
-                unit="percent",
-                note=note if math.isfinite(share) else "the scores do not differ",
-            )
+            group, why = group_keys(task, setting, name) | {"source": source}, note if math.isfinite(share) else SAME
+            yield make_result("share_of_variance", group, share, n=len(wordings), note=why)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from undertow.stats.significance.paired_differences import JackknifeReplicates, PairedErrors
+    from undertow.stats.significance.sign_flip import JackknifeReplicates, PairedErrors
 
 MAX_GROUPS = 50
 """Maximum number of jackknife groups; more clusters are assigned to groups at random."""
@@ -128,7 +128,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         UndertowError: the runs are not comparable, or the seed or a margin is negative.
     """
     # Import statistics here: they take most of a second, and other code imports this module too.
-    from undertow.stats.point_estimates import point_estimates
+    from undertow.stats.context import point_estimates
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
@@ -170,7 +170,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     make false claims about slopes too likely. With several prompts, results by prompt have p but no q; only averages over prompts are
     tested.
     """
-    from undertow.metrics.multiple_testing import q_values
+    from undertow.stats.significance.false_discovery import q_values
 
     every = [(of, one) for of in comparisons for one in of.differences]
     families = [
@@ -277,7 +277,7 @@ class _Measured:
 
     def errors(self, progress: Progress) -> PairedErrors | None:
         """Jackknife errors of the differences [result]; None if all answers are equal."""
-        from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
+        from undertow.stats.significance.sign_flip import JackknifeReplicates, paired_errors
 
         if self.paired.identical or not self.keys:
             return None

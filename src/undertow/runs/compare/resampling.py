@@ -24,9 +24,9 @@ def key_of(result: Result) -> Key:
 def point_results(audit: Audit, observations: Observations, seed: int) -> list[Result]:
     """The results of an audit without intervals and tests.
 
-    An audit that ignores `undertow.stats.point_estimates` gives the same values, but takes longer.
+    An audit that ignores `undertow.stats.context` gives the same values, but takes longer.
     """
-    from undertow.stats.point_estimates import point_estimates
+    from undertow.stats.context import point_estimates
 
     with point_estimates():
         return list(audit.measure(observations, seed))
@@ -35,7 +35,7 @@ def point_results(audit: Audit, observations: Observations, seed: int) -> list[R
 def results_with_rates(audit: Audit, observations: Observations, seed: int) -> list[Result]:
     """`point_results`, and the rates of free replies over all rows, with or without an answer."""
     from undertow.metrics.text.reply_rates import reply_results
-    from undertow.stats.point_estimates import point_estimates
+    from undertow.stats.context import point_estimates
 
     results = point_results(audit, observations, seed)
     if "reply_outcome" in observations.frame:
@@ -81,7 +81,7 @@ def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[An
     import numpy as np
     import pandas as pd
 
-    from undertow.stats.intervals.jackknife import random_groups
+    from undertow.stats.intervals.cluster_errors import random_groups
 
     of_row, names = pd.factorize(np.asarray(labels, dtype=object))
     if len(names) <= n_most:

@@ -20,7 +20,7 @@ from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.resolve_weights import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
-from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
+from undertow.stats.intervals.cluster_errors import jackknife_interval, random_groups
 from undertow.types import (
     Answer,
     ClozeQuery,

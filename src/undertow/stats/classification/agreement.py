@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, as_floats, divide
-from undertow.stats.interruption import check_interrupted
+from undertow.stats.context import check_interrupted, only_points
 from undertow.stats.intervals.bounded_mean import bounded_mean
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
-from undertow.stats.point_estimates import only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.variance_components import population_sd
 
 N_DRAWS = 2000
@@ -84,20 +83,19 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
     """F1 of one class, or macro-F1, of each cell, and its mean over cells.
 
     In a draw without a class, macro-F1 is over the others. Macro-F1 has an interval if each class has `MIN_FOR_PERCENTILES` clusters.
+    `seed` and `clusters` are those of `mean_over_cells`.
 
     Args:
         gold: class of each document, 0 to `n_classes` - 1 [document].
         predicted: class of each answer, -1 for none, which counts as wrong [document, cell].
         n_classes: number of classes.
         positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold`.
-        seed: as in `mean_over_cells`.
-        clusters: as in `mean_over_cells`.
+        seed: of the bootstrap.
+        clusters: of the documents [document].
 
     Returns:
-        The estimate, as a share of 1. F1 is 0 for a class that is never predicted, NaN for one that does not occur in `gold`.
-
-    Raises:
-        ValueError: a class is out of range.
+        The estimate, as a share of 1. F1 is 0 for a class that is never predicted, NaN for one that does not occur in `gold`; a class
+        out of range is a `ValueError`.
     """
     truth, answers = _check_classes(gold, predicted, n_classes)
     classes = _classes(truth, positive)
@@ -108,11 +106,7 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
-    """Confusion counts, summed over cells [gold, predicted]; the last column is undecodable.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
-    """
+    """Confusion counts, summed over cells [gold, predicted]; the last column is undecodable."""
     truth, answers = _check_classes(gold, predicted, n_classes)
     said = np.where(answers == UNDECODABLE, n_classes, answers)
     pairs = truth[:, np.newaxis] * (n_classes + 1) + said
@@ -123,13 +117,8 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
 def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
     """Corpus BLEU-4 of each cell over its documents, and the mean over cells, in percent.
 
-    Args:
-        statistics: of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10].
-        seed: as in `mean_over_cells`.
-        clusters: as in `mean_over_cells`.
-
-    Returns:
-        The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. Cells without values are excluded.
+    Statistics are those of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10]. There is an interval
+    from `MIN_FOR_PERCENTILES` clusters on. Cells without values are excluded. `seed` and `clusters` are those of `mean_over_cells`.
     """
     counts = as_floats(statistics)
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
@@ -147,17 +136,11 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
 
 
 def corpus_bleu(totals: ArrayLike) -> Floats:
-    """BLEU-4 in percent from sufficient statistics that are summed over a corpus, by sacrebleu's definition.
+    """BLEU-4 in percent [...] from sufficient statistics that are summed over a corpus, by sacrebleu's definition.
 
     Papineni et al. 2002, with exponential smoothing: the first order without a match counts half a match, the next a
-    quarter. A corpus without any match, or without any n-gram of an order, has 0.
-
-    Args:
-        totals: in sacrebleu's order: length of the answers, length of the references, matched n-grams of order 1 to 4,
-            n-grams of order 1 to 4 in the answers [..., 10].
-
-    Returns:
-        BLEU in percent [...].
+    quarter. A corpus without any match, or without any n-gram of an order, has 0. The statistics are in sacrebleu's order: length of the
+    answers, length of the references, matched n-grams of order 1 to 4, n-grams of order 1 to 4 in the answers [..., 10].
     """
     sums = as_floats(totals)
     answer_length, reference_length = sums[..., 0], sums[..., 1]
@@ -175,18 +158,8 @@ def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | Non
     """The most frequent class among the documents of other clusters, for each document [document]; the lowest code for ties.
 
     A majority label that is fitted to the texts on which it is judged is too often right: of four texts with four labels, once. Held
-    out, a text does not contribute to its own label. For balanced classes, the held-out label is always another one and wrong.
-
-    Args:
-        gold: class of each document, 0 to `n_classes` - 1 [document].
-        n_classes: number of classes.
-        clusters: as in `mean_over_cells`.
-
-    Returns:
-        A class for each document, -1 without other clusters.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
+    out, a text does not contribute to its own label. For balanced classes, the held-out label is always another one and wrong. -1 without
+    other clusters.
     """
     truth, _ = _check_classes(gold, [], n_classes)
     codes = _cluster_codes(clusters, len(truth))
@@ -202,9 +175,6 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
     This is the expectation of F1, not F1 at the expected counts, which is larger in small sets. Of n documents, g of the class, a guess
     predicts the class for P ~ Binomial(n, 1/k), of which g P / n are right on average, so F1 given P is 2 (g P / n) / (g + P) on
     average.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
     """
     truth, _ = _check_classes(gold, [], n_classes)
     counts, n = np.bincount(truth, minlength=n_classes), len(truth)

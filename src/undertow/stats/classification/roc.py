@@ -14,10 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from undertow.stats.arrays import LARGEST, Bools, Codes, Floats, as_floats, divide
-from undertow.stats.interruption import check_interrupted
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.intervals.jackknife import random_groups
-from undertow.stats.point_estimates import only_points
+from undertow.stats.context import check_interrupted, only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, random_groups
 from undertow.stats.regression.logistic import held_out_draws
 from undertow.stats.significance.sign_flip import permutation_p_value
 
@@ -57,18 +55,11 @@ def roc_points(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weights: ArrayLike) -> Floats:
-    """AUROC in each bootstrap draw of clusters; NaN for draws without a positive or a negative.
+    """AUROC in each bootstrap draw of clusters [draw]; NaN for draws without a positive or a negative.
 
-    An observation has the weight of its cluster, a pair the product of both weights.
-
-    Args:
-        scores: [observation], or [draw, observation] for scores that differ by draw; a draw with a NaN has no area.
-        positive: [observation].
-        cluster: index of each observation's cluster, 0 to n - 1 [observation].
-        weights: count of each cluster in each draw [draw, cluster].
-
-    Returns:
-        [draw].
+    An observation has the weight of its cluster, a pair the product of both weights. Scores are [observation], or [draw, observation] if
+    they differ by draw; a draw with a NaN has no area. `cluster` is the index of each observation's cluster [observation], and `weights`
+    the count of each cluster in each draw [draw, cluster].
     """
     of, drawn = np.asarray(cluster, dtype=np.int64), np.asarray(weights, dtype=np.float64)
     values, marks = np.round(as_floats(scores), ROUNDING_DECIMALS), np.asarray(positive, dtype=bool)
@@ -81,17 +72,13 @@ def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weig
         if values.ndim == 1:
             order = np.argsort(values, kind="stable")
             levels = np.unique(values[order], return_index=True)[1]
-            areas[part] = _areas_of_levels(drawn[part][:, of[order]], marks[order], levels)
+            counted, kinds = drawn[part][:, of[order]], (marks[order], ~marks[order])
+            above, below = (np.add.reduceat(np.where(kind, counted, 0.0), levels, axis=1) for kind in kinds)
+            won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+            areas[part] = divide(won, above.sum(axis=1) * below.sum(axis=1))
         else:
             areas[part] = _areas_of_rows(values[part], drawn[part][:, of], marks)
     return areas
-
-
-def _areas_of_levels(counted: Floats, marks: Bools, levels: NDArray[np.intp]) -> Floats:
-    """Areas from weights in the order of one score [draw, observation], and the first index of each of its levels [draw]."""
-    above, below = (np.add.reduceat(np.where(kind, counted, 0.0), levels, axis=1) for kind in (marks, ~marks))
-    won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-    return divide(won, above.sum(axis=1) * below.sum(axis=1))
 
 
 def _areas_of_rows(values: Floats, counted: Floats, marks: Bools) -> Floats:
@@ -143,14 +130,7 @@ def fitted_auroc_p_value(
 
     Held-out scores depend on the labels of all other clusters, and without a signal their area is below chance more often than above,
     so only refits to shuffled labels give the null distribution. The statistic and the permutations are those of `auroc_p_value`; only
-    larger areas count as evidence.
-
-    Args:
-        features: [observation, feature].
-        positive: [observation].
-        cluster: [observation].
-        n_permutations: of the labels.
-        rng: of the permutations.
+    larger areas count as evidence. Features are [observation, feature].
     """
     check_interrupted()
     x, marks = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool)
@@ -252,16 +232,10 @@ def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -
 def held_out_balanced_draws(
     scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weights: ArrayLike, fold: ArrayLike | None = None
 ) -> Floats:
-    """Balanced accuracy of held-out calls in each bootstrap draw, with thresholds chosen in the draw [draw].
+    """Balanced accuracy of held-out calls in each bootstrap draw [draw], with thresholds chosen in the draw.
 
     As `held_out_calls`, with all copies of a cluster held out together. NaN if a draw, or a draw without a cluster, has one class only.
-
-    Args:
-        scores: [observation].
-        positive: [observation].
-        cluster: number of each observation's cluster, 0 to n - 1 [observation].
-        weights: how often each cluster was drawn [draw, cluster].
-        fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
+    `cluster` and `weights` are those of `auroc_draws`; clusters of the same `fold` [cluster] are left out together, each alone by default.
     """
     check_interrupted()
     values, marks = _check_scores(scores, positive)

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from scipy import optimize
 
 from undertow.stats.arrays import ROUNDING_SHARE, Floats, as_floats
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.point_estimates import only_points
+from undertow.stats.context import only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS
 
 STEP, FIRST, LAST = 0.08, -18.0, 40.0
 """Step and range of the integration over the logarithm of the frequency; below the range the integrand is linear."""
@@ -28,12 +28,9 @@ NEGLIGIBLE = 60.0
 
 
 def positive_chance(coefficients: ArrayLike) -> float:
-    """Probability that a sum of independent standard exponentials, each times its coefficient [term], is above 0.
+    """Probability that a sum of independent standard exponentials, each times its finite coefficient [term], is above 0.
 
     The characteristic function is inverted numerically (Gil-Pelaez 1951), with an error of some 1e-10.
-
-    Args:
-        coefficients: finite numbers of either sign [term].
     """
     given = np.asarray(coefficients, dtype=np.float64)
     given = given[np.abs(given) > ROUNDING_SHARE * np.abs(given).max(initial=0.0)]
@@ -110,13 +107,8 @@ class BoundedMean:
 def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: ArrayLike | None = None) -> BoundedMean:
     """The mean over cells of each cell's mean over its documents, summed by cluster of documents.
 
-    Args:
-        values: numbers between the bounds, NaN if missing [document, cell]. Cells and documents without values are excluded.
-        bounds: the smallest and the largest possible number.
-        clusters: documents with the same entry are one cluster [document]; each is its own if not given.
-
-    Raises:
-        ValueError: a number is outside the bounds.
+    Values are between the bounds, NaN if missing [document, cell]; cells and documents without values are excluded. Documents with the
+    same entry in `clusters` are one cluster [document]; each is its own if not given. A number outside the bounds is a `ValueError`.
     """
     numbers = as_floats(values)
     codes = np.arange(len(numbers)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
@@ -140,18 +132,10 @@ Z_95 = 1.959963984540054
 
 
 def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[float, float]:
-    """Wilson's score interval (Wilson 1927), which stays within 0 and 1 and has a width at rates of 0 and 1.
+    """Wilson's score interval (Wilson 1927), low and high, which stays within 0 and 1 and has a width at rates of 0 and 1.
 
-    Args:
-        rate: the observed share, in 0 to 1.
-        n: number of independent items, above 0; an effective number may be a fraction.
-        quantile: of the normal distribution, or of Student's t for estimated variances; 0 or more.
-
-    Returns:
-        Its ends, low and high, in 0 to 1; the rate lies between them.
-
-    Raises:
-        ValueError: the rate is not in 0 to 1, or there are no items.
+    The number of independent items may be an effective number, a fraction above 0; the quantile is of the normal distribution, or of
+    Student's t for estimated variances. The rate lies between the ends.
     """
     if not (0 <= rate <= 1 and n > 0):
         raise ValueError(f"a rate is in 0 to 1 and of more than 0 items; got {rate} of {n}")

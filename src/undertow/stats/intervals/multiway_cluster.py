@@ -25,10 +25,9 @@ from undertow.stats.arrays import (
     t_p_value,
     t_quantile,
 )
-from undertow.stats.interruption import check_interrupted
+from undertow.stats.context import check_interrupted, only_points
 from undertow.stats.intervals.bounded_mean import wilson_interval
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.point_estimates import only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS
 
 EXACT_SHARE = 1e-9
 """Distance from a line, relative to the largest y, below which all items lie on it and the error is unknown."""
@@ -41,15 +40,16 @@ class _Items:
     Attributes:
         influence: influence of each item on the estimate; the sum is 0 [item].
         share: share of the denominator; the sum is 1 [item].
-        rows, columns: clusters, as consecutive codes from 0 [item].
-        cells: clusters of items with the same row and column, as consecutive codes [item].
+        ways: consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item].
     """
 
     influence: Floats
     share: Floats
-    rows: Codes
-    columns: Codes
-    cells: Codes
+    ways: tuple[Codes, ...]
+
+    def estimate(self, value: float) -> Estimate:
+        """An estimate from these items without an interval."""
+        return Estimate(value, n=len(self.share), n_rows=_n_clusters(self.ways[2]), n_columns=_n_clusters(self.ways[3]))
 
 
 def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choices that are named at the call
@@ -100,16 +100,13 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
         return Estimate(math.nan)
     value, influence, share = _ratio(numerator, denominator)
     items = _items(influence, share, np.asarray(rows)[counts], np.asarray(columns)[counts])
-    estimate = _without_interval(value, items)
+    estimate = items.estimate(value)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
     if bounded:
         low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
     else:
-        variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
-        low, high, p = _t_interval(value, variance, df, level, null)
-        if low == high and span:
-            low, high, p = _interval_of_equals(value, span, estimate.n_clusters, level, null)
+        low, high, p = _mean_interval(estimate, items, span, level, null)
     return replace(estimate, low=low, high=high, p=p)
 
 
@@ -129,24 +126,11 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     An item that is missing on either side is excluded from both; it may count on one side only. The interval is a t interval from the
     differences of the influences, as in `ratio_interval`, within -1 and 1 for rates; p tests no difference. If all items agree on each
     side, or none differs between the sides, the interval of two rates has the width of Wilson's for a rate of 0 among as many items as
-    the smaller side has clusters.
-
-    Args:
-        y1: numerator of each item for the first ratio, NaN if missing [item].
-        d1: its denominator, as in `ratio_interval` [item].
-        y2: numerator of each item for the second ratio, likewise [item].
-        d2: its denominator [item].
-        rows: cluster of each item on one side, as codes [item].
-        columns: cluster of each item on the other side, as codes [item].
-        bounded: whether both are rates, with each y in 0 to its d, instead of means.
-        span: of means, as in `ratio_interval`; 1 for rates.
+    the smaller side has clusters. Arguments are those of `ratio_interval`, for each side.
 
     Returns:
         The difference, as a share of 1 or in the unit of y; `n` counts the items of either side. NaN if a ratio has no items. No
         interval and no p if the deciding side has fewer than `MIN_CLUSTERS` clusters.
-
-    Raises:
-        ValueError: as `ratio_interval`.
     """
     check_interrupted()
     designs = [(_numerator(y, d, bounded=bounded), as_floats(d)) for y, d in ((y1, d1), (y2, d2))]
@@ -159,13 +143,10 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     value = value1 - value2
     of_row, of_column = np.asarray(rows)[counts], np.asarray(columns)[counts]
     items = _items(influence1 - influence2, (share1 + share2) / 2, of_row, of_column)
-    estimate = _without_interval(value, items)
+    estimate = items.estimate(value)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
-    variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
-    low, high, p = _t_interval(value, variance, df, 0.95, 0.0)
-    if low == high and (bounded or span):
-        low, high, p = _interval_of_equals(value, 1.0 if bounded else span, estimate.n_clusters, 0.95, 0.0)
+    low, high, p = _mean_interval(estimate, items, 1.0 if bounded else span, 0.95, 0.0)
     if bounded:
         low, high = max(low, -1.0), min(high, 1.0)
     return replace(estimate, low=low, high=high, p=p)
@@ -175,10 +156,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
 class CrossedLine:
     """A regression line over the items of a crossed design; each coefficient has an interval and p, clustered both ways.
 
-    Attributes:
-        slope: change of y per unit of x.
-        intercept: y at x = 0.
-        explained: slope times the mean of x; plus the intercept it is the mean of y.
+    The slope is the change of y per unit of x, `explained` the slope times the mean of x; plus the intercept it is the mean of y.
     """
 
     slope: Estimate
@@ -187,20 +165,14 @@ class CrossedLine:
 
 
 def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> CrossedLine:
-    """Least-squares line of y on x over the items of a crossed design.
+    """Least-squares line of y [item] on x [item] over the items of a crossed design, whose rows and columns are codes [item].
 
     The variances are those of `ratio_interval`, of jackknife influences on each coefficient, because a cluster far from the mean of x
     pulls the line towards itself. All null values are 0.
 
-    Args:
-        x: value of each item, NaN if missing [item].
-        y: likewise [item].
-        rows: cluster of each item on one side, as codes [item].
-        columns: cluster of each item on the other side, as codes [item].
-
     Returns:
-        The line over the items with both values. NaN if x is constant. No interval and no p if the deciding side has fewer than
-        `MIN_CLUSTERS` clusters, the line depends on one of them, or all items lie on it.
+        The line over the items with both values (not NaN). NaN if x is constant. No interval and no p if the deciding side has fewer
+        than `MIN_CLUSTERS` clusters, the line depends on one of them, or all items lie on it.
     """
     check_interrupted()
     xs, ys = as_floats(x), as_floats(y)
@@ -211,7 +183,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     centre = xs.mean()  # far from 0, squares would lose precision
     values = _line_of(_moments(xs - centre, ys, np.zeros(len(xs), dtype=np.int64)), centre)[:, 0]
     items = _items(np.zeros(len(xs)), np.full(len(xs), 1 / len(xs)), np.asarray(rows)[seen], np.asarray(columns)[seen])
-    plain = [_without_interval(float(value), items) for value in values]
+    plain = [items.estimate(float(value)) for value in values]
     beside = np.abs(ys - values[1] - values[0] * xs).max()
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
@@ -239,12 +211,7 @@ def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Float
 def _items(influence: Floats, share: Floats, rows: Codes, columns: Codes) -> _Items:
     of_row, of_column = (np.unique(codes, return_inverse=True)[1] for codes in (rows, columns))
     of_cell = np.unique(of_row * _n_clusters(of_column) + of_column, return_inverse=True)[1]
-    return _Items(influence, share, of_row, of_column, of_cell)
-
-
-def _without_interval(value: float, items: _Items) -> Estimate:
-    counts = _n_clusters(items.rows), _n_clusters(items.columns)
-    return Estimate(value, n=len(items.share), n_rows=counts[0], n_columns=counts[1])
+    return _Items(influence, share, (np.arange(len(share)), of_cell, of_row, of_column))
 
 
 def _rate_interval(value: float, total: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
@@ -254,8 +221,7 @@ def _rate_interval(value: float, total: float, items: _Items, level: float, null
     for skewed rates of clusters near 0 and 1. If all items agree, each cluster of the smaller side counts as one item.
     """
     if value in (0.0, 1.0):
-        n_clusters = min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
-        return _wilson(value, n_clusters, math.inf, level, null)
+        return _wilson(value, items.estimate(value).n_clusters, math.inf, level, null)
     # The variance of independent binary items follows from the rate, so its degrees of freedom are infinite.
     variance, df, is_clustered = _combine(_parts(items), math.inf)
     binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
@@ -286,8 +252,16 @@ def _t_interval(value: float, variance: float, df: float, level: float, null: fl
     return value - half, value + half, p
 
 
-def _interval_of_equals(value: float, span: float, n: int, level: float, null: float) -> tuple[float, float, float]:
-    """Interval and p if all clusters agree: Wilson's upper limit of 0 of n bounds the share of clusters that differ."""
+def _mean_interval(
+    estimate: Estimate, items: _Items, span: float, level: float, null: float
+) -> tuple[float, float, float]:
+    """Interval and p of a mean; if all clusters agree, Wilson's upper limit of 0 of n bounds the share of clusters that differ."""
+    value = estimate.value
+    variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
+    low, high, p = _t_interval(value, variance, df, level, null)
+    if low < high or not span:
+        return low, high, p
+    n = estimate.n_clusters
     half = span * wilson_interval(0.0, n, t_quantile(math.inf, level))[1]
     share = abs(value - null) / span if not math.isnan(null) else 0.0
     # With share = c^2 / (n + c^2), c is the quantile of the interval that ends at the null value.
@@ -311,13 +285,15 @@ class _Parts:
 
 
 def _parts(items: _Items) -> _Parts:
-    ways = np.arange(len(items.share)), items.cells, items.rows, items.columns
-    shares = [np.bincount(codes, weights=items.share) for codes in ways[2:]]
-    return _Parts(
-        [_variance(items, codes) for codes in ways],
-        [_n_clusters(codes) for codes in ways],
-        [float(of_side @ of_side) for of_side in shares],
-    )
+    shares = [np.bincount(codes, weights=items.share) for codes in items.ways]
+    squares = [float(one @ one) for one in shares]
+    variances = []
+    for codes, square in zip(items.ways, squares, strict=True):
+        sums = np.bincount(codes, weights=items.influence)
+        # Influences are relative to the estimate instead of the truth. With n equal clusters the factor is n / (n - 1); the variance is
+        # 0 for one cluster, or one that dominates all others.
+        variances.append(float(sums @ sums) / (1 - square) if len(sums) > 1 and square < 1 else 0.0)
+    return _Parts(variances, list(map(len, shares)), squares[2:])
 
 
 def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
@@ -341,17 +317,6 @@ def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
                 squares += side**2 / (n_side - 1)
     df = whole**2 / squares if squares > 0 else math.inf
     return whole, max(df, 1.0), is_clustered
-
-
-def _variance(items: _Items, codes: Codes) -> float:
-    """Variance of the sum of the influences for independent clusters: unbiased for equal items, 0 for one cluster."""
-    shares = np.bincount(codes, weights=items.share)
-    squares = float(shares @ shares)
-    if _n_clusters(codes) == 1 or squares >= 1:  # one cluster, or one that dominates all others
-        return 0.0
-    sums = np.bincount(codes, weights=items.influence)
-    # Influences are relative to the estimate instead of the truth. With n equal clusters the factor is n / (n - 1).
-    return float(sums @ sums) / (1 - squares)
 
 
 def _moments(x: Floats, y: Floats, codes: Codes) -> Floats:
@@ -378,7 +343,7 @@ def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Par
     """Jackknife variances of the coefficients; NaN if the data without a cluster have no line."""
     whole = _moments(x, y, np.zeros(len(x), dtype=np.int64))
     variances, counts = [], []
-    for codes in (np.arange(len(x)), items.cells, items.rows, items.columns):
+    for codes in items.ways:
         n = _n_clusters(codes)
         counts.append(n)
         if n == 1:

@@ -102,15 +102,10 @@ def held_out_draws(
 ) -> Floats:
     """Held-out log-odds in many draws, each with its own labels or weights [draw, observation].
 
-    All copies of a cluster are held out together. NaN if the rest of a draw has one class only. Areas are within .0005 of those of
-    `held_out_log_odds` with 60 clusters of 8 observations.
-
-    Args:
-        features: [observation, feature].
-        positive: [draw, observation], or [observation] if all draws share the labels.
-        cluster: index of each observation's cluster, 0 to n - 1 [observation].
-        weights: count of each cluster in each draw [draw, cluster]; 1 if not given.
-        fold: clusters of the same fold are held out together [cluster]; each is a fold if not given.
+    All copies of a cluster are held out together, and clusters of the same `fold` [cluster]; each is a fold if not given. NaN if the rest
+    of a draw has one class only. Labels are [draw, observation], or [observation] if all draws share them; the index of each cluster is
+    [observation], its count in each draw [draw, cluster], by default 1. Areas are within .0005 of those of `held_out_log_odds` with 60
+    clusters of 8 observations.
     """
     x, marks, of = as_floats(features), np.atleast_2d(np.asarray(positive, dtype=bool)), np.asarray(cluster, np.int64)
     n_clusters = int(of.max(initial=-1)) + 1 if weights is None else np.shape(weights)[-1]

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from undertow.stats.arrays import Floats, as_floats
-from undertow.stats.cluster_errors import influence_variance
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, influence_variance
 from undertow.stats.regression.trend import MIN_VALUES, ClusterSummary, trend
 
 N_SERIES = 200
@@ -64,12 +63,7 @@ class AssumedNoise:
     n_texts: float = 1.0
 
     def for_design(self, x: ArrayLike, n_clusters: int) -> Noise:
-        """The noise of a design over the same range; at k times the distance, the correlation is the k-th power.
-
-        Args:
-            x: values of the covariate [value].
-            n_clusters: sentences, or clusters of them.
-        """
+        """The noise of a design of values [value] over the same range; at k times the distance, the correlation is the k-th power."""
         xs = as_floats(x)
         return Noise(
             white_sd=self.text_sd / math.sqrt(n_clusters * self.n_texts),
@@ -127,16 +121,9 @@ class SlopeErrors:
 def simulate_errors(
     x: ArrayLike, noise: Noise, n_clusters: int, *, n_series: int = N_SERIES, seed: int = 0
 ) -> SlopeErrors:
-    """Simulate the errors of `trend` in series without a trend.
+    """Simulate the errors of `trend` in series without a trend, at these values of the covariate [value], with two sentences or more.
 
     Means, variance of the sentences' slopes and residual variance are sampled as for sentences with normal noise, each with every value.
-
-    Args:
-        x: values of the covariate [value].
-        noise: of the design.
-        n_clusters: sentences, at least two.
-        n_series: number of series.
-        seed: of the simulation.
     """
     xs = as_floats(x)
     rng, n_values = np.random.default_rng(seed), len(xs)
@@ -205,17 +192,10 @@ def _root(high: float, excess: Callable[[float], float]) -> float:
 
 
 def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:
-    """The |slope| that the test of `trend` detects (p < .05) in 8 of 10 runs like the one of the series.
+    """The |slope| that the test of `trend` detects (p < .05) in 8 of 10 runs like the one of the series [1].
 
     It is the half width of the run's interval times a factor from a simulation of its noise. The 8 of 10 are an average over runs; for a
-    single run, the power at this slope may be higher or lower.
-
-    Args:
-        x: values of the covariate [value].
-        parts: of one series [1].
-
-    Returns:
-        In units of y per unit of x; NaN below eight values or two clusters.
+    single run, the power at this slope may be higher or lower. In units of y per unit of x [value]; NaN below eight values or two clusters.
     """
     xs = as_floats(x)
     fit = trend(xs, parts)
@@ -244,14 +224,8 @@ def _noise_of(x: Floats, parts: ClusterSummary, autocorrelation: Floats) -> Nois
 def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n_series: int = N_SERIES) -> float:
     """The smallest |change| from the first value to the last that the test of `trend` detects (p < .05) in 8 of 10 runs.
 
-    Args:
-        x: values of the covariate [value].
-        n_clusters: sentences, or clusters of them.
-        assumed: noise of such runs.
-        n_series: number of simulated series.
-
-    Returns:
-        In units of y; NaN below six sentences or eight values, and without any noise.
+    In units of y, for values of the covariate [value] and clusters of sentences; NaN below six of these or eight values, and without any
+    noise.
     """
     xs = as_floats(x)
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:

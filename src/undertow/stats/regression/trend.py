@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.arrays import ROUNDING_SHARE, Bools, Floats, as_floats, divide, t_quantile
-from undertow.stats.cluster_errors import influence_variance
-from undertow.stats.interruption import check_interrupted
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide, t_quantile
+from undertow.stats.context import check_interrupted
+from undertow.stats.intervals.cluster_errors import influence_variance
 from undertow.stats.significance.sign_flip import exchange_p_values
 
 MIN_VALUES = 8
@@ -163,17 +163,11 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     return Trend(*(np.concatenate(columns) for columns in zip(*trends, strict=True)))
 
 
-def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Trend:
-    """`trend` of series from a single sentence; the results do not generalise to other sentences.
-
-    Args:
-        x: values of the covariate, distinct [value].
-        y: observations [series, value].
-        level: of the intervals.
-    """
+def trend_of_one_series(x: ArrayLike, y: ArrayLike) -> Trend:
+    """`trend` of series [series, value] from a single sentence; the results do not generalise to other sentences."""
     ys = as_floats(y)
     nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
-    return trend(x, ClusterSummary(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
+    return trend(x, ClusterSummary(ys, nothing, nothing, known, np.ones(len(ys))))
 
 
 def _weights(x: Floats) -> Floats:
@@ -338,17 +332,12 @@ def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
     return np.where(seen, values - sums / np.maximum(n, 1), 0.0)
 
 
-def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
-    """Low, high and p of least-squares slopes, with the values as an independent sample, each [series].
+def trend_of_other_values(x: ArrayLike, parts: ClusterSummary) -> tuple[Floats, Floats, Floats]:
+    """Low and high at 95% and p of least-squares slopes, with the values as an independent sample, each [series].
 
     The variance is clustered by sentences and by values (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway
     Clustering"): that of the sentences, plus that of the values by the jackknife (MacKinnon and White 1985, HC3), minus that of the
     cells. It is at least as large as each of the two. Degrees of freedom are those of the smaller side, reduced by those of the line.
-
-    Args:
-        x: values of the covariate [value].
-        parts: of series [series].
-        level: of the intervals.
     """
     xs, ys = as_floats(x), parts.means
     weights = _weights(xs)
@@ -362,48 +351,27 @@ def trend_of_other_values(x: ArrayLike, parts: ClusterSummary, *, level: float =
     variance = np.maximum(parts.slope_variance + of_values - of_cells, np.maximum(parts.slope_variance, of_values))
     df = np.maximum(np.minimum(parts.df, len(xs) - 2), 1)
     error = np.where(variance > 0, np.sqrt(variance), math.nan)
-    half = special.stdtrit(df, (1 + level) / 2) * error
+    half = special.stdtrit(df, 0.975) * error
     return slope - half, slope + half, 2 * special.stdtr(df, -np.abs(slope) / error)
 
 
-@dataclass(frozen=True, slots=True)
-class CovariateEffect:
-    """Test and size of any effect of the covariate.
-
-    Attributes:
-        sd: standard deviation of the values' effects in the population of sentences; 0 if the estimate of the variance is negative.
-        low, high: 95% interval of `sd`.
-        p: two-sided, of no effect of any value.
-    """
-
-    sd: float
-    low: float
-    high: float
-    p: float
-
-
-def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> CovariateEffect:
-    """Test whether the means of the values differ by more than sampling noise of the sentences.
+def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> Estimate:
+    """Test whether the means of the values differ by more than sampling noise of the sentences, and by how much.
 
     Without an effect, the signs of a sentence's deviations from its mean are exchangeable. p flips the signs of whole sentences (all
     patterns of up to 13, else random ones), which allows any dependence within a sentence, such as its own slope. The variance of the
     effects is the mean product of the deviations of different sentences, which is unbiased by the sentences' noise, with a jackknife
-    interval over sentences, which includes 0 if the test is not significant.
-
-    Args:
-        sums: of the observations in each cell [cluster, value].
-        counts: number of observations in each cell, same shape.
-        seed: of random flips.
-        level: of the interval.
+    interval over sentences, which includes 0 if the test is not significant. Arguments are those of `cluster_summary`.
 
     Returns:
+        The standard deviation of the values' effects in the population of sentences, 0 if the estimate of the variance is negative.
         NaN below three sentences or two values, and if no sentence has two values.
     """
     check_interrupted()
     parts = _parts_of_effects(sums, counts)
     n = len(parts)
     if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
-        return CovariateEffect(math.nan, math.nan, math.nan, math.nan)
+        return Estimate(math.nan)
     variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
     without *= (n / (n - 1)) ** 2
     moved = (n - 1) / n * (without.mean() - without)  # influence of each sentence on the variance
@@ -421,11 +389,11 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
         low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
     else:
         low, high = 0.0, max(variance + half, 0.0)
-    return CovariateEffect(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p)
+    return Estimate(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p=p)
 
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
-    """The `sd` of `covariate_effect` without interval and test; NaN below two sentences or two values."""
+    """The value of `covariate_effect` without interval and test; NaN below two sentences or two values."""
     parts = _parts_of_effects(sums, counts)
     return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
 

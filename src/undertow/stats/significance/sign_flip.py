@@ -2,23 +2,24 @@
 
 An exchange flips the sign of a cluster's difference. The test assumes that clusters are a sample, and allows any dependence within a
 cluster. An exchange of name pairs generalises to other names with these occupations: if occupations differ, its error rate for other
-sets of occupations is far above 5%.
+sets of occupations is far above 5%. Paired differences come from jackknife replicates that omit a group of clusters on both sides; their
+margin is the smallest difference of interest, 0 for any difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from undertow.stats.arrays import Bools, Floats, as_floats, divide
-from undertow.stats.interruption import check_interrupted
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.point_estimates import only_points
+from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
+from undertow.stats.context import check_interrupted, only_points
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, jackknife_variance
 
 MAX_EXACT = 13
 """Maximum number of clusters with exact enumeration of all exchanges (2 to this power)."""
@@ -48,12 +49,8 @@ def exchange_patterns(n_clusters: int, seed: int) -> Floats:
 def exchange_p_values(n_clusters: int, seed: int, is_extreme: Callable[[Floats], Bools]) -> Floats:
     """Share of exchanges that are at least as extreme as the observed data [test].
 
-    Random exchanges include the observed one, so p is never 0.
-
-    Args:
-        n_clusters: number of clusters.
-        seed: of random exchanges.
-        is_extreme: maps patterns [pattern, cluster] to whether they are as extreme [pattern, test].
+    Random exchanges include the observed one, so p is never 0. `is_extreme` maps patterns [pattern, cluster] to whether they are as
+    extreme [pattern, test].
     """
     patterns = exchange_patterns(n_clusters, seed)
     starts = range(0, len(patterns), 2 * AT_ONCE)
@@ -67,12 +64,7 @@ def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLik
 
     The share of exchanges whose absolute difference is at least the observed one; all exchanges for few clusters, else random ones
     including the observed one. An exchange with a count of 0 on a side counts as extreme. NaN if a side has no counts, fewer than two
-    clusters have counts, and within `point_estimates`.
-
-    Args:
-        first: sums [cluster, test] and counts [cluster, test] of one side; 0 for clusters without data.
-        second: those of the other side.
-        seed: of the random exchanges.
+    clusters have counts, and within `point_estimates`. Either side has sums and counts [cluster, test], 0 for clusters without data.
     """
     check_interrupted()
     y1, d1, y2, d2 = (as_floats(one) for one in (*first, *second))
@@ -108,15 +100,9 @@ def crossed_exchange_p(
 ) -> float:
     """Two-sided p-value of the difference of two ratios over a crossed design: the larger of two exchange tests.
 
-    One exchanges whole rows, the other whole columns; a side with one cluster is ignored. Each ignores the variance of the other side, so
-    this p is a lower bound if both vary; `undertow.stats.intervals.multiway_cluster` has a test that is valid then.
-
-    Args:
-        first: numerator and denominator of one side [item]; 0 for items without data.
-        second: those of the other side.
-        rows: cluster of each item on one side, as codes [item].
-        columns: cluster of each item on the other side, as codes [item].
-        seed: of random exchanges.
+    One exchanges whole rows, the other whole columns (codes [item]); a side with one cluster is ignored. Each ignores the variance of the
+    other side, so this p is a lower bound if both vary; `undertow.stats.intervals.multiway_cluster` has a test that is valid then.
+    Numerators and denominators are [item], 0 for items without data.
     """
     check_interrupted()
     p_values = []
@@ -175,10 +161,8 @@ class SignFlipTest:
 def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTest]:
     """The sign-flip test of each mean difference (sum of sums divided by sum of sizes) [effect].
 
-    Args:
-        sums: sum of the differences in each cluster, 0 without data [cluster, effect].
-        sizes: number of these differences, 0 without data [cluster, effect].
-        seed: of the signs. Equal seeds give equal signs for an equal number of clusters.
+    Sums and numbers of the differences in each cluster are 0 without data [cluster, effect]. Equal seeds give equal signs for an equal
+    number of clusters.
     """
     totals, counts = as_floats(sums), as_floats(sizes)
     flips: list[SignFlipTest] = []
@@ -236,13 +220,159 @@ def _random_signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
 def permutation_p_value(observed: float, shuffled: ArrayLike, *, tolerance: float = 0.0) -> float:
     """Share of orders whose statistic is at least the observed one, which is included, so p is never 0.
 
-    Give absolute values for a two-sided test.
-
-    Args:
-        observed: the statistic of the observed order.
-        shuffled: statistics of other orders [order]; NaN counts as at least as large.
-        tolerance: statistics within this distance of the observed one are ties.
+    Give absolute values for a two-sided test. Statistics of shuffled orders within `tolerance` of the observed one are ties; NaN counts as
+    at least as large [order].
     """
     statistics = np.asarray(shuffled, dtype=np.float64)
     n_large = np.count_nonzero(~(statistics < observed - tolerance))
     return float((n_large + 1) / (len(statistics) + 1))
+
+
+CONTRIBUTION_ROUNDING = 1e-9
+"""Relative difference below which sums are equal, which is conservative. Contributions are small differences of large numbers and
+have fewer significant digits than the values; contributions below this share of the values are ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class JackknifeReplicates:
+    """Jackknife replicates of differences, for one clustering of the items: without each group of clusters [group, difference].
+
+    `counting` is whether a group has data for a difference [group, difference].
+    """
+
+    without: Floats
+    counting: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class PairedErrors:
+    """Intervals and tests of differences, each [difference].
+
+    Attributes:
+        low, high: of the interval; NaN without one.
+        inner_low, inner_high: of the interval with twice the error rate, for two one-sided tests of equivalence.
+        p: for the null of a difference within the margin; NaN without exchangeable groups.
+        n_clusters: number of groups of clusters; with two clusterings, of the one with fewer.
+    """
+
+    low: Floats
+    high: Floats
+    inner_low: Floats
+    inner_high: Floats
+    p: Floats
+    n_clusters: Codes
+
+
+def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
+    whole: ArrayLike,
+    ways: Sequence[JackknifeReplicates],
+    cells: JackknifeReplicates | None = None,
+    *,
+    seed: int = 0,
+    margins: ArrayLike = 0.0,
+    sizes: ArrayLike = 0.0,
+) -> PairedErrors:
+    """Intervals and p-values of differences, clustered in one way or in two.
+
+    One way: the interval is t with one degree of freedom fewer than there are groups (Kott 2001, as in
+    `jackknife_variance`). Two ways: the variance is that of the cells (items with the same clusters in both ways), plus the
+    contributions of rows and columns (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
+    Satterthwaite's degrees of freedom; a way with a single cluster contributes nothing. p is that of `flip_p_values`; with two ways it is
+    the larger of both and at least that of the t interval, because flipping whole rows ignores the variance of columns.
+
+    NaN for a difference with fewer than six groups. The interval has no width if no group changes the difference.
+
+    Args:
+        whole: differences with all clusters [difference].
+        ways: without each group of clusters, in one way or in two.
+        cells: without each group of cells; needed for two ways.
+        seed: of random flips.
+        margins: smallest differences of interest, 0 or more; one number, or [difference].
+        sizes: size of the subtracted values; one number, or [difference].
+    """
+    check_interrupted()
+    differences = as_floats(whole)
+    parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
+    ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])
+    if cells is None:
+        (variance, n_clusters), (p,) = parts[0], ps
+        df = n_clusters - 1.0
+    else:
+        of_cells = jackknife_variance(differences, cells.without, cells.counting)
+        (_, n_rows), (_, n_columns) = parts
+        # A way with one cluster is ignored.
+        n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
+        variance, df = _add_ways(parts, of_cells, n_clusters)
+        beyond = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)  # 0 within the margin
+        far = np.divide(beyond, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+        of_interval = np.where((variance > 0) | (beyond == 0), 2 * special.stdtr(np.maximum(df, 1), -far), 0.0)
+        p = np.maximum(np.where(np.isnan(ps), -np.inf, ps).max(axis=0), of_interval)
+        p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
+    enough = n_clusters >= MIN_CLUSTERS
+    error = np.where(enough, np.sqrt(variance), math.nan)
+    half, inner = (special.stdtrit(np.maximum(df, 1), share) * error for share in (0.975, 0.95))
+    return PairedErrors(
+        low=differences - half,
+        high=differences + half,
+        inner_low=differences - inner,
+        inner_high=differences + inner,
+        p=np.where(enough, p, math.nan),
+        n_clusters=n_clusters,
+    )
+
+
+def flip_p_values(
+    whole: ArrayLike, left: JackknifeReplicates, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
+) -> Floats:
+    """Two-sided p-values of differences [difference], by flipping the signs of the groups' contributions.
+
+    If the two sides do not differ, they are exchangeable within each cluster. For a difference of sums or means, an exchange flips the
+    sign of the cluster's contribution; for other statistics this holds approximately, as far as they are linear. The contribution of a
+    group is its pseudo-value, shifted so that the mean is the difference itself. All flips for up to 13 groups; else random ones
+    including the observed signs, so p is never 0. NaN if fewer than two groups count, or if the difference is undefined without one.
+
+    With a margin, contributions beyond the margin are flipped: the null is a difference equal to the margin on the observed side, with
+    symmetric contributions. A difference within its margin has p = 1. `margins` and `sizes` are those of `paired_errors`; contributions
+    below 1e-9 of the sizes are ties and count as 0.
+    """
+    differences, without = as_floats(whole), as_floats(left.without)
+    n_groups = left.counting.sum(axis=0)
+    means = divide(np.where(left.counting, without, 0.0).sum(axis=0), n_groups)
+    contributions = differences + (n_groups - 1) * (means - without)  # [group, difference]
+    smallest = CONTRIBUTION_ROUNDING * np.asarray(sizes, dtype=np.float64)
+    contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
+    margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
+    contributions = np.where(left.counting, contributions - np.sign(differences) * margin, 0.0)
+    p = np.full(contributions.shape[1], math.nan)
+    masks, of = np.unique(left.counting.T, axis=0, return_inverse=True)
+    of = of.reshape(-1)
+    for at, mask in enumerate(masks):
+        if mask.sum() > 1:
+            chosen = of == at
+            p[chosen] = _flip_sums(contributions[np.ix_(mask, chosen)], seed)
+    within = (np.abs(differences) <= margin) & (margin > 0)
+    return np.where(np.isfinite(p) & within, 1.0, p)
+
+
+def _flip_sums(contributions: Floats, seed: int) -> Floats:
+    """p-values of the sums of contributions [group, difference]: [difference]."""
+    observed = np.abs(contributions.sum(axis=0)) - CONTRIBUTION_ROUNDING * np.abs(contributions).sum(axis=0)
+
+    def is_extreme(patterns: Floats) -> Bools:
+        return np.asarray(np.abs((1 - 2 * patterns) @ contributions) >= observed)
+
+    return np.where(np.isnan(observed), math.nan, exchange_p_values(len(contributions), seed, is_extreme))
+
+
+def _add_ways(
+    parts: Sequence[tuple[Floats, Codes]], of_cells: tuple[Floats, Codes], n_clusters: Codes
+) -> tuple[Floats, Floats]:
+    """Variances and their degrees of freedom for items with two clusterings."""
+    base, n_cells = of_cells
+    added = [np.where(n > 1, np.maximum(variance - base, 0.0), 0.0) for variance, n in parts]
+    missing = [np.isnan(variance) & (n > 1) for variance, n in parts]
+    variance = base + sum(added)
+    squares = base**2 / np.maximum(n_cells - 1, 1)
+    squares = squares + sum(part**2 / np.maximum(n - 1, 1) for part, (_, n) in zip(added, parts, strict=True))
+    df = np.divide(variance**2, squares, out=np.full_like(variance, math.inf), where=squares > 0)
+    return np.where(np.logical_or.reduce([*missing, n_clusters < 2]), math.nan, variance), df

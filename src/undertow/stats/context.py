@@ -7,7 +7,7 @@ baselines, may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -27,3 +27,23 @@ def point_estimates() -> Iterator[None]:
 def only_points() -> bool:
     """Whether the code runs within `point_estimates`."""
     return _skips_errors.get()
+
+
+_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+
+
+@contextmanager
+def interruptible(check: Callable[[], None]) -> Iterator[None]:
+    """Within it, intervals, tests and figures call `check`, which does nothing, or raises what ends the work."""
+    token = _CHECK.set(check)
+    try:
+        yield
+    finally:
+        _CHECK.reset(token)
+
+
+def check_interrupted() -> None:
+    """Raise if the work is to end; nothing outside `interruptible`."""
+    check = _CHECK.get()
+    if check is not None:
+        check()
