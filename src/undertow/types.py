@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +43,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 def no_progress(done: int, total: int) -> None:
     """Show no progress."""
+
+
+T = TypeVar("T")
+
+
+def option(default: T, description: str) -> T:
+    """A field of settings, with its text for `--help`."""
+    return field(default=default, metadata={"help": description})
 
 
 Factor: TypeAlias = str | int | float | bool

@@ -122,7 +122,7 @@ def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
     distinct = by_digest([GenerateQuery(f"{number}: who?", SHE) for number in range(2 * MAX_UNIT_PROMPTS + 5)])
     asker = QueryRunner(toy_found().open(), distinct, EXACT)
     portions = [one for one in asker.work_units(frozenset(), MAX_UNIT_PROMPTS) if isinstance(one, WorkUnit)]
-    assert [one.n_queries for one in portions] == [MAX_UNIT_PROMPTS, MAX_UNIT_PROMPTS, 5]
+    assert [sum(map(len, one.packs)) for one in portions] == [MAX_UNIT_PROMPTS, MAX_UNIT_PROMPTS, 5]
     (whole,) = asker.work_units(frozenset())
     assert isinstance(whole, WorkUnit)
     assert whole.packs == (tuple(distinct),)

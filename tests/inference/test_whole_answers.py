@@ -301,7 +301,9 @@ def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
         assert (left.n_tokens, left.n_passes, left.passes, left.memory_bytes) == (400, 4, "requests", 7)
         assert math.isnan(left.seconds)
         opened = server.n_opened
-        assert estimate(server.found, PROMPTS[:3], store, EXACT) == RunEstimate(3, 3, 3, 0, 0, 0.0, 0)
+        assert estimate(server.found, PROMPTS[:3], store, EXACT) == RunEstimate(
+            0, 0, 0.0, 0, n_queries=3, n_distinct=3, n_stored=3
+        )
     assert server.n_opened == opened
     assert server.asked == [[0, 1, 2]]
     assert stored(place).keys() == {0, 1, 2}

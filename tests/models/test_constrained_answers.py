@@ -20,7 +20,7 @@ from helpers.tiny_models import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import QueryRunner, WorkUnit, estimate
-from undertow.models.backend.tree_kv_cache import TreeKVCache
+from undertow.models.backend.tree_attention import TreeKVCache
 from undertow.models.base import EXACT, PrefixTree
 from undertow.models.generation import backends, generator
 from undertow.types import (
@@ -201,7 +201,7 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
         MultipleChoiceQuery("What?\nAnswer: ", ("gender", "race", "religion")),
     ]  # fmt: skip
     found = told(asked, queries)
-    assert not asked.generator.refusal
+    assert not asked.refusal
     for query, answer in zip(queries, found, strict=True):
         text, values, other_prob = chosen_by_hand(asked, query)
         assert not answer.missing_reason
@@ -466,10 +466,10 @@ def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_plain_batches() -> None:
     asked = model()
-    asked.generator._refusal = "told so"
+    asked._refusal = "told so"
     with noting(asked.network):
         alike(told(asked, mixture()), reference())
-    assert asked.generator.tree.trunk is None
+    assert asked.tree.trunk is None
 
 
 def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +486,7 @@ def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.Monkey
 
 def ready(asked: Any) -> Any:
     """The model, its checks behind it."""
-    assert not asked.generator.refusal
+    assert not asked.refusal
     return asked
 
 
@@ -501,7 +501,7 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     """Over all packs, and whatever else is in them, all but the last token of what begins one."""
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 150)
     asked = ready(model())
-    prompts, _ = asked.generator.encoder.prompts(many())
+    prompts, _ = asked.split_queries(many())
     paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.nodes]
     n_nodes = len(PrefixTree.from_paths(paths).tokens)
     n_packs = len(list(asked.packs(many())))
@@ -549,7 +549,7 @@ def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], An
     network = build()
     network.resize_token_embeddings(len(tokenizer))
     asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
-    assert (not asked.generator.refusal) == in_tree
+    assert (not asked.refusal) == in_tree
     labelled = [
         MultipleChoiceQuery(f"The {word}.{task}", DIMENSIONS)
         for word in ("sea", "cats")
@@ -580,7 +580,7 @@ def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> Non
     network = tiny_gemma2()
     network.resize_token_embeddings(len(tokenizer))
     asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
-    assert asked.generator.tree_depth == 8
+    assert asked.prompt_depth == 8
     short, long = MultipleChoiceQuery("The sea.", (" no", " cats")), MultipleChoiceQuery(DOCUMENTS[0], (" no", " cats"))
     for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
         assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
@@ -598,8 +598,8 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     found = []
     for refusal in ("", "told so"):
         asked = model_of(network, tokenizer)
-        asked.generator.stops.ends = frozenset()
-        asked.generator._refusal = refusal
+        asked.stops.ends = frozenset()
+        asked._refusal = refusal
         found.append(told(asked, queries))
     alike(found[0], found[1])
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
@@ -628,7 +628,7 @@ def test_a_cache_that_keeps_what_it_should_not_is_found_out(
     keep = TreeKVCache.keep_path
     monkeypatch.setattr(TreeKVCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(columns)))
     asked = model()
-    assert asked.generator.refusal
+    assert asked.refusal
     alike(told(asked, mixture()[::3]), reference()[::3])
 
 
@@ -672,7 +672,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 90)
     monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 200)
     answered: list[Tokens] = []
-    plain = generator.Generator.answer_pack
+    plain = generator.PromptModel.answer_pack
 
     def watched(self: Any, pack: Any, protocol: str) -> Any:
         if len(answered) == stop_at:
@@ -680,7 +680,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         answered.append(tuple(prompt.tokens for prompt in pack))
         return plain(self, pack, protocol)
 
-    monkeypatch.setattr(generator.Generator, "answer_pack", watched)
+    monkeypatch.setattr(generator.PromptModel, "answer_pack", watched)
     stop_at = -1
     whole = answers(model(), mixture(), tmp_path / "whole")
     as_planned = list(answered)

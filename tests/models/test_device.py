@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from undertow.models.backend.device import tokens_per_pass
-from undertow.models.backend.execution import oom_errors
+from undertow.models.backend.execution import oom_errors, tokens_per_pass
 from undertow.models.base import OutOfMemoryError
 
 

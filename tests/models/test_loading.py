@@ -533,10 +533,10 @@ def test_two_loads_that_differ_end_the_run(
     asked: dict[str, Any] = {"w": "date", "date_count": 6, "out": tmp_path / "run"}
     undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, limit=36)
     honest = load_network.fingerprint
-    monkeypatch.setattr(load_network, "fingerprint", lambda network: honest(network)[:-1] + "x")
+    monkeypatch.setattr("undertow.models.huggingface.fingerprint", lambda network: honest(network)[:-1] + "x")
     with pytest.raises(UndertowError, match="its weights differ from an earlier load of the same files"):
         undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
-    monkeypatch.setattr(load_network, "fingerprint", lambda network: "transformers 99: 0")
+    monkeypatch.setattr("undertow.models.huggingface.fingerprint", lambda network: "transformers 99: 0")
     undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
 
 

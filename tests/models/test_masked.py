@@ -31,7 +31,7 @@ from undertow.audits.shared.group_probabilities import group_masses
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
-from undertow.models.backend import device
+from undertow.models.backend import execution as device
 from undertow.models.base import EXACT, PAPER, PAPER_TOP, BatchLimits, EncodedQuery, TokenBatch, TokenPath
 from undertow.models.families import masked
 from undertow.types import ClozeQuery, Option, Query

@@ -428,6 +428,7 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
     with serving(saying(GOOD)) as seen:
         if is_the_service:
             monkeypatch.setattr(http, "OPENAI_URL", seen.url)
+            monkeypatch.setenv("OPENAI_API_KEY", "a-key")
         answers_of(model_at(seen.url), [prompt()])
     account = {name: value for name, value in seen.requests[0].headers.items() if "of-a-test" in value}
     told = {"openai-organization": "org-of-a-test", "openai-project": "project-of-a-test"}

@@ -21,8 +21,8 @@ from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest, TokenModel
 from undertow.models.families import causal
 from undertow.models.generation import backends, generator
+from undertow.models.generation.prompt_encoder import encode_chat
 from undertow.models.generation.step_readout import EMPTY
-from undertow.models.tokens.chat_template import encode_chat
 from undertow.types import NOT_SEEN, GenerateQuery, Option, Query
 
 TOLERANCE_NATS = 1e-3
@@ -76,7 +76,7 @@ def by_hand(model: Any, query: GenerateQuery, top: int = 0) -> tuple[str, list[f
         if top:
             probs = probs * (logits >= logits.topk(top).values[-1])
         token = int(logits.argmax())
-        if token in model.generator.stops.ends:
+        if token in model.stops.ends:
             break
         steps.append([float(probs[spelled[at]].sum()) for at in ids])
         said.append(token)
@@ -102,7 +102,7 @@ def test_every_architecture_answers_as_one_prompt_at_a_time(
     model = opened(network(builder))
     queries = prompts()
     found = answers(model, queries, tmp_path / "s", protocol)
-    assert (not model.generator.refusal) == in_tree
+    assert (not model.refusal) == in_tree
     assert any("plain batches" in note for note in model.prompt_notes) == (not in_tree)
     for query, answer in zip(queries, found, strict=True):
         assert isinstance(query, GenerateQuery)
@@ -120,7 +120,7 @@ def test_packs_and_plain_batches_say_the_same(
     monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 20)
     several = answers(opened(folder), prompts(), tmp_path / "several")
     plain_model = opened(folder)
-    plain_model.generator._refusal = "told so"
+    plain_model._refusal = "told so"
     plain = answers(plain_model, prompts(), tmp_path / "plain")
     for other in (several, plain):
         assert [answer.text for answer in other] == [answer.text for answer in one_tree]
@@ -144,7 +144,7 @@ def test_an_answer_ends_with_its_end_and_an_empty_one_is_missing(tmp_path: Path,
         logits = model.network(
             torch.tensor([model.tokenizer("Fill in: In 1801, _ was a child. It is")["input_ids"]])
         ).logits
-    model.generator.stops.ends = frozenset({*model.generator.stops.ends, int(logits[0, -1].argmax())})
+    model.stops.ends = frozenset({*model.stops.ends, int(logits[0, -1].argmax())})
     found = answers(model, prompts(6), tmp_path / "s")
     empty = [answer for answer in found if answer.missing_reason]
     assert empty
@@ -159,7 +159,7 @@ def test_a_checkpoint_that_bends_its_distributions_is_read_straight(network: Net
     folder = shutil.copytree(network("tiny_llama"), tmp_path / "m")
     change_json(folder / "generation_config.json", repetition_penalty=5.0, min_new_tokens=4)
     bent = opened(str(folder))
-    bent.generator._refusal = "told so"
+    bent._refusal = "told so"
     straight = opened(network("tiny_llama"))
     for left, right in zip(
         answers(bent, prompts(), tmp_path / "a"), answers(straight, prompts(), tmp_path / "b"), strict=True
@@ -241,8 +241,8 @@ class _Masked:
 def test_a_network_that_sees_other_than_it_is_told_is_found_out(
     tamper: Callable[[Any], Any], tmp_path: Path, model: Any
 ) -> None:
-    model.generator.tree.network = _Masked(model.network, tamper)
-    assert "differently" in model.generator._check()
+    model.tree.network = _Masked(model.network, tamper)
+    assert "differently" in model._check_tree()
 
 
 def test_a_window_in_places_of_the_cache_is_found_out_however_wide(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ def test_a_window_in_places_of_the_cache_is_found_out_however_wide(tmp_path: Pat
         if block.attn.attention_type == "local":
             reach = torch.tril(torch.ones(2048, 2048, dtype=torch.bool))
             attention.bias = (reach ^ torch.tril(reach, -512))[None, None]
-    model.generator.tree_depth = 64
-    assert model.generator._check()
+    model.prompt_depth = 64
+    assert model._check_tree()
 
 
 def test_memory_that_runs_out_is_no_property_of_the_network(
@@ -268,7 +268,7 @@ def test_memory_that_runs_out_is_no_property_of_the_network(
     monkeypatch.setattr(backends.TreeBackend, "logits_after", full)
     with pytest.raises(UndertowError, match="out of memory in a forward pass"):
         answers(model, prompts(), tmp_path / "s")
-    assert model.generator._refusal is None
+    assert model._refusal is None
 
 
 def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_reason(
@@ -292,7 +292,7 @@ def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
     monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 40)
     folder = network("tiny_llama")
     seen: list[tuple[tuple[int, ...], ...]] = []
-    plain = generator.Generator.answer_pack
+    plain = generator.PromptModel.answer_pack
 
     def noting(self: Any, pack: Any, protocol: str) -> Any:
         if len(seen) == stop_at:
@@ -300,7 +300,7 @@ def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
         seen.append(tuple(prompt.tokens for prompt in pack))
         return plain(self, pack, protocol)
 
-    monkeypatch.setattr(generator.Generator, "answer_pack", noting)
+    monkeypatch.setattr(generator.PromptModel, "answer_pack", noting)
     stop_at = -1
     whole = answers(opened(folder), prompts(), tmp_path / "whole")
     as_planned, stop_at = list(seen), 2

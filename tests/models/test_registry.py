@@ -19,7 +19,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.backend.preserve import preserve
+from undertow.models.backend.execution import preserve
 from undertow.models.base import EXACT, ModelRequest
 from undertow.types import ClozeQuery, GenerateQuery, Option, Query
 

@@ -43,7 +43,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
-from undertow.models.backend import device
+from undertow.models.backend import execution as device
 from undertow.models.base import (
     CHAT_TRAINED,
     EXACT,
@@ -593,7 +593,7 @@ def test_an_answer_that_ends_at_once_is_missing(one: Trained, tmp_path: Path) ->
     model = one.fresh()
     prompt = GenerateQuery(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens
-    model.generator.stops.ends = frozenset({first})
+    model.stops.ends = frozenset({first})
     (answer,) = answers(model, [prompt], tmp_path / "s")
     assert "the answer is empty" in answer.missing_reason
 

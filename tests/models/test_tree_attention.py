@@ -13,8 +13,7 @@ import torch
 from helpers import answering
 from undertow.errors import UndertowError
 from undertow.models.backend import tree_attention
-from undertow.models.backend.tree_attention import KEYWORD, AttentionBlocks
-from undertow.models.backend.tree_kv_cache import ancestor_mask
+from undertow.models.backend.tree_attention import KEYWORD, AttentionBlocks, ancestor_mask
 from undertow.models.base import OutOfMemoryError, PackedTree, PrefixTree
 from undertow.models.families import causal
 

@@ -57,7 +57,7 @@ class ByHand:
 
     def written(self) -> list[int]:
         tokens: list[int] = []
-        ends = self.model.generator.stops.ends
+        ends = self.model.stops.ends
         while len(tokens) < N_TOKENS:
             best = int(self.probs(tokens).argmax())
             if best in ends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -26,11 +26,6 @@ EXACT, PAPER, TEXT = "exact", "paper", "text"
 T = TypeVar("T")
 ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
 """Yields lists of items and receives their scores, so that later items can depend on earlier answers."""
-
-
-def option(default: T, description: str) -> T:
-    """A field of an audit's `Settings`, with its text for `--help`."""
-    return field(default=default, metadata={"help": description})
 
 
 def presets_of(audit: str) -> dict[str, dict[str, Any]]:

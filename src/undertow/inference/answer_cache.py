@@ -9,20 +9,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from undertow._folders import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, notify
 from undertow.errors import UndertowError
 from undertow.types import Answer, ModelIdentity
-
-T = TypeVar("T")
 
 SCHEMA_VERSION = 6
 SYNCHRONOUS = "FULL"
@@ -144,9 +141,7 @@ class AnswerCache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -192,20 +187,21 @@ class AnswerCache:
                 for query, *columns in rows:
                     # Compute a truncated answer again and keep the others.
                     with suppress(sqlite3.DatabaseError):
-                        answers[query] = self._unpack(query, columns)
+                        answers[query] = _unpack(query, columns)
         return answers
 
     def notes(self, model_key: str) -> tuple[str, ...]:
         """Notes on how the stored answers were read; () without answers."""
-        with self._clear_errors():
-            rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
-            return tuple(_parse_json(rows[0][0])) if rows else ()
+        return tuple(self._model_entry(model_key, "notes") or ())
 
     def facts(self, model_key: str) -> dict[str, str | float]:
         """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
+        return dict(self._model_entry(model_key, "facts") or {})
+
+    def _model_entry(self, model_key: str, column: str) -> Any:
         with self._clear_errors():
-            rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
-            return dict(_parse_json(rows[0][0])) if rows else {}
+            rows = self._rows(f"SELECT {column} FROM models WHERE key = ?", (model_key,))  # noqa: S608 - a constant
+            return _parse_json(rows[0][0]) if rows else None
 
     def put(
         self,
@@ -217,64 +213,48 @@ class AnswerCache:
     ) -> None:
         """Store answers, notes and facts in one transaction."""
         key = identity.key(protocol)
-        with self._clear_errors():
-            file_replaced = self._file_replaced()
-        if file_replaced:
-            # The open file was moved or removed: nobody would find what is written to it now.
-            self.close()
-            self._connect()
+        self._reopen_if_replaced()
+        described = (
+            json.dumps(asdict(identity)),
+            protocol,
+            json.dumps(list(notes)),
+            time.time(),
+            json.dumps(facts or {}),
+        )
         with self._clear_errors(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, identity, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
-                (
-                    key,
-                    json.dumps(asdict(identity)),
-                    protocol,
-                    json.dumps(list(notes)),
-                    time.time(),
-                    json.dumps(facts or {}),
-                ),
+                (key, *described),
             )
             self._database.executemany(
                 f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
-                [
-                    (
-                        key,
-                        query,
-                        _pack_probs(answer),
-                        answer.missing_reason,
-                        _encodable(answer.text),
-                        _pack_bounds(answer),
-                        answer.n_dropped_shots,
-                        _pack_tokens(answer),
-                        np.array(answer.spaced_nats, dtype="<f8").tobytes(),
-                    )
-                    for query, answer in answers.items()
-                ],
+                [(key, query, *_pack(answer)) for query, answer in answers.items()],
             )
 
-    def _file_replaced(self) -> bool:
-        """Whether the path now holds another file than the one that is open, or none."""
+    def _reopen_if_replaced(self) -> None:
+        """Open the path again if it holds another file than before, or none: nobody would find what is written to the old one."""
+        if self._fault is not None:
+            raise self._fault
         try:
-            return _identity(self.path) != self._file
+            if _identity(self.path) == self._file:
+                return
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer cache cannot be reached any more ({error.strerror}), so the last answers could not be stored; "
                 "fix the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
             ) from error
+        self.close()
+        self._connect()
 
     def summary(self) -> list[CacheEntry]:
         """The models in the cache, the most recently used first."""
         with self._clear_errors():
             rows = self._rows(
-                "SELECT key, identity, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
+                "SELECT identity, protocol, (SELECT count(*) FROM answers WHERE model = key), used, key FROM models ORDER BY used DESC"
             )
-            models = [(key, _parse_json(identity), protocol, used, n) for key, identity, protocol, used, n in rows]
-        return [
-            CacheEntry(identity["name"], identity["revision"], identity["dtype"], protocol, n, used, key)
-            for key, identity, protocol, used, n in models
-        ]
+            models = [(_parse_json(identity), *columns) for identity, *columns in rows]
+        return [CacheEntry(model["name"], model["revision"], model["dtype"], *columns) for model, *columns in models]
 
     def prune(self, keys: Sequence[str]) -> int:
         """Delete the answers of these models; returns their number."""
@@ -300,15 +280,11 @@ class AnswerCache:
             raise
 
     def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Rows of a statement; waits for a process that locks the file."""
-        return self._retry_while_locked(lambda: self._database.execute(statement, values).fetchall())
-
-    def _retry_while_locked(self, action: Callable[[], T]) -> T:
-        """Retry while the file is locked; report a long wait once."""
+        """Rows of a statement; waits for a process that locks the file, and reports a long wait once."""
         started, is_announced = time.monotonic(), False
         while True:
             try:
-                return action()
+                return self._database.execute(statement, values).fetchall()
             except sqlite3.OperationalError as error:
                 waited_s = time.monotonic() - started
                 if _code(error) & 0xFF not in BUSY or waited_s > LOCK_TIMEOUT_S:
@@ -336,30 +312,46 @@ class AnswerCache:
                 f"{self.path}: the answer cache cannot be created ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
             ) from error
 
-    def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
-        probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced = columns
-        if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
-            raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
-        if not isinstance(bounds, bytes) or len(bounds) not in (0, len(probs)):
-            raise sqlite3.DatabaseError(f"the bounds of answer {query[:12]} are truncated")
-        if not isinstance(token_counts, bytes) or len(token_counts) not in (0, len(probs) - 8):
-            raise sqlite3.DatabaseError(f"the token counts of answer {query[:12]} are truncated")
-        if not isinstance(spaced, bytes) or len(spaced) not in (0, len(probs) - 8):
-            raise sqlite3.DatabaseError(f"the forms with a space of answer {query[:12]} are truncated")
-        other_prob, *logprobs = np.frombuffer(probs, dtype="<f8").tolist()
-        truncated_prob, *upper_bounds = np.frombuffer(bounds, dtype="<f8").tolist() if bounds else [0.0]
-        n_tokens = tuple(np.frombuffer(token_counts, dtype="<i8").tolist())
-        return Answer(
-            tuple(logprobs),
-            other_prob,
-            missing_reason,
-            text,
-            tuple(upper_bounds),
-            truncated_prob,
-            int(n_dropped_shots),
-            n_tokens,
-            tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
-        )
+
+def _pack(answer: Answer) -> tuple[bytes, str, str, bytes, int, bytes, bytes]:
+    """The columns of an answer. A lone surrogate in its text, as a server may send, becomes a question mark."""
+    bounds = [answer.truncated_prob, *answer.upper_bound_prob] if answer.upper_bound_prob else []
+    return (
+        np.array([answer.other_prob, *answer.logprobs_nats], dtype="<f8").tobytes(),
+        answer.missing_reason,
+        answer.text.encode("utf-8", "replace").decode(),
+        np.array(bounds, dtype="<f8").tobytes(),
+        answer.n_dropped_shots,
+        np.array(answer.n_tokens, dtype="<i8").tobytes(),
+        np.array(answer.spaced_nats, dtype="<f8").tobytes(),
+    )
+
+
+def _unpack(query: str, columns: Sequence[Any]) -> Answer:
+    """The answer in these columns."""
+    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced = columns
+    if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
+        raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
+    for column, what, size in (
+        (bounds, "bounds", len(probs)),
+        (token_counts, "token counts", len(probs) - 8),
+        (spaced, "forms with a space", len(probs) - 8),
+    ):
+        if not isinstance(column, bytes) or len(column) not in (0, size):
+            raise sqlite3.DatabaseError(f"the {what} of answer {query[:12]} are truncated")
+    other_prob, *logprobs = np.frombuffer(probs, dtype="<f8").tolist()
+    truncated_prob, *upper_bounds = np.frombuffer(bounds, dtype="<f8").tolist() if bounds else [0.0]
+    return Answer(
+        tuple(logprobs),
+        other_prob,
+        missing_reason,
+        text,
+        tuple(upper_bounds),
+        truncated_prob,
+        int(n_dropped_shots),
+        tuple(np.frombuffer(token_counts, dtype="<i8").tolist()),
+        tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
+    )
 
 
 def _parse_json(text: object) -> Any:
@@ -369,39 +361,22 @@ def _parse_json(text: object) -> Any:
         raise sqlite3.DatabaseError("a model's notes or facts are not JSON") from error
 
 
-def _pack_probs(answer: Answer) -> bytes:
-    return np.array([answer.other_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
-
-
-def _encodable(text: str) -> str:
-    """Text that can be encoded: a lone surrogate, as a server may send, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _pack_bounds(answer: Answer) -> bytes:
-    if not answer.upper_bound_prob:
-        return b""
-    return np.array([answer.truncated_prob, *answer.upper_bound_prob], dtype="<f8").tobytes()
-
-
-def _pack_tokens(answer: Answer) -> bytes:
-    return np.array(answer.n_tokens, dtype="<i8").tobytes()
-
-
 def _sqlite_error(path: Path, error: sqlite3.Error) -> str:
-    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in DISK_FULL_CODES:
-        reason = DISK_FULL_CODES.get(_code(error), "the disk is full")
-        return (
-            f"{path}: {reason}, so the last answers could not be stored; free some space and run the same command again"
+    """What an error of SQLite means, and what to do."""
+    code = _code(error)
+    if code == sqlite3.SQLITE_FULL or code in DISK_FULL_CODES:
+        reason = DISK_FULL_CODES.get(code, "the disk is full")
+        said = f"{reason}, so the last answers could not be stored; free some space and run the same command again"
+    elif code & 0xFF in BUSY:
+        said = f"another process has held the answer cache for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
+    elif code in MAP_FAILED_CODES:
+        said = (
+            "memory ran out, or the file system cannot map files, so the answer cache cannot be used; free some memory, or set "
+            "UNDERTOW_CACHE to another folder"
         )
-    if _code(error) & 0xFF in BUSY:
-        return f"{path}: another process has held the answer cache for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
-    if _code(error) in MAP_FAILED_CODES:
-        return (
-            f"{path}: memory ran out, or the file system cannot map files, so the answer cache cannot be used; "
-            "free some memory, or set UNDERTOW_CACHE to another folder"
-        )
-    return f"{path}: the answer cache cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
+    else:
+        said = f"the answer cache cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
+    return f"{path}: {said}"
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
 from collections import Counter
@@ -14,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from undertow import models
-from undertow.errors import LOGGER, UndertowError
+from undertow.errors import LOGGER, UndertowError, counted
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
+from undertow.models.backend.execution import n_cores
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
     BLANK,
@@ -27,11 +27,11 @@ from undertow.types import (
     EXTRACTION,
     GENERATION,
     WRITING,
-    Answer,
     ClozeQuery,
     GenerateQuery,
     Item,
     Progress,
+    no_progress,
     query_kind,
 )
 
@@ -79,17 +79,10 @@ class Checkup:
     dtype_note: str = "not requested; add --compare"
 
 
-def _silent(done: int, total: int) -> None:
-    """Show no progress."""
+def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = no_progress) -> Checkup:
+    """Load a model, query control sentences, and compare dtypes if requested, for which it is loaded again in the other precision.
 
-
-def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = _silent) -> Checkup:
-    """Load a model, query control sentences, and compare dtypes if requested.
-
-    Args:
-        request: the model.
-        compare_dtypes: whether to load the model again in the other precision.
-        progress: called with (sentences answered, sentences in all).
+    `progress` is called with (sentences answered, sentences in all).
 
     Raises:
         UndertowError: the model cannot be found or loaded.
@@ -121,29 +114,22 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     )
     if not compare_dtypes:
         return checkup
-    gap, flips, why = _dtype_gap(request, opened, items, result)
+    if why := _why_not_compared(opened):
+        return replace(checkup, dtype_note=why)
+    gap, flips, why = _dtype_gap(request, opened, items, result) if result else (math.nan, math.nan, "")
     return replace(checkup, dtype_gap_nats=gap, dtype_flips=flips, dtype_note=why)
 
 
-def _usual_reason(answers: Sequence[Answer]) -> str:
-    """The most frequent reason for a missing answer; "" without missing answers."""
-    reasons = Counter(answer.missing_reason for answer in answers if answer.missing_reason)
-    return reasons.most_common(1)[0][0] if reasons else ""
-
-
-def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = _silent) -> RunnerResult:
+def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = no_progress) -> RunnerResult:
     """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
         return query_decided_sentences(handle, items, store, progress)
 
 
 def _dtype_gap(
-    request: ModelRequest, opened: ModelHandle, items: Sequence[Item], result: RunnerResult | None
+    request: ModelRequest, opened: ModelHandle, items: Sequence[Item], result: RunnerResult
 ) -> tuple[float, float, str]:
     """Largest gap and share of flips between the two precisions, or why they cannot be compared."""
-    why = _why_not_compared(opened)
-    if why or result is None:
-        return math.nan, math.nan, why
     try:
         LOGGER.info("load it again, to compare precisions")
         other = models.resolve(replace(request, dtype=BFLOAT16 if opened.identity.dtype == FLOAT32 else FLOAT32))
@@ -154,11 +140,16 @@ def _dtype_gap(
     for item, one, two in zip(items, *answers, strict=True):
         if one.missing_reason or two.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
             continue
-        gaps.append(_gap_nats(one, two))
+        # Two that are both minus infinity, or both missing, do not differ.
+        nats = [np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, two)]
+        differ = nats[0] != nats[1]
+        gaps.append(float(np.abs(nats[0][differ] - nats[1][differ]).max(initial=0.0)))
         first, second = (shares(item.query, answer) for answer in (one, two))
         flips.append(max(first, key=lambda group: first[group]) != max(second, key=lambda group: second[group]))
     if not gaps:
-        return math.nan, math.nan, f"no answer of the sample has numbers: {_usual_reason([*answers[0], *answers[1]])}"
+        reasons = Counter(answer.missing_reason for some in answers for answer in some if answer.missing_reason)
+        usual = reasons.most_common(1)[0][0] if reasons else ""
+        return math.nan, math.nan, f"no answer of the sample has numbers: {usual}"
     return max(gaps), float(np.mean(flips)), ""
 
 
@@ -172,17 +163,9 @@ def _why_not_compared(opened: ModelHandle) -> str:
     return "" if BLANK in opened.capabilities else "it fills no blanks"
 
 
-def _gap_nats(one: Answer, two: Answer) -> float:
-    """Largest difference of a log-probability; two that are both minus infinity, or both missing, do not differ."""
-    first, second = (np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, two))
-    differ = first != second
-    return float(np.abs(first[differ] - second[differ]).max(initial=0.0))
-
-
 def machine() -> str:
     """The processor cores available to this process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{cores} core{'s' if cores != 1 else ''}"
+    return counted(n_cores(), "core")
 
 
 def kinds(checkup: Checkup) -> dict[str, str]:

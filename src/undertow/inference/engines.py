@@ -1,17 +1,19 @@
-"""Where models run: in this process, or in Ray workers. The engine never changes queries or answers."""
+"""Where models run: in this process, or in Ray workers; and the versions of code and packages that determine their answers."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.ray_engine import Cluster, check_address, check_ray
 from undertow.inference.runner import Engine, local_engine
-from undertow.inference.versions import versions_that_answer
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
 from undertow.types import ModelIdentity
 
@@ -33,11 +35,7 @@ class EngineChoice:
     workers: int = 0
 
     def check(self) -> None:
-        """Refuse invalid options before any model is resolved.
-
-        Raises:
-            UndertowError: the engine is unknown or not installed, or an option belongs to another engine.
-        """
+        """Refuse invalid options before any model is resolved."""
         if self.name not in (LOCAL, RAY):
             raise UndertowError(f"engine {self.name!r} is not known; use {LOCAL} or {RAY}")
         for option, given in (("ray-address", self.address), ("workers", self.workers)):
@@ -50,11 +48,7 @@ class EngineChoice:
             check_address(self.address)
 
     def check_models(self, identities: Sequence[ModelIdentity], device: str) -> None:
-        """Refuse models that the engine does not support.
-
-        Raises:
-            UndertowError: a server runs the model, it is in memory, or all workers would share one GPU.
-        """
+        """Refuse models that the engine does not support: served ones, one in memory, or all on one GPU."""
         if self.name != RAY:
             return
         if any(identity.source == IN_MEMORY for identity in identities):
@@ -85,3 +79,29 @@ def engine_of(cluster: Cluster | None, request: ModelRequest, handle: ModelHandl
     # `auto` could mean another precision on another machine.
     dtype = handle.identity.dtype if handle.identity.dtype in DTYPES else request.dtype
     return cluster.engine(partial(models.resolve, replace(request, dtype=dtype)))
+
+
+@cache
+def code_sha256() -> str:
+    """SHA-256 over the package's own files: the code behind a run (64 hex digits)."""
+    package = Path(__file__).parents[1]
+    whole = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.suffix not in (".pyc", ".pyo"):
+            whole.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return whole.hexdigest()
+
+
+def versions_that_answer() -> dict[str, str]:
+    """Versions that all workers of a run must share: this code, and the packages that run models."""
+    own = f"{version('undertow')} (files {code_sha256()[:12]})"
+    return {"undertow": own, **installed_versions(("torch", "transformers"))}
+
+
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of those packages that are installed."""
+    versions = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions

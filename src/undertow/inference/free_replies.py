@@ -10,29 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from undertow.data.replies.answer_rules import (
-    ANSWER,
-    BOTH,
-    CHOICE,
-    NEITHER,
-    NO,
-    OTHER,
-    REFUSAL,
-    REWRITE,
-    SPAN,
-    UNCLEAR,
-    WORD,
-    YES,
-    YES_NO,
-    Question,
-)
+from undertow.data.replies import answer_rules as replies
+from undertow.data.replies.answer_rules import Question
 from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, TEXT, ModelHandle
 from undertow.types import (
-    CHOICE as CHOICES,
-)
-from undertow.types import (
+    CHOICE,
     GENERATION,
     UNCONSTRAINED,
     WRITING,
@@ -49,22 +33,18 @@ from undertow.types import (
 REPLY_TOKENS = 256
 """Maximum tokens of a reply to a question with fixed answers; for a rewritten passage, its length is added."""
 MISSING_REASONS: Mapping[str, str] = {
-    REFUSAL: "refusal: the model declines to answer",
-    UNCLEAR: "unclear: the answer reader finds no answer in the reply",
-    BOTH: "unclear: the reply names both, which is not an answer to this question",
-    NEITHER: "unclear: the reply names neither, which is not an answer to this question",
+    replies.REFUSAL: "refusal: the model declines to answer",
+    replies.UNCLEAR: "unclear: the answer reader finds no answer in the reply",
+    replies.BOTH: "unclear: the reply names both, which is not an answer to this question",
+    replies.NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
-TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICES: (TEXT,), WRITING: (TEXT,)}
+TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
 
 def check_text(handle: ModelHandle, queries: Sequence[Query]) -> None:
-    """Refuse a model without replies, and queries without prompts.
-
-    Raises:
-        UndertowError: protocol text does not support the model or a query.
-    """
+    """Refuse a model without replies, and queries without prompts."""
     name = handle.identity.name
     if GENERATION not in handle.capabilities:
         raise UndertowError(f"{name}: answers no prompts, so protocol {TEXT} has no replies; use --protocol {EXACT}")
@@ -103,13 +83,15 @@ def read_answer(query: Query, answer: Answer) -> Answer:
     reply = Reply(answer.text, reading.outcome)
     if reading.outcome in MISSING_REASONS:
         return replace(Answer.missing(MISSING_REASONS[reading.outcome]), reply=reply)
-    at = options.index(reading.text) if reading.outcome == ANSWER and options else -1
+    at = options.index(reading.text) if reading.outcome == replies.ANSWER and options else -1
     if at >= 0 and len(answer.upper_bound_prob) == len(options):
         low = math.exp(answer.logprobs_nats[at])
         reply = replace(reply, low_prob=low, high_prob=min(1.0, low + answer.upper_bound_prob[at]))
-    if question.kind == WORD:
+    if question.kind == replies.WORD:
         nats = tuple(0.0 if place == at else -math.inf for place in range(len(options)))
-        return Answer(nats, float(reading.outcome == OTHER), text=reading.text or answer.text.strip(), reply=reply)
+        return Answer(
+            nats, float(reading.outcome == replies.OTHER), text=reading.text or answer.text.strip(), reply=reply
+        )
     return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
 
 
@@ -117,12 +99,14 @@ def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
     """The question for the answer reader, and the possible answers; () for generated texts."""
     if isinstance(query, GenerateQuery):
         words = tuple(option.fills[0].strip() for option in query.options)
-        return Question(WORD, words, tuple(option.group for option in query.options), prompt=query.prompt), words
+        return Question(
+            replies.WORD, words, tuple(option.group for option in query.options), prompt=query.prompt
+        ), words
     if isinstance(query, MultipleChoiceQuery):
         labels = tuple(label.strip() for label in query.labels)
-        kind = YES_NO if {label.casefold() for label in labels} == {YES, NO} else CHOICE
+        kind = replies.YES_NO if {label.casefold() for label in labels} == {replies.YES, replies.NO} else replies.CHOICE
         return Question(kind, labels, prompt=query.prompt), labels
     if isinstance(query, ConstrainedGenerateQuery):
-        kind = REWRITE if query.constraint == UNCONSTRAINED else SPAN
+        kind = replies.REWRITE if query.constraint == UNCONSTRAINED else replies.SPAN
         return Question(kind, prompt=query.prompt, passage=query.passage), ()
     raise TypeError(f"no free reply answers {type(query).__name__}")

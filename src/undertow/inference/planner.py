@@ -15,15 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from undertow.models.base import (
-    BatchLimits,
-    EncodedQuery,
-    Ints,
-    OutOfMemoryError,
-    PackedTree,
-    PrefixTree,
-    TokenBatch,
-)
+from undertow.models.base import BatchLimits, EncodedQuery, Ints, OutOfMemoryError, PackedTree, PrefixTree, TokenBatch
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[list[int]]]
@@ -54,7 +46,7 @@ def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
     plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
     # Neighbours in this order share prefixes, or lengths.
     tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
-    plain.sort(key=lambda index: (_lengths(encoded[index]), [path.source for path in encoded[index].paths], index))
+    plain.sort(key=lambda index: (*_shapes(encoded[index]), index))
     packs = _cut(encoded, tree, limits.budget_tokens, as_tree=True)
     packs += _cut(encoded, plain, limits.budget_tokens, as_tree=False)
     return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
@@ -65,8 +57,10 @@ def _depth(query: EncodedQuery) -> int:
     return max(2**62 if path.source else len(path.tokens) for path in query.paths)
 
 
-def _lengths(query: EncodedQuery) -> list[tuple[int, int]]:
-    return sorted(((len(path.source), len(path.tokens)) for path in query.paths), reverse=True)
+def _shapes(query: EncodedQuery) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Lengths of encoder and decoder input, the longest first; and the encoder inputs."""
+    lengths = sorted(((len(path.source), len(path.tokens)) for path in query.paths), reverse=True)
+    return lengths, [path.source for path in query.paths]
 
 
 def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
@@ -84,9 +78,7 @@ def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: i
             added = feed(fed, encoded[index])
         members.append(index)
         n_tokens += added
-    if members:
-        packs.append(Pack(tuple(members), n_tokens, as_tree))
-    return packs
+    return [*packs, Pack(tuple(members), n_tokens, as_tree)] if members else packs
 
 
 def _feed_branches(nodes: dict[Hashable, int], query: EncodedQuery) -> int:
@@ -145,11 +137,12 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
     Encoder inputs of a batch have one length too, each is stored once. Reads are numbered across batches in order, as if the
     results were concatenated.
     """
-    distinct = sorted({(path.source, path.tokens) for query in queries for path in query.paths}, key=_longest_first)
+    fed_inputs = {(path.source, path.tokens) for query in queries for path in query.paths}
+    distinct = sorted(fed_inputs, key=lambda fed: (-len(fed[0]), -len(fed[1]), fed))
     rows: list[list[_Row]] = []
     for source, tokens in distinct:
         cost = len(source) + len(tokens)
-        other = rows and _shape(rows[-1][0]) != _shape((source, tokens))
+        other = rows and tuple(map(len, rows[-1][0])) != (len(source), len(tokens))
         # Rows of one encoder input stay in one batch, so the encoder runs once.
         full = rows and (len(rows[-1]) + 1) * cost > budget_tokens and not (source and rows[-1][-1][0] == source)
         if other or full or not rows:
@@ -166,32 +159,18 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
         local.append(numbered)
     starts = np.cumsum([0, *(len(read.numbers) for read in reads)]).tolist()
     lookup = [[[starts[number] + one for one in numbers] for number, numbers in query] for query in local]
-    batches = [_batch(batch, read) for batch, read in zip(rows, reads, strict=True)]
+    batches = []
+    for batch, read in zip(rows, reads, strict=True):
+        batches.append(TokenBatch(np.array([tokens for _, tokens in batch], dtype=np.int64), *read.columns(3)))
+        if sources := {source: at for at, source in enumerate(dict.fromkeys(source for source, _ in batch if source))}:
+            source_of_row = np.array([sources[source] for source, _ in batch], dtype=np.int64)
+            fed = np.array(list(sources), dtype=np.int64)
+            batches[-1] = replace(batches[-1], sources=fed, source_of_row=source_of_row)
     return batches, lookup
 
 
 _Row: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Encoder input, () for none, and decoder input."""
-
-
-def _shape(fed: _Row) -> tuple[int, int]:
-    return len(fed[0]), len(fed[1])
-
-
-def _longest_first(fed: _Row) -> tuple[int, int, _Row]:
-    return -len(fed[0]), -len(fed[1]), fed
-
-
-def _batch(rows: Sequence[_Row], reads: _Reads) -> TokenBatch:
-    tokens = np.array([tokens for _, tokens in rows], dtype=np.int64)
-    sources = list(dict.fromkeys(source for source, _ in rows))
-    read_rows, read_positions, read_tokens = reads.columns(3)
-    batch = TokenBatch(tokens, read_rows, read_positions, read_tokens)
-    if sources == [()]:
-        return batch
-    number = {source: at for at, source in enumerate(sources)}
-    source_of_row = np.array([number[source] for source, _ in rows], dtype=np.int64)
-    return replace(batch, sources=np.array(sources, dtype=np.int64), source_of_row=source_of_row)
 
 
 def read_pack(
@@ -204,23 +183,17 @@ def read_pack(
     Raises:
         OutOfMemoryError: a single query does not fit.
     """
+    read_tree, read_batch = readers
     try:
-        return _read_at_once(queries, budget_tokens, readers, as_tree=as_tree)
+        if as_tree:
+            tree, lookup = grow_tree(queries)
+            values = read_tree(tree).tolist()
+        else:
+            batches, lookup = cut_batches(queries, budget_tokens)
+            values = np.concatenate([read_batch(batch) for batch in batches]).tolist()
+        return [[[values[number] for number in path] for path in query] for query in lookup]
     except OutOfMemoryError:
         if len(queries) == 1:
             raise
     halves = queries[: len(queries) // 2], queries[len(queries) // 2 :]
     return [values for half in halves for values in read_pack(half, budget_tokens, readers, as_tree=as_tree)]
-
-
-def _read_at_once(
-    queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
-) -> list[list[list[float]]]:
-    read_tree, read_batch = readers
-    if as_tree:
-        tree, lookup = grow_tree(queries)
-        values = read_tree(tree).tolist()
-    else:
-        batches, lookup = cut_batches(queries, budget_tokens)
-        values = np.concatenate([read_batch(batch) for batch in batches]).tolist()
-    return [[[values[number] for number in path] for path in query] for query in lookup]

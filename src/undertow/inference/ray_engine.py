@@ -13,7 +13,6 @@ it, and more than once. Ray restarts a lost worker and repeats what it was doing
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import logging
 import os
 import re
@@ -26,11 +25,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.inference.runner import AnswerBatch, Engine, ModelLoaded, QueryRunner, WorkUnit, check_weights, facts_of
+from undertow.models.backend.execution import n_cores
 from undertow.models.base import EXACT, LoadedModel, ModelHandle
 from undertow.types import Answer, ModelIdentity, Query
 
@@ -98,29 +97,22 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
     """
     cpus = [int(node.get("CPU", 0)) for node in nodes]
     gpus = [int(node.get("GPU", 0)) for node in nodes]
-    if on_gpu and any(gpus):
-        wanted = n_workers or sum(gpus)
-        if wanted > sum(gpus):
-            raise UndertowError(
-                f"{wanted} workers are more than the {_pluralize(sum(gpus), 'GPU')} of the cluster; give --workers {sum(gpus)} or "
-                "fewer, or --device cpu"
-            )
+    takes_gpu = on_gpu and any(gpus)
+    has, kind, other = (
+        (sum(gpus), "GPU", "--device cpu") if takes_gpu else (sum(cpus), "processor", "join a larger one")
+    )
+    if not has:
+        raise UndertowError("the cluster has no processor for a worker; join another with --ray-address")
+    wanted = n_workers or (has if takes_gpu else sum(map(bool, cpus)))
+    if wanted > has:
+        raise UndertowError(
+            f"{wanted} workers are more than the {counted(has, kind)} of the cluster; give --workers {has} or fewer, or {other}"
+        )
+    if takes_gpu:
         share = min(n_cpus // n_gpus for n_cpus, n_gpus in zip(cpus, gpus, strict=True) if n_gpus)
         return Allocation(wanted, share, 1, max(1, share))
-    if not any(cpus):
-        raise UndertowError("the cluster has no processor for a worker; join another with --ray-address")
-    wanted = n_workers or sum(1 for n_cpus in cpus if n_cpus)
-    if wanted > sum(cpus):
-        raise UndertowError(
-            f"{wanted} workers are more than the {_pluralize(sum(cpus), 'processor')} of the cluster; give --workers {sum(cpus)} or "
-            "fewer, or join a larger one"
-        )
     share = max(size for size in range(1, max(cpus) + 1) if sum(n_cpus // size for n_cpus in cpus) >= wanted)
     return Allocation(wanted, share, 0, share)
-
-
-def _pluralize(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +184,12 @@ class Worker:
 
     def _opened(self) -> LoadedModel:
         if self.model is None:
-            _check_versions(self.source.versions(), self.source.expected, self._where)
+            there = self.source.versions()
+            for package, wanted in self.source.expected.items():  # others may round differently or change the protocol
+                if (has := there.get(package, "not installed")) != wanted:
+                    raise UndertowError(
+                        f"{package} is {has} on {self._where} and {wanted} on the driver; install the same version on both"
+                    )
             handle = self.source.resolve()
             if handle.identity.key(EXACT) != self.source.key:
                 raise UndertowError(
@@ -219,20 +216,6 @@ class Worker:
         except UndertowError as error:
             elsewhere = self.source.driver not in ("", socket.gethostname())
             raise UndertowError(f"{error} (on {self._where})" if elsewhere else str(error)) from None
-
-
-def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where: str) -> None:
-    """Refuse other versions, which may round differently or change the protocol.
-
-    Raises:
-        UndertowError: a package has another version on this worker.
-    """
-    for package, wanted in expected.items():
-        has = there.get(package, "not installed")
-        if has != wanted:
-            raise UndertowError(
-                f"{package} is {has} on {where} and {wanted} on the driver; install the same version on both"
-            )
 
 
 @dataclass(slots=True)
@@ -267,9 +250,7 @@ class Cluster:
         check_address(self.address)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self._stop(*self.workers)
         finally:
@@ -306,7 +287,10 @@ class Cluster:
                 raise UndertowError(str(error.cause)) from None
             raise  # an error in our code, or memory ran out: another worker would fail too
         except ray.exceptions.RayError as error:
-            raise UndertowError(_hopeless(error)) from error
+            raise UndertowError(
+                f"a worker was lost {MAX_LOSSES} times over the same queries ({type(error).__name__}: {_reason(error)}); all answers so "
+                "far are stored; if memory ran out, lower --workers; run the same command again"
+            ) from error
 
     def _answers(self, name: str, given: Round, stored: frozenset[str]) -> Iterator[ModelLoaded | AnswerBatch]:
         """What workers answer, from the first that holds the model on."""
@@ -314,7 +298,10 @@ class Cluster:
         from ray.util import ActorPool
 
         opening = {worker.open.remote(): worker for worker in self.workers}
-        first, facts = self._first_opened(opening)
+        opened = None
+        while opened is None:
+            opened = self._opened(opening, ray.wait(list(opening), num_returns=1)[0][0])
+        first, facts = opened
         yield ModelLoaded(facts)
         planned = ray.get(first.plan.remote(given, stored))
         yield from (one for one in planned if isinstance(one, AnswerBatch))
@@ -336,15 +323,6 @@ class Cluster:
             for batch in batches:
                 notes |= dict.fromkeys(batch.notes)
                 yield replace(batch, notes=tuple(notes))
-
-    def _first_opened(self, opening: dict[Any, Any]) -> tuple[Any, Facts]:
-        """The first worker that holds the model, and facts about it."""
-        import ray
-
-        while True:
-            ready, _ = ray.wait(list(opening), num_returns=1)
-            if (opened := self._opened(opening, ready[0])) is not None:
-                return opened
 
     def _opened(self, opening: dict[Any, Any], call: Any) -> tuple[Any, Facts] | None:
         """A worker that has opened its model; None, and one worker less, where it was lost over that and others are left."""
@@ -369,11 +347,7 @@ class Cluster:
         self._process_of[number] = process
 
     def _start(self, resolve: Resolve, identity: ModelIdentity) -> None:
-        """Start workers for this model, unless those that run hold it.
-
-        Raises:
-            UndertowError: Ray schedules none in time.
-        """
+        """Start workers for this model, unless those that run hold it."""
         import ray
 
         if self.workers and self._identity == identity:
@@ -393,8 +367,16 @@ class Cluster:
         self.workers = [kind.remote(number, source, str(Path.cwd()), threads) for number in range(divided.n_workers)]
         self._identity, self._process_of, self.n_workers_started = identity, {}, divided.n_workers
         started = [worker.__ray_ready__.remote() for worker in self.workers]
-        if not ray.wait(started, num_returns=1, timeout=self.schedule_timeout_s)[0]:
-            raise UndertowError(_not_scheduled(divided, self.schedule_timeout_s))
+        if ray.wait(started, num_returns=1, timeout=self.schedule_timeout_s)[0]:
+            return
+        has, free = ray.cluster_resources(), ray.available_resources()
+        wanted = {kind: number for kind, number in (("CPU", divided.cpus), ("GPU", divided.gpus)) if number}
+        needs = " and ".join(f"{number} {kind}" for kind, number in wanted.items())
+        there = " and ".join(f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind in wanted)
+        raise UndertowError(
+            f"Ray could not schedule a worker within {self.schedule_timeout_s:.0f} seconds: each needs {needs}, and {there} are free; "
+            "wait until other jobs end, or change --workers or --device"
+        )
 
     def _stop(self, *workers: Any) -> None:
         import ray
@@ -411,14 +393,19 @@ class Cluster:
             import ray
 
             if ray.is_initialized():
-                _check_same(self.address, ray.get_runtime_context().gcs_address)
+                joined = ray.get_runtime_context().gcs_address
+                if self.address not in ("", "auto") and _numeric(self.address) != _numeric(joined):
+                    raise UndertowError(
+                        f"this program has joined the Ray cluster at {joined}, and --ray-address {self.address} is another; leave the "
+                        "address out, or call ray.shutdown() before the run"
+                    )
                 return
             try:
                 if self.address:
                     _try_to_join(self.address)
                     ray.init(self.address, log_to_driver=False, logging_level=logging.CRITICAL)
                 else:
-                    start(_cores())
+                    start(n_cores())
             except (ray.exceptions.RayError, ImportError, OSError, RuntimeError, ValueError) as error:
                 leave()
                 raise UndertowError(_join_error(self.address, error)) from error
@@ -443,7 +430,7 @@ def start(n_cpus: int) -> None:
             logging_level=logging.CRITICAL,
             _node_ip_address=LOOPBACK,
         )
-    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if not _is_loopback(node["NodeManagerAddress"])]
+    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
     if beyond:
         leave()
         raise UndertowError(
@@ -474,64 +461,25 @@ def local_environment() -> dict[str, str]:
     return ON_LOOPBACK | {AUTH_MODE: "token", AUTH_TOKEN: secrets.token_hex(32)}
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
-def _not_scheduled(divided: Allocation, seconds: float) -> str:
-    import ray
-
-    has, free = ray.cluster_resources(), ray.available_resources()
-    wanted = {kind: number for kind, number in (("CPU", divided.cpus), ("GPU", divided.gpus)) if number}
-    needs = " and ".join(f"{number} {kind}" for kind, number in wanted.items())
-    there = " and ".join(f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind in wanted)
-    return (
-        f"Ray could not schedule a worker within {seconds:.0f} seconds: each needs {needs}, and {there} are free; "
-        "wait until other jobs end, or change --workers or --device"
-    )
-
-
-def _hopeless(error: Exception) -> str:
-    return (
-        f"a worker was lost {MAX_LOSSES} times over the same queries ({type(error).__name__}: {_reason(error)}); all answers so far "
-        "are stored; if memory ran out, lower --workers; run the same command again"
-    )
-
-
 def _reason(error: Exception) -> str:
     """The reason in Ray's error message, on one line."""
-    text = str(error)
-    exit_detail = re.search(r"Worker exit detail: (.*?)(?:\. Some common|\. There are some|$)", text, re.DOTALL)
-    lines = [line.strip() for line in (exit_detail[1] if exit_detail else text).splitlines() if line.strip()]
-    return (
-        (lines[0] if exit_detail or len(lines) < 2 else f"{lines[0]} {lines[-1]}").rstrip(".")
-        if lines
-        else "no reason given"
-    )
+    detail = re.search(r"Worker exit detail: (.*?)(?:\. Some common|\. There are some|$)", str(error), re.DOTALL)
+    lines = [line.strip() for line in (detail[1] if detail else str(error)).splitlines() if line.strip()]
+    shown = lines[:1] if detail else dict.fromkeys([*lines[:1], *lines[-1:]])
+    return " ".join(shown).rstrip(".") or "no reason given"
 
 
 # Joining.
 
 
 def check_ray() -> None:
-    """Check that Ray is installed, without importing it.
-
-    Raises:
-        UndertowError: Ray is not installed.
-    """
+    """Refuse to go on without Ray, which is not imported for that."""
     if importlib.util.find_spec("ray") is None:
         raise UndertowError("--engine ray needs Ray: run `pip install 'undertow[ray]'`")
 
 
 def check_address(address: str) -> None:
-    """Check a cluster address.
-
-    Raises:
-        UndertowError: the address is invalid, or is one of Ray's client.
-    """
+    """Refuse an address that is invalid, or is one of Ray's client."""
     if address.startswith("ray://"):
         raise UndertowError(
             f"--ray-address {address} is an address of Ray's client, which workers cannot fetch queries through; run the command "
@@ -541,19 +489,6 @@ def check_address(address: str) -> None:
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UndertowError(
             f"--ray-address {address!r} is not an address; use auto, or HOST:PORT as `ray start --head` prints it"
-        )
-
-
-def _check_same(address: str, joined: str) -> None:
-    """Check that the cluster that this program has joined is the requested one.
-
-    Raises:
-        UndertowError: it is another cluster.
-    """
-    if address not in ("", "auto") and _numeric(address) != _numeric(joined):
-        raise UndertowError(
-            f"this program has joined the Ray cluster at {joined}, and --ray-address {address} is another; leave the address out, or "
-            "call ray.shutdown() before the run"
         )
 
 
@@ -577,11 +512,7 @@ except Exception as error:
 
 
 def _try_to_join(address: str) -> None:
-    """Check in a subprocess that a cluster can be joined.
-
-    Raises:
-        OSError: it cannot be joined, or not in time.
-    """
+    """Try in a subprocess to join a cluster; raises `OSError` if that fails, or takes too long."""
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host, int(port)), timeout=JOIN_TIMEOUT_S / 3).close()
@@ -625,8 +556,3 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
-
-
-def _cores() -> int:
-    """Number of processors available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,10 +10,10 @@ import math
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache, UnreadableCacheError
@@ -32,7 +32,6 @@ from undertow.models.base import (
     OutOfMemoryError,
     RequestFailedError,
     TokenModel,
-    TopModel,
     UnsupportedQueryError,
 )
 from undertow.types import (
@@ -97,44 +96,33 @@ class RunnerResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEstimate:
-    """The estimated cost of a run.
+class RunEstimate(CostEstimate):
+    """The estimated cost of what is left of a run; 0 seconds if nothing is.
 
     Attributes:
         n_queries, n_distinct, n_stored: queries, distinct ones, and those in the cache.
-        n_tokens: tokens to feed for the rest.
-        n_passes: forward passes, or requests.
-        seconds: estimated from one timed pass; 0 if nothing is left, NaN where unknown.
-        memory_bytes: weights and the largest pass, estimated.
-        passes: the unit that `n_passes` counts.
         notes: notes on the design: its W lists, and limits of its power.
         n_controls: number of control sentences, which enter no measure.
     """
 
-    n_queries: int
-    n_distinct: int
-    n_stored: int
-    n_tokens: int
-    n_passes: int
-    seconds: float
-    memory_bytes: int
-    passes: str = "forward passes"
+    n_queries: int = 0
+    n_distinct: int = 0
+    n_stored: int = 0
     notes: tuple[str, ...] = ()
     n_controls: int = 0
 
     @classmethod
-    def total(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
+    def from_cost(cls, cost: CostEstimate, n_queries: int, n_distinct: int, n_stored: int) -> RunEstimate:
+        """A run whose unanswered queries cost this."""
+        return cls(**asdict(cost), n_queries=n_queries, n_distinct=n_distinct, n_stored=n_stored)
+
+    @classmethod
+    def of_models(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
-        return cls(
-            n_queries=sum(one.n_queries for one in estimates),
-            n_distinct=sum(one.n_distinct for one in estimates),
-            n_stored=sum(one.n_stored for one in estimates),
-            n_tokens=sum(one.n_tokens for one in estimates),
-            n_passes=sum(one.n_passes for one in estimates),
-            seconds=sum(one.seconds for one in estimates),
-            memory_bytes=max(one.memory_bytes for one in estimates),
-            passes=" and ".join(dict.fromkeys(one.passes for one in estimates)),
+        n_queries, n_distinct, n_stored = (
+            sum(getattr(one, name) for one in estimates) for name in ("n_queries", "n_distinct", "n_stored")
         )
+        return cls.from_cost(CostEstimate.total(estimates), n_queries, n_distinct, n_stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +169,6 @@ class WorkUnit:
     as_tree: bool | None = None
     budget_tokens: int = 0
 
-    @property
-    def n_queries(self) -> int:
-        """Number of queries."""
-        return sum(map(len, self.packs))
-
 
 Engine: TypeAlias = Callable[
     [ModelHandle, dict[str, Query], Mapping[str, Answer], str], Iterator[ModelLoaded | AnswerBatch]
@@ -215,11 +198,7 @@ def facts_of(model: LoadedModel) -> dict[str, str | float]:
 
 
 def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str, str | float]) -> None:
-    """Refuse a model whose weights differ from those that the same files and version gave before.
-
-    Raises:
-        UndertowError: they differ.
-    """
+    """Refuse a model whose weights differ from those that the same files and version gave before."""
     first, second = (str(facts.get("weights", "")) for facts in (before, now))
     if first != second and first.partition(":")[0] == second.partition(":")[0]:
         raise UndertowError(
@@ -239,25 +218,9 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
 ) -> RunnerResult:
     """Answers to all queries, in order, stored as they arrive, at most every `STORE_EVERY_S`."""
     check_capabilities(handle, queries, protocol)
-    if protocol == TEXT:
-        prompts, of_model = reply_queries(handle, queries)
-        replied = _run(handle, prompts, store, of_model, progress, engine, free=True)
-        answers = tuple(map(read_answer, queries, replied.scores.answers))
-        return replace(replied, scores=Scores(answers, PROMPT))
-    return _run(handle, queries, store, protocol, progress, engine)
-
-
-def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
-    handle: ModelHandle,
-    queries: Sequence[Query],
-    store: AnswerCache,
-    protocol: str,
-    progress: Progress,
-    engine: Engine,
-    *,
-    free: bool = False,
-) -> RunnerResult:
-    """As `run_queries`; `free` says that replies are read, so that options without a log-probability are no limitation."""
+    free, asked = protocol == TEXT, queries
+    if free:
+        queries, protocol = reply_queries(handle, asked)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -302,16 +265,14 @@ def _run(  # noqa: PLR0913, PLR0917 - as `run_queries`
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     given = answers | lost
-    unseen = [] if free else _unread_options(distinct, answers)
-    if unseen:
+    ordered = tuple(given[digest] for digest in digests)
+    if free:
+        ordered = tuple(map(read_answer, asked, ordered))
+    elif unseen := _unread_options(distinct, answers):
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
-    scoring_method = (
-        handle.identity.scoring_method
-        if any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
-        else PROMPT
-    )
+    scored = any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
     return RunnerResult(
-        scores=Scores(tuple(given[digest] for digest in digests), scoring_method),
+        scores=Scores(ordered, handle.identity.scoring_method if scored else PROMPT),
         n_distinct=len(distinct),
         n_computed=len(answers) - n_stored,
         n_tokens=n_tokens,
@@ -340,7 +301,9 @@ def _unread_options(distinct: Mapping[str, Query], answers: Mapping[str, Answer]
             continue
         alike: set[tuple[str, str]] = set()
         for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
-            same = option.group, _without_marks(" ".join(option.fills))
+            # As an uncased tokenizer sees it: without capitals and accents.
+            signs = unicodedata.normalize("NFKD", " ".join(option.fills).strip().casefold())
+            same = option.group, "".join(sign for sign in signs if not unicodedata.combining(sign))
             if math.isnan(nats) and same not in alike:
                 unseen[" ".join(option.fills)] = None
             elif not math.isnan(nats):
@@ -348,18 +311,8 @@ def _unread_options(distinct: Mapping[str, Query], answers: Mapping[str, Answer]
     return list(unseen)
 
 
-def _without_marks(word: str) -> str:
-    """The word as an uncased tokenizer sees it: without capitals and accents."""
-    signs = unicodedata.normalize("NFKD", word.strip().casefold())
-    return "".join(sign for sign in signs if not unicodedata.combining(sign))
-
-
 def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
-    """Refuse kinds of query, or a protocol, that the model does not support.
-
-    Raises:
-        UndertowError: names the supported kinds or protocols.
-    """
+    """Refuse kinds of query, or a protocol, that the model does not support."""
     if protocol == TEXT:
         check_text(handle, queries)
         return
@@ -382,24 +335,16 @@ def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, 
         queries, protocol = reply_queries(handle, queries)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(handle.identity.key(protocol), list(distinct))
+    counts = len(queries), len(distinct), len(stored)
     if len(stored) == len(distinct):
-        return RunEstimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
+        return RunEstimate.from_cost(CostEstimate(0, 0, 0.0, 0), *counts)
     model = handle.open()
     read, whole = _by_route(model, distinct)
-    efforts = [_reading_cost(cast(TokenModel, model), read, stored, protocol)] if read else []
+    costs = [_reading_cost(cast(TokenModel, model), read, stored, protocol)] if read else []
     left = [query for digest, query in whole.items() if digest not in stored]
     if left:
-        efforts.append(cast(AnsweringModel, model).estimate_cost(left, protocol))
-    return RunEstimate(
-        len(queries),
-        len(distinct),
-        len(stored),
-        n_tokens=sum(effort.n_tokens for effort in efforts),
-        n_passes=sum(effort.n_passes for effort in efforts),
-        seconds=sum(effort.seconds for effort in efforts),
-        memory_bytes=max(effort.memory_bytes for effort in efforts),
-        passes=efforts[-1].passes,
-    )
+        costs.append(cast(AnsweringModel, model).estimate_cost(left, protocol))
+    return RunEstimate.from_cost(CostEstimate.total(costs), *counts)
 
 
 @dataclass(slots=True)
@@ -446,10 +391,10 @@ class QueryRunner:
                 trim_memory()
             return
         model, (members,) = cast(TokenModel, self.model), unit.packs
-        unknown = {
-            digest: cast(ScoredQuery, self.distinct[digest]) for digest in members if digest not in self._encoded
-        }
-        encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
+        unknown = [digest for digest in members if digest not in self._encoded]
+        encoded = self._encoded
+        if unknown:
+            encoded = encoded | _encode(model, {one: cast(ScoredQuery, self.distinct[one]) for one in unknown})[0]
         fresh = _read(model, encoded, unit, self.protocol)
         trim_memory()
         yield AnswerBatch(fresh, n_tokens=unit.n_tokens, notes=model.notes)
@@ -462,9 +407,17 @@ class QueryRunner:
             for arrived in cast(AnsweringModel, self.model).answer(queries, self.protocol):
                 # A model that also scores tokens has separate notes on prompts.
                 notes = getattr(self.model, "prompt_notes", self.model.notes)
-                yield _sorted_out({pack[place]: answer for place, answer in arrived.items()}, notes)
-                for place in arrived:
+                answers: dict[str, Answer] = {}
+                lost: dict[str, str] = {}
+                for place, answer in arrived.items():
                     left.pop(pack[place], None)
+                    if isinstance(answer, RequestFailedError):
+                        lost[pack[place]] = str(answer)
+                    elif isinstance(answer, UnsupportedQueryError):
+                        answers[pack[place]] = Answer.missing(str(answer))
+                    else:
+                        answers[pack[place]] = answer
+                yield AnswerBatch(answers, lost, notes=notes)
             return
         except OutOfMemoryError:
             if len(left) < 2:
@@ -489,26 +442,23 @@ def _left_to_answer(
     model: LoadedModel, whole: dict[str, Query], stored: Collection[str], max_free: int
 ) -> Iterator[tuple[tuple[str, ...], ...]]:
     """The packs of each work unit, by a plan over all prompts, less those that are answered."""
-    digests = list(whole)
-    if all(digest in stored for digest in digests):
+    digests, queries = list(whole), list(whole.values())
+    free = [digest for digest in digests if digest not in stored]
+    if not free:
         return
     if hasattr(model, "sections"):
-        for section in model.sections(list(whole.values())):
+        for section in model.sections(queries):
             packs = tuple(tuple(digests[place] for place in places) for places in section)
             # Packs share a cache, so an interrupted section is computed again.
             if any(digest not in stored for pack in packs for digest in pack):
                 yield packs
         return
     if hasattr(model, "packs"):
-        remaining: Iterable[list[str]] = (
-            [digests[place] for place in places] for places in model.packs(list(whole.values()))
-        )
+        planned: Iterable[list[str]] = ([digests[place] for place in places] for places in model.packs(queries))
     else:
-        free = [digest for digest in digests if digest not in stored]
-        remaining = (free[start : start + max_free] for start in range(0, len(free), max_free))
-    for pack in remaining:
-        left = tuple(digest for digest in pack if digest not in stored)
-        if left:
+        planned = (free[start : start + max_free] for start in range(0, len(free), max_free))
+    for pack in planned:
+        if left := tuple(digest for digest in pack if digest not in stored):
             yield (left,)
 
 
@@ -517,18 +467,6 @@ def _planned_together(read: dict[str, ScoredQuery]) -> Iterator[dict[str, Scored
     queries = iter(read.items())
     while part := dict(islice(queries, MAX_PLANNED)):
         yield part
-
-
-def _sorted_out(
-    arrived: Mapping[str, Answer | UnsupportedQueryError | RequestFailedError], notes: tuple[str, ...]
-) -> AnswerBatch:
-    answers, lost = {}, {}
-    for digest, answer in arrived.items():
-        if isinstance(answer, RequestFailedError):
-            lost[digest] = str(answer)
-        else:
-            answers[digest] = Answer.missing(str(answer)) if isinstance(answer, UnsupportedQueryError) else answer
-    return AnswerBatch(answers, lost, notes=notes)
 
 
 def _reading_cost(
@@ -577,22 +515,20 @@ def _passes(model: TokenModel, encoded: dict[str, EncodedQuery], answered: Colle
 def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, protocol: str) -> dict[str, Answer]:
     (members,) = unit.packs
     queries = [encoded[digest] for digest in members]
-    read_batch = partial(cast(TopModel, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
-    readers = model.read_tree, read_batch
-    values = read_pack(queries, unit.budget_tokens, readers, as_tree=bool(unit.as_tree))
+    read_batch = partial(cast(Any, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
+    values = read_pack(queries, unit.budget_tokens, (model.read_tree, read_batch), as_tree=bool(unit.as_tree))
     return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
 
 
 def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answer:
     """Sum each option's log-likelihood over its paths; other words have the probability outside the first tokens at the blank."""
     sums = list(map(sum, reads_nats))
-    spaced = _nats_of(sums, query.spaced)
-    logprobs = _nats_of(sums, query.option_paths)
-    if spaced:
-        logprobs = list(map(_log_sum, logprobs, spaced))
     # Minus infinity is an answer: the token is outside those that the protocol uses.
     if any(math.isnan(value) or value == math.inf for value in sums):
         return Answer.missing("the model gave a probability that is not a number")
+    spaced, logprobs = _nats_of(sums, query.spaced), _nats_of(sums, query.option_paths)
+    if spaced:
+        logprobs = list(map(_log_sum, logprobs, spaced))
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
     return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens, spaced_nats=tuple(spaced))
 

@@ -165,7 +165,12 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         others = max((share for group, share in of_group.items() if group != item.gold), default=0.0)
         right.append(of_group[str(item.gold)] > others * (1 + TIE_TOLERANCE))
         golds[str(item.gold)] += 1
-        n_could_turn += _could_flip(item.query, answer)
+        if answer.upper_bound_prob:  # hidden probability could put another group first
+            seen = _by_group(item.query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
+            hidden = _by_group(item.query, answer.upper_bound_prob)
+            best = max(seen, key=seen.__getitem__)
+            most = {group: seen[group] + min(hidden[group], answer.truncated_prob) for group in seen}
+            n_could_turn += any(most[group] > seen[best] for group in seen if group != best)
     estimate = share(right)
     n_groups = max((len({option.group for option in getattr(item.query, "options", ())}) for item in items), default=2)
     return SanityCheck(
@@ -198,17 +203,6 @@ def _by_group(query: DecidedQuery, values: Sequence[float] | Floats) -> dict[str
     for option, value in zip(query.options, values, strict=True):
         sums[option.group] = sums.get(option.group, 0.0) + float(value)
     return sums
-
-
-def _could_flip(query: DecidedQuery, answer: Answer) -> bool:
-    """Whether hidden probability could put another group first."""
-    if not answer.upper_bound_prob:
-        return False
-    seen = _by_group(query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
-    hidden = _by_group(query, answer.upper_bound_prob)
-    best = max(seen, key=lambda group: seen[group])
-    most = {group: seen[group] + min(hidden[group], answer.truncated_prob) for group in seen}
-    return any(most[group] > seen[best] for group in seen if group != best)
 
 
 def are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:

@@ -15,6 +15,7 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from undertow.errors import UndertowError
+from undertow.models.backend.execution import n_cores
 from undertow.types import Progress
 
 Done = TypeVar("Done")
@@ -53,9 +54,8 @@ def side_by_side(
         return []
     context = multiprocessing.get_context("spawn")
     said = context.Queue()
-    n_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ProcessPoolExecutor(
-        min(crew.jobs or n_processors, len(works)),
+        min(crew.jobs or n_cores(), len(works)),
         mp_context=context,
         initializer=_begin,
         initargs=(said, str(crew.cache)),

@@ -6,6 +6,7 @@ identity without its weights, so that a run whose answers are all cached never l
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.errors import UndertowError
-from undertow.types import BLANK, CONTINUATIONS, Answer, Floats, ModelIdentity, Query, ScoredQuery
+from undertow.types import (
+    BLANK,
+    CONTINUATIONS,
+    Answer,
+    ConstrainedGenerateQuery,
+    Floats,
+    ModelIdentity,
+    Query,
+    ScoredQuery,
+)
 
 Ints: TypeAlias = NDArray[np.int64]
 Capabilities: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -99,12 +109,21 @@ def attempt(encode: Callable[..., T], *arguments: Any) -> T | UnsupportedQueryEr
         return error.with_traceback(None)
 
 
+def sampling_seed(query: ConstrainedGenerateQuery) -> bytes:
+    """A seed that depends on the query only, not on its batch (32 bytes)."""
+    return hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
+
+
 class OutOfMemoryError(UndertowError):
     """Memory ran out in one pass. A smaller pass may fit; the message is for a pass of a single query."""
 
 
 class RequestFailedError(UndertowError):
     """A request failed, for example at a server; the next run tries it again. The message is the reason."""
+
+
+Outcome: TypeAlias = Answer | UnsupportedQueryError | RequestFailedError
+"""An answer, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +286,9 @@ class BatchLimits:
 class TokenModel(Protocol):
     """A loaded model that scores tokens.
 
+    Models that can be read under protocol `paper` also have `read_top(batch, top)`: as `read_batch`, minus infinity for tokens that
+    are not among the `top` most probable ones.
+
     Attributes:
         identity: the model's identity.
         notes: notes for the manifest on how it was read.
@@ -294,14 +316,6 @@ class TokenModel(Protocol):
         ...
 
 
-class TopModel(TokenModel, Protocol):
-    """A loaded model that can be read under protocol `paper`."""
-
-    def read_top(self, batch: TokenBatch, top: int) -> Floats:
-        """As `read_batch`, minus infinity for tokens that are not among the `top` most probable ones [read]."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
     """The estimated cost of answering.
@@ -320,6 +334,17 @@ class CostEstimate:
     memory_bytes: int
     passes: str = "forward passes"
 
+    @classmethod
+    def total(cls, costs: Sequence[CostEstimate]) -> CostEstimate:
+        """The cost of all of them, one after the other."""
+        return CostEstimate(
+            sum(one.n_tokens for one in costs),
+            sum(one.n_passes for one in costs),
+            sum(one.seconds for one in costs),
+            max(one.memory_bytes for one in costs),
+            " and ".join(dict.fromkeys(one.passes for one in costs)),
+        )
+
 
 class AnsweringModel(Protocol):
     """A loaded model that answers whole queries.
@@ -337,9 +362,7 @@ class AnsweringModel(Protocol):
     identity: ModelIdentity
     notes: tuple[str, ...]
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers by index in `queries`, as they arrive; the runner stores them.
 
         Raises:

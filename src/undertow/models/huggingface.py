@@ -11,39 +11,52 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import logits_at_once, tokens_per_pass
-from undertow.models.backend.execution import context_tokens, oom_errors
-from undertow.models.backend.lm_head import flat_positions, head_is_position_wise, read_at
-from undertow.models.backend.onednn import weight_bytes
+from undertow.models.backend.execution import (
+    AGREEMENT_NATS,
+    FORWARD_ERRORS,
+    chosen_device,
+    context_tokens,
+    is_oom,
+    logits_at_once,
+    oom_errors,
+    tokens_per_pass,
+)
+from undertow.models.backend.lm_head import flat_positions, read_at
+from undertow.models.backend.onednn import accelerated, weight_bytes
 from undertow.models.base import (
     CHAT_TRAINED,
     IN_MEMORY,
     BatchLimits,
     Capabilities,
     CostEstimate,
+    EncodedQuery,
     Ints,
     ModelHandle,
     ModelRequest,
+    Outcome,
     PackedTree,
     TokenBatch,
     UnsupportedQueryError,
+    attempt,
 )
+from undertow.models.loading.check_weights import check_finite, check_tokens
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import (
     adapters_of,
     fingerprint,
-    load_checked,
+    load_network,
     load_tokenizer,
     settings_of,
     spelling_of,
 )
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf, resolve_weights
-from undertow.types import Answer, Floats, ModelIdentity, Query, digest
+from undertow.models.tokens.fill_spans import TextWithOffsets, tokenize_with_offsets
+from undertow.types import ClozeQuery, Floats, ModelIdentity, Query, ScoredQuery, digest
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +73,9 @@ class HuggingFaceModel:
         AUTO_CLASS: the class of transformers that loads them.
         TRAINED_TO: what the head is needed for, as in *trained to fill masks*.
         SCORING_METHOD, OBJECTIVE: parts of the model's identity and of its facts.
-        NEEDS_MASK, NEEDS_OFFSETS: whether the tokenizer must have a mask token, or offsets of tokens.
+        TEXT_MAPPING, WRONG_KIND: the mapping of transformers that has its kinds of network, and what to say of any other kind.
+        NEEDS_ENCODER, NEEDS_MASK, NEEDS_OFFSETS: whether the network must have an encoder and a decoder, and the tokenizer a mask token,
+            or offsets of tokens.
         CPU_BUDGET_TOKENS, GPU_BUDGET_TOKENS: efficient number of tokens of a pass.
         identity, notes: see `undertow.models.base.TokenModel`.
         limits: the tokens of a pass, and the depth of a tree.
@@ -75,6 +90,9 @@ class HuggingFaceModel:
     OBJECTIVE: ClassVar[str]
     CAPABILITIES: ClassVar[Capabilities]
     NOTES: ClassVar[tuple[str, ...]] = ()
+    TEXT_MAPPING: ClassVar[str] = ""
+    WRONG_KIND: ClassVar[str] = ""
+    NEEDS_ENCODER: ClassVar[bool] = False
     NEEDS_MASK: ClassVar[bool] = False
     NEEDS_OFFSETS: ClassVar[bool] = False
     CPU_BUDGET_TOKENS: ClassVar[int] = 1024
@@ -91,11 +109,7 @@ class HuggingFaceModel:
 
     @classmethod
     def resolve(cls, request: ModelRequest) -> ModelHandle | None:
-        """The model, if the request names one of this family.
-
-        Raises:
-            UndertowError: it cannot be found, or identified.
-        """
+        """The model, if the request names one of this family."""
         weights = resolve_weights(request, cls.ARCHITECTURES)
         return None if weights is None else cls.handle(request, weights)
 
@@ -115,6 +129,7 @@ class HuggingFaceModel:
         if weights.gguf is not None:
             read_gguf(weights)  # before torch is imported
         with loading_errors(identity.name):
+            import torch
             import transformers
             from transformers import AutoConfig
 
@@ -124,22 +139,17 @@ class HuggingFaceModel:
                 cls.check_config(identity.name, config)
             cls.adjust_tokenizer(tokenizer, weights)
             cls.check_tokenizer(identity.name, tokenizer)
-            return load_checked(
-                identity,
-                weights,
-                device,
-                kind=getattr(transformers, cls.AUTO_CLASS),
-                trained_to=cls.TRAINED_TO,
-                tokenizer=tokenizer,
-                wrap=partial(cls._wrap, weights, tokenizer, identity, settings),
-            )
-
-    @classmethod
-    def _wrap(
-        cls, weights: WeightFiles, tokenizer: Any, identity: ModelIdentity, settings: dict[str, Any], network: Any
-    ) -> Self:
-        cls.adjust_network(network, weights)
-        return cls.from_network(network, tokenizer, identity, **settings)
+            chosen = chosen_device(device)
+            kind, dtype = getattr(transformers, cls.AUTO_CLASS), getattr(torch, identity.dtype)
+            network, notes = load_network(identity.name, weights, kind, cls.TRAINED_TO, dtype=dtype)
+            check_tokens(identity.name, network, tokenizer, from_gguf=weights.gguf is not None)
+            check_finite(identity.name, network)
+            network.weights_digest = fingerprint(network)
+            network = network.eval().to(chosen)
+            cls.adjust_network(network, weights)
+            model = accelerated(network, lambda packed: cls.from_network(packed, tokenizer, identity, **settings))
+            model.notes = (*notes, *model.notes)
+            return model
 
     @classmethod
     def adjust_tokenizer(cls, tokenizer: Any, weights: WeightFiles) -> None:
@@ -152,14 +162,15 @@ class HuggingFaceModel:
     @classmethod
     def check_config(cls, name: str, config: Any) -> None:
         """Refuse a kind of network that this family cannot read, before it is loaded."""
+        import transformers
+
+        known = not cls.TEXT_MAPPING or type(config) in getattr(transformers, cls.TEXT_MAPPING)
+        if not known or (cls.NEEDS_ENCODER and not config.is_encoder_decoder):
+            raise UndertowError(f"{name}: is a model of the kind {config.model_type}, {cls.WRONG_KIND}")
 
     @classmethod
     def check_tokenizer(cls, name: str, tokenizer: Any) -> None:
-        """Refuse a tokenizer that lacks what this family needs.
-
-        Raises:
-            UndertowError: names what is missing.
-        """
+        """Refuse a tokenizer that lacks what this family needs."""
         if cls.NEEDS_MASK and tokenizer.mask_token_id is None:
             raise UndertowError(
                 f"{name}: its tokenizer has no mask token, so no word can be hidden; name a model that was trained on masked words"
@@ -171,16 +182,10 @@ class HuggingFaceModel:
 
     @classmethod
     def from_network(cls, network: Any, tokenizer: Any, identity: ModelIdentity, **settings: Any) -> Self:
-        """Wrap a network that is loaded already, and test how it can be read.
+        """Wrap a network that is loaded already and on its device, and test how it can be read.
 
         The network is in evaluation mode from then on, and a causal one may have attention that takes blocks; its weights are not
-        changed. `undertow.models.backend.preserve.preserve` undoes both.
-
-        Args:
-            network: a network of transformers on its device.
-            tokenizer: its tokenizer.
-            identity: identity of the model; see `identify`.
-            settings: of the family.
+        changed. `undertow.models.backend.execution.preserve` undoes both.
 
         Raises:
             UndertowError: the tokenizer lacks what the family needs, or the network does not give probabilities.
@@ -199,14 +204,8 @@ class HuggingFaceModel:
             adapters_of(network),
             spelling_of(tokenizer),
         ]
-        return ModelIdentity(
-            name,
-            cls.FAMILY,
-            IN_MEMORY,
-            digest(parts),
-            str(network.dtype).removeprefix("torch."),
-            cls.SCORING_METHOD,
-        )
+        dtype = str(network.dtype).removeprefix("torch.")
+        return ModelIdentity(name, cls.FAMILY, IN_MEMORY, digest(parts), dtype, cls.SCORING_METHOD)
 
     @property
     def facts(self) -> Mapping[str, str | float]:
@@ -233,9 +232,28 @@ class HuggingFaceModel:
 
 
 class BatchReader(HuggingFaceModel, ABC):
-    """A model that is read in batches of texts of one length; see `undertow.models.base.TopModel`."""
+    """A model that is read in batches of texts of one length; see `undertow.models.base.TokenModel`."""
 
+    FILLS_ONLY: ClassVar[str]
+    """Why it supports no other query than a blank."""
     head_apart: bool = True
+    prefix: str = ""
+    """Text before every sentence."""
+
+    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
+        """Each query in tokens, one text per option; see `undertow.models.base.TokenModel`."""
+        texts = [self.prefix + text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
+        rows = tokenize_with_offsets(self.tokenizer, texts)
+        return [
+            attempt(self._encode_query, query, [next(rows) for _ in query.options])
+            if isinstance(query, ClozeQuery)
+            else UnsupportedQueryError(self.FILLS_ONLY)
+            for query in queries
+        ]
+
+    @abstractmethod
+    def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
+        """A query from its tokenized texts [option]."""
 
     @abstractmethod
     def _logits(self, batch: TokenBatch, places: Ints) -> Iterator[torch.Tensor]:
@@ -276,36 +294,45 @@ class BatchReader(HuggingFaceModel, ABC):
         places = np.array([3, 6, 14])
         with torch.inference_mode():
             expected = self._whole_logits(batch).flatten(0, 1)[torch.from_numpy(places)].float()
-            self.head_apart = head_is_position_wise(
-                self.identity.name, self.identity.dtype, expected, lambda: self._logits(batch, places)
-            )
+            if not torch.isfinite(expected).all():
+                fix = "fetch it again" if self.identity.dtype != "float16" else "choose --dtype bfloat16 or float32"
+                raise UndertowError(f"{self.identity.name}: its weights give probabilities that are not numbers; {fix}")
+            try:
+                actual = torch.cat(list(self._logits(batch, places)))
+            except FORWARD_ERRORS as error:
+                if is_oom(error):
+                    raise
+                self.head_apart = False
+                return
+        self.head_apart = actual.shape == expected.shape
+        if self.head_apart:
+            gap = (actual.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
+            self.head_apart = bool(gap <= AGREEMENT_NATS[self.identity.dtype])
 
 
-class EncodedQueryLike(Protocol):
-    """An encoded query with its index among the queries."""
-
-    @property
-    def place(self) -> int:
-        """The index."""
-        ...
-
-
-Encoded = TypeVar("Encoded", bound=EncodedQueryLike)
+Encoded = TypeVar("Encoded", bound=Any)
+"""An encoded query, with its index among the queries as `place`."""
 
 
 class PackedAnswers(ABC, Generic[Encoded]):
     """Answers whole queries, pack by pack; see `undertow.models.base.AnsweringModel`."""
 
     @abstractmethod
-    def encode_queries(self, queries: Sequence[Query]) -> tuple[list[Encoded], dict[int, UnsupportedQueryError]]:
-        """Encoded queries, each with its `place`, and errors for unsupported ones by index."""
+    def encode_queries(self, queries: Sequence[Query]) -> Sequence[Encoded | UnsupportedQueryError]:
+        """Each query in tokens, with its `place`, or why it is not supported, in order."""
+
+    def split_queries(self, queries: Sequence[Query]) -> tuple[list[Encoded], dict[int, UnsupportedQueryError]]:
+        """Encoded queries, and errors for unsupported ones by index."""
+        encoded = self.encode_queries(queries)
+        refused = {place: one for place, one in enumerate(encoded) if isinstance(one, UnsupportedQueryError)}
+        return [one for one in encoded if not isinstance(one, UnsupportedQueryError)], refused
 
     @abstractmethod
     def cut_packs(self, encoded: Sequence[Encoded]) -> Iterable[list[Encoded]]:
         """Packs of queries that are answered together, equal for equal queries."""
 
     @abstractmethod
-    def answer_pack(self, pack: Sequence[Encoded], protocol: str) -> dict[int, Answer | UnsupportedQueryError]:
+    def answer_pack(self, pack: Sequence[Encoded], protocol: str) -> dict[int, Outcome]:
         """Answers of a pack by index of the query."""
 
     @abstractmethod
@@ -316,9 +343,9 @@ class PackedAnswers(ABC, Generic[Encoded]):
     def memory_bytes(self, budget_tokens: int) -> int:
         """Estimated memory of the weights and a pass of this many tokens."""
 
-    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers pack by pack; unsupported queries first."""
-        encoded, refused = self.encode_queries(queries)
+        encoded, refused = self.split_queries(queries)
         if refused:
             yield refused
         for pack in self.cut_packs(encoded):
@@ -326,13 +353,13 @@ class PackedAnswers(ABC, Generic[Encoded]):
 
     def packs(self, queries: Sequence[Query]) -> Iterable[list[int]]:
         """Indices of the queries of each pack; unsupported ones first."""
-        encoded, refused = self.encode_queries(queries)
+        encoded, refused = self.split_queries(queries)
         packs = [[one.place for one in pack] for pack in self.cut_packs(encoded)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The estimated cost, from one timed pack."""
-        packs = list(self.cut_packs(self.encode_queries(queries)[0]))
+        packs = list(self.cut_packs(self.split_queries(queries)[0]))
         costs = [self.pack_cost(pack) for pack in packs]
         n_tokens, seconds = sum(cost.n_tokens for cost in costs), 0.0
         if packs:
@@ -346,23 +373,27 @@ class PackedAnswers(ABC, Generic[Encoded]):
 
 
 def group_by_length(
-    rows: Mapping[Any, list[T]], lengths: Callable[[Any], list[int]], budget_tokens: int
+    rows: Iterable[T], text_of: Callable[[T], Any], lengths: Callable[[Any], list[int]], budget_tokens: int
 ) -> list[list[T]]:
     """Packs of queries whose texts are as long as each other's, so that nothing is padded, the longest first.
 
     Args:
-        rows: queries by the text that the network reads, once for all of them.
+        rows: the queries.
+        text_of: returns what the network reads of one, once for all that have the same.
         lengths: returns the lengths of a text's parts, which must be equal in a pack.
         budget_tokens: maximum tokens of a pack.
     """
+    by_text: dict[Any, list[T]] = {}
+    for row in rows:
+        by_text.setdefault(text_of(row), []).append(row)
     packs: list[list[T]] = []
     before: list[int] = []
     n_tokens = 0
-    for text in sorted(rows, key=lambda text: ([-n for n in lengths(text)], text)):
+    for text in sorted(by_text, key=lambda text: ([-n for n in lengths(text)], text)):
         own = lengths(text)
         if own != before or n_tokens + sum(own) > budget_tokens:
             packs.append([])
             before, n_tokens = own, 0
-        packs[-1] += rows[text]
+        packs[-1] += by_text[text]
         n_tokens += sum(own)
     return packs

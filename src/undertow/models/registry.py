@@ -69,11 +69,7 @@ def checked_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unused(given: Iterable[str], handles: Sequence[ModelHandle]) -> None:
-    """Refuse an option that the family of none of these models has.
-
-    Raises:
-        UndertowError: names the option, its families and the models.
-    """
+    """Refuse an option that the family of none of these models has."""
     families, names = {one.identity.family for one in handles}, ", ".join(one.identity.name for one in handles)
     for name in given:
         supported = families_with_setting(name)
@@ -118,7 +114,6 @@ def resolve(request: ModelRequest) -> ModelHandle:
 
 
 def _open(name: str, load: Callable[[], Any]) -> Any:
-    """Load a model, and say so."""
     LOGGER.info("load %s", name)
     return load()
 
@@ -127,7 +122,7 @@ def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle
     """The handle of a loaded network of transformers; its class determines the family.
 
     Opening the model puts the network into evaluation mode, and a causal one may get attention that takes blocks; weights and
-    gradients stay as they are. `undertow.models.backend.preserve.preserve` undoes both, as `undertow.audit` does.
+    gradients stay as they are. `undertow.models.backend.execution.preserve` undoes both, as `undertow.audit` does.
 
     Args:
         network: the network, on its device. Adapters of PEFT are read with their base.

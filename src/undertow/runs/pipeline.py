@@ -26,13 +26,12 @@ from undertow.audits.audit_options import (
 from undertow.audits.base import Audit, Observations
 from undertow.errors import LOGGER, short_traceback
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.engines import LOCAL, engine_of
+from undertow.inference.engines import LOCAL, code_sha256, engine_of
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunEstimate, estimate, run_queries
-from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
 from undertow.metrics.text.reply_rates import reply_results
-from undertow.models.backend.preserve import preserve
+from undertow.models.backend.execution import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
 from undertow.report.notebook import notebook_progress
 from undertow.runs import dtype_check
@@ -297,7 +296,7 @@ def estimate_run(config: RunConfig) -> RunEstimate:
             queries = [item.query for item in subject.max_items(config, audit)]
             return estimate(subject.handle, queries, store, str(subject.design["protocol"]))
 
-        estimated = RunEstimate.total([cost(subject) for subject in subjects])
+        estimated = RunEstimate.of_models([cost(subject) for subject in subjects])
     notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
     n_controls = sum(len(one.controls) for one in subjects)
     return replace(estimated, notes=tuple(dict.fromkeys(notes)), n_controls=n_controls)

@@ -13,7 +13,7 @@ import numpy as np
 from undertow import audits
 from undertow._files import file_size, is_plain_file
 from undertow.errors import UndertowError, short_traceback
-from undertow.inference.versions import code_sha256
+from undertow.inference.engines import code_sha256
 from undertow.integrations import MARK, inspect_logs, lm_eval_logs
 from undertow.integrations.column_mapping import read_mapped
 from undertow.integrations.export_format import AnswerLog

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling, option
+from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.bias_in_text import answers, figures, report
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import (
@@ -29,7 +29,7 @@ from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import sentences
-from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest
+from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest, option
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import Sampling, option, split_names
+from undertow.audits.base import Sampling, split_names
 from undertow.audits.bias_in_text.tasks import Task
 from undertow.audits.shared.item_limit import MIN_SENTENCES, divide_limit, stratified_sample, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
@@ -33,6 +33,7 @@ from undertow.types import (
     MultipleChoiceQuery,
     Query,
     digest,
+    option,
 )
 
 MAX_SHOTS = 100

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import Sampling, option, split_names
+from undertow.audits.base import Sampling, split_names
 from undertow.audits.shared.item_limit import MIN_SENTENCES, stratified_sample, too_few
 from undertow.data.occupations.occupation_set import (
     Attribute,
@@ -65,6 +65,7 @@ from undertow.types import (
     Query,
     Scores,
     SpanQuery,
+    option,
 )
 
 QUERY_TYPES = (CHOICE, CONTINUATIONS, EXTRACTION)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
-from undertow.audits.base import TEXT, option
+from undertow.audits.base import TEXT
 from undertow.errors import UndertowError
-from undertow.types import BLANK, GENERATION, Item
+from undertow.types import BLANK, GENERATION, Item, option
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling, option
+from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.control_items import OWN_CONTROL
 from undertow.audits.shared.prompt_items import SentenceSettings, n_prompts
 from undertow.errors import UndertowError
-from undertow.types import Item
+from undertow.types import Item, option
 
 
 @dataclass(frozen=True, slots=True)

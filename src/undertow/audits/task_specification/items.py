@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling, option
+from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, in_prompts, n_prompts
 from undertow.errors import UndertowError
-from undertow.types import Item
+from undertow.types import Item, option
 
 DETECT, PLAIN, TRACE = "detect", "plain", "trace"
 """Parts of a run: sentences with the W values of the scores, sentences without W, one occupation over all dates."""

@@ -67,20 +67,20 @@ def _has_fast_bfloat16(instructions: Collection[str]) -> bool:
 
 
 def supported_dtype(wanted: str, family: str, device: str) -> str:
-    """Resolve `auto` to a precision for a family on a device.
-
-    Args:
-        wanted: one of the known precisions, or `auto`.
-        family: `auto` is float32 for families without arithmetic on this machine.
-        device: as in `undertow.models.base.ModelRequest`.
-    """
+    """Resolve `auto` to a precision for a family on a device; float32 for families without arithmetic on this machine."""
     if wanted != AUTO:
         return wanted
     if family in WITHOUT_ARITHMETIC:
         return FLOAT32
-    kind = _kind(device)
+    kind, cuda_has_bfloat16 = _kind(device), False
+    if kind == CUDA:
+        with suppress(ImportError, RuntimeError, AssertionError):  # loading the model reports the error
+            import torch
+
+            with torch.cuda.device(int(device.partition(":")[2] or torch.cuda.current_device())):
+                cuda_has_bfloat16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
     instructions = processor_instructions() if kind == CPU else frozenset()
-    return auto_dtype(kind, instructions, cuda_has_bfloat16=kind == CUDA and _cuda_has_bfloat16(device))
+    return auto_dtype(kind, instructions, cuda_has_bfloat16=cuda_has_bfloat16)
 
 
 def _kind(device: str) -> str:
@@ -94,18 +94,6 @@ def _kind(device: str) -> str:
 
             return CUDA if torch.cuda.is_available() else CPU
     return CPU
-
-
-def _cuda_has_bfloat16(device: str) -> bool:
-    with suppress(ImportError):
-        import torch
-
-        if not torch.cuda.is_available():
-            return False  # loading the model reports the error
-        number = int(device.partition(":")[2] or torch.cuda.current_device())
-        with suppress(RuntimeError, AssertionError), torch.cuda.device(number):
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return False
 
 
 def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
@@ -130,28 +118,19 @@ def parse_instructions(cpuinfo: str) -> frozenset[str]:
 
 
 def memory_shortage(parameters: float, device: str, *, gguf: bool) -> str:
-    """Why a network does not fit into memory in float32; "" if it fits or memory is unknown.
+    """Why so many parameters do not fit into memory in float32; "" if they fit or memory is unknown.
 
     The system kills a process that runs out of memory without a message, so this is checked before loading. Loading needs more main
-    memory than the loaded network, whatever its device.
-
-    Args:
-        parameters: number of parameters.
-        device: as in `undertow.models.base.ModelRequest`.
-        gguf: whether it is loaded from a GGUF file.
+    memory than the loaded network, whatever its device, and from a GGUF file more still.
     """
     weights, kind = BYTES * parameters, _kind(device)
-    loading = _lacking("loading it", weights * (GGUF_PEAK if gguf else PEAK), free_bytes(CPU, CPU))
-    return loading or (
-        "" if kind == CPU else _lacking("it", weights * SPARE, free_bytes(kind, device), f" on {device}")
-    )
-
-
-def _lacking(what: str, needed: float, free: int | None, where: str = "") -> str:
-    """A sentence if the memory does not suffice; "" if it does or is unknown."""
-    if free is None or needed <= free:
-        return ""
-    return f"{what} takes about {needed / 1e9:,.1f} GB{where} in float32, and {free / 1e9:,.1f} GB are free"
+    needs = [("loading it", weights * (GGUF_PEAK if gguf else PEAK), "", free_bytes(CPU, CPU))]
+    if kind != CPU:
+        needs.append(("it", weights * SPARE, f" on {device}", free_bytes(kind, device)))
+    for what, needed, where, free in needs:
+        if free is not None and needed > free:
+            return f"{what} takes about {needed / 1e9:,.1f} GB{where} in float32, and {free / 1e9:,.1f} GB are free"
+    return ""
 
 
 def free_bytes(kind: str, device: str) -> int | None:

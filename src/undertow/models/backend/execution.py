@@ -1,13 +1,14 @@
-"""Helpers of the torch families: devices, out-of-memory errors, duplicate options, context length."""
+"""Helpers of the torch families: devices, batch sizes, out-of-memory errors, networks in memory, duplicate options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from undertow.errors import UndertowError
-from undertow.models.base import OutOfMemoryError, UnsupportedQueryError
+from undertow.models.base import Ints, OutOfMemoryError, UnsupportedQueryError
 from undertow.types import ClozeQuery, ScoredQuery
 
 if TYPE_CHECKING:
@@ -23,8 +24,64 @@ OUT_OF_MEMORY = (
     "could not create a memory",
 )
 """Messages of out-of-memory errors of torch, CUDA and oneDNN that have no exception class of their own."""
+SHARE_OF_GPU = 0.7
+"""Share of a GPU's total memory for weights and one pass, since activations are estimated roughly. Total, not free memory, so that a
+resumed run packs as before; a pack that does not fit is split in halves."""
+LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**22, 2**26
+"""Logits held at a time: 16 MiB in float32 on a CPU (64 MiB was no faster), 256 MiB on a GPU, which needs larger products."""
 AGREEMENT_NATS = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Tolerance between tree and plain reading: rounding, not a different attention."""
+
+
+def to_device(array: Ints, device: torch.device) -> torch.Tensor:
+    """Copy an array to a device; to a GPU from pinned memory, so that the copy is asynchronous."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Number of logits to hold at a time."""
+    return LOGITS_AT_ONCE_ON_GPU if device.type == "cuda" else LOGITS_AT_ONCE
+
+
+def tokens_per_pass(
+    network: Any,
+    memory_bytes: Callable[[int], int],
+    *,
+    processor: int,
+    gpu: int,
+    whole_bytes: Callable[..., Any] | None = None,
+) -> int:
+    """Efficient number of tokens of one pass that fits on the device.
+
+    Args:
+        network: on its device.
+        memory_bytes: estimates the memory of weights and a pass of this many tokens.
+        processor: tokens on a CPU.
+        gpu: maximum tokens on a GPU.
+        whole_bytes: returns a GPU's memory; torch's function by default.
+    """
+    if network.device.type != "cuda":
+        return processor
+    import torch
+
+    whole = (
+        whole_bytes(network.device) if whole_bytes else torch.cuda.get_device_properties(network.device).total_memory
+    )
+    least = min(processor, gpu)
+    tokens = gpu
+    while tokens > least and memory_bytes(tokens) > SHARE_OF_GPU * whole:
+        tokens //= 2
+    return max(tokens, least)
+
+
+def n_cores() -> int:
+    """Number of processors available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chosen_device(wanted: str) -> str:
@@ -68,13 +125,44 @@ def is_oom(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(phrase in said for phrase in OUT_OF_MEMORY)
 
 
+@contextmanager
+def preserve(network: Any) -> Iterator[None]:
+    """Restore a network when the context ends, also after an error.
+
+    Restored are the training mode of every module, buffers (some rotary embeddings replace theirs), the attention implementation,
+    and torch's random state. Weights and gradients are never changed. Within the context a network that Accelerate wrapped for
+    mixed precision computes in the precision of its weights.
+    """
+    import torch
+
+    modes = [(module, module.training) for module in network.modules()]
+    buffers = [
+        (module, name, buffer) for module in network.modules() for name, buffer in module.named_buffers(recurse=False)
+    ]
+    attention = network.config._attn_implementation
+    wrapped = vars(network).get("forward") if "_original_forward" in vars(network) else None
+    if wrapped is not None:
+        network.forward = network._original_forward
+    devices = [network.device] if network.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        if network.config._attn_implementation != attention:
+            network.set_attn_implementation(attention)
+        for module, name, buffer in buffers:
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
+        for module, mode in modes:
+            module.training = mode
+        if wrapped is not None:
+            network.forward = wrapped
+
+
 def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end an answer, from generation config, model config and tokenizer."""
-    said = [
-        getattr(getattr(network, "generation_config", None), "eos_token_id", None),
-        getattr(network.config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ]
+    holders = getattr(network, "generation_config", None), network.config, tokenizer
+    said = [getattr(one, "eos_token_id", None) for one in holders]
     return frozenset(
         int(token) for one in said if one is not None for token in (one if isinstance(one, list) else [one])
     )
@@ -120,6 +208,12 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
         if spelling in spellings[:option]:
             repeats.add(option)
     return frozenset(repeats)
+
+
+def check_length(n_tokens: int, context_tokens: int) -> None:
+    """Refuse a text that is longer than the model's context."""
+    if n_tokens > context_tokens:
+        raise UnsupportedQueryError(f"the text is longer than the {context_tokens} tokens that the model reads")
 
 
 UNKNOWN = "an option holds a character or word that this tokenizer does not know"

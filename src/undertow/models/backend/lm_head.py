@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.errors import UndertowError
-from undertow.models.backend.device import logits_at_once, to_device
-from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom
+from undertow.models.backend.execution import (
+    in_top_k,
+    logits_at_once,
+    to_device,
+)
 from undertow.models.backend.onednn import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
 from undertow.models.base import Ints, TokenBatch
 from undertow.types import Floats
@@ -128,34 +130,3 @@ def patched_body_output(body: Any, output: Any) -> Iterator[None]:
         yield
     finally:
         del body.forward
-
-
-def head_is_position_wise(
-    name: str, dtype: str, expected: torch.Tensor, slices: Callable[[], Iterable[torch.Tensor]]
-) -> bool:
-    """Whether a head gives the same logits for single rows as for the whole text; some heads mix positions.
-
-    Args:
-        name: name of the model.
-        dtype: its precision.
-        expected: logits of a full forward pass at some positions [row, vocabulary].
-        slices: returns the head's logits at these positions.
-
-    Raises:
-        UndertowError: the logits are not finite.
-    """
-    import torch
-
-    if not torch.isfinite(expected).all():
-        fix = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
-        raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {fix}")
-    try:
-        actual = torch.cat(list(slices()))
-    except FORWARD_ERRORS as error:
-        if is_oom(error):
-            raise
-        return False
-    if actual.shape != expected.shape:
-        return False
-    gap = (actual.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
-    return bool(gap <= AGREEMENT_NATS[dtype])

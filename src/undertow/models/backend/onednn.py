@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,12 +28,7 @@ COLUMNS_AT_ONCE = 2048
 
 
 def accelerated(network: Any, wrap: Callable[[Any], Model]) -> Model:
-    """Accelerate a network and wrap it; undo it if the network does not work with packed weights.
-
-    Args:
-        network: on its device.
-        wrap: builds the model and tests the network.
-    """
+    """Accelerate a network and wrap it; undo it if the network does not work with packed weights, as `wrap` finds out by tests."""
     restore = accelerate(network)
     try:
         model = wrap(network)
@@ -58,52 +54,39 @@ def accelerate(network: Any) -> Callable[[], None]:
     """
     import torch
 
-    undo: list[Callable[[], None]] = []
-
-    def restore() -> None:
-        for one in undo:
-            one()
-
+    undo = ExitStack()
     if network.device.type != "cpu":
-        return restore
+        return undo.close
     keep_freed_memory()
     if not can_pack(network.dtype):
-        return restore
+        return undo.close
     from transformers.pytorch_utils import Conv1D
 
     owners = Counter(id(one) for module in network.modules() for one in module.parameters(recurse=False))
+    forwards: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {}
     for module in network.modules():
         if type(module) not in (torch.nn.Linear, Conv1D) or module.weight.numel() < MIN_WEIGHTS:
             continue
         if owners[id(module.weight)] == 1:
-            undo.append(_pack_module(module, turned=type(module) is Conv1D))
+            dense = module.weight
+            packed = packed_weight(dense.detach().t().contiguous() if type(module) is Conv1D else dense.detach())
+            module.weight = torch.nn.Parameter(packed, requires_grad=False)
+            undo.callback(setattr, module, "weight", dense)
+            forwards[module] = partial(_multiply_packed, module, packed)
         elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
-            undo.append(_replace_forward(module, partial(_multiply_in_columns, module)))
-    if undo:
-        undo += [_replace_forward(module, gate) for module in network.modules() if (gate := _gate_in_place(module))]
-    return restore
+            forwards[module] = partial(_multiply_in_columns, module)
+    for module, forward in forwards.items():
+        module.forward = forward
+        undo.callback(delattr, module, "forward")
+    for module in network.modules() if forwards else ():
+        if gate := _gate_in_place(module):
+            module.forward = gate
+            undo.callback(delattr, module, "forward")
+    return undo.close
 
 
-def _replace_forward(module: Any, forward: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], None]:
-    """Give one layer another way to compute; returns a function that undoes it."""
-    module.forward = forward
-    return lambda: delattr(module, "forward")
-
-
-def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
-    """Pack one layer; returns a function that undoes it."""
-    import torch
-
-    dense = module.weight
-    packed = packed_weight(dense.detach().t().contiguous() if turned else dense.detach())
-    unpatch = _replace_forward(module, lambda rows: linear(rows, packed, module.bias))
-    module.weight = torch.nn.Parameter(packed, requires_grad=False)
-
-    def restore() -> None:
-        module.weight = dense
-        unpatch()
-
-    return restore
+def _multiply_packed(module: Any, packed: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return linear(rows, packed, module.bias)
 
 
 def _multiply_in_columns(module: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Block attention over a packed tree, without quadratic cost.
+"""Attention over trees of tokens: in blocks over a packed tree, without quadratic cost, and over a KV cache that grows.
 
 Neighbours in depth-first order share most ancestors. So the nodes are cut into blocks of equal width, and a block attends to the
 columns that any of its nodes sees: the ancestors of its first node, and the block itself.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.models.backend.execution import to_device
 from undertow.models.base import Ints
 
 if TYPE_CHECKING:
@@ -50,16 +51,15 @@ class AttentionBlocks:
 
     @classmethod
     def from_subtree_ends(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
-        """Cut a tree into blocks; None if two blocks would hold it.
-
-        Args:
-            ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
-            dtype: dtype of the mask.
-            device: device of the network.
-        """
+        """Cut a tree into blocks; None if two blocks would hold it. `ends` are as in `undertow.models.base.PackedTree` [node]."""
         import torch
 
-        width = _width(ends)
+        # About as wide as the tree is deep, which balances both costs.
+        changes = np.zeros(len(ends) + 1, dtype=np.int64)
+        np.add.at(changes, ends, -1)
+        changes[: len(ends)] += 1
+        deepest = int(np.cumsum(changes).max())
+        width = int(min(MAX_BLOCK, max(MIN_BLOCK, 2 ** int(np.ceil(np.log2(deepest))))))
         if len(ends) <= 2 * width:
             return None
         columns, sees = _cut(ends, width)
@@ -88,15 +88,6 @@ class AttentionBlocks:
             repeated = self.mask[:, None, None].expand(-1, n_keys, n_each, -1, -1)
             self._by_heads = (n_keys, n_each), repeated.reshape(len(self.mask) * n_keys, -1, self.mask.shape[-1])
         return self._by_heads[1]
-
-
-def _width(ends: Ints) -> int:
-    """Width of a block: about the depth of the tree, which balances both costs."""
-    changes = np.zeros(len(ends) + 1, dtype=np.int64)
-    np.add.at(changes, ends, -1)
-    changes[: len(ends)] += 1
-    deepest = int(np.cumsum(changes).max())
-    return int(min(MAX_BLOCK, max(MIN_BLOCK, 2 ** int(np.ceil(np.log2(deepest))))))
 
 
 def _cut(ends: Ints, width: int) -> tuple[Ints, Any]:
@@ -163,9 +154,8 @@ def _by_kernel(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     query, key, value = inputs
-    queries, keys, values = (
-        one.transpose(1, 2) for one in (blocks.split_queries(query), blocks.gather_keys(key), blocks.gather_keys(value))
-    )
+    keys, values = (blocks.gather_keys(one).transpose(1, 2) for one in (key, value))
+    queries = blocks.split_queries(query).transpose(1, 2)
     output, _ = sdpa_attention_forward(module, queries, keys, values, blocks.mask[:, None], **more)
     return blocks.merge(output)
 
@@ -191,3 +181,73 @@ def _by_products(
     output = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
     output = output.view(len(blocks.mask), n_keys, n_each, -1, output.shape[-1])
     return blocks.merge(output.permute(0, 3, 1, 2, 4).flatten(2, 3))
+
+
+class TreeKVCache:
+    """KV cache of a growing token tree: each token is fed once and seen by its descendants only.
+
+    fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
+                    sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
+
+    Attributes:
+        network: a causal network that accepts a four-dimensional mask.
+        n_columns: tokens fed so far.
+        path: tokens of the first columns after `keep_path`, one path from the root.
+    """
+
+    def __init__(self, network: Any) -> None:
+        from transformers import DynamicCache
+
+        self.network = network
+        self.n_columns = 0
+        self.path: tuple[int, ...] = ()
+        self._cache = DynamicCache()
+
+    def feed(self, tokens: Ints, depths: Ints, sees: torch.Tensor, rows: Ints) -> torch.Tensor:
+        """Feed new tokens; logits after some of them, in float32 [row, vocabulary].
+
+        Args:
+            tokens: new tokens [new].
+            depths: depth of each on its path [new].
+            sees: columns that each sees, new ones included [new, column].
+            rows: new tokens whose logits are returned [row].
+        """
+        import torch
+
+        device = self.network.device
+        mask = torch.zeros(sees.shape, dtype=self.network.dtype, device=device)
+        mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
+        out = self.network(
+            input_ids=to_device(tokens, device)[None],
+            position_ids=to_device(depths, device)[None],
+            attention_mask=mask[None, None],
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=to_device(rows, device),
+        )
+        self.n_columns += len(tokens)
+        logits: torch.Tensor = out.logits[0].float()
+        return logits
+
+    def keep_path(self, path: tuple[int, ...], columns: Any) -> None:
+        """Drop all columns but those of one path from the root, in its order [token]."""
+        import torch
+
+        kept = torch.as_tensor(columns, dtype=torch.int64, device=self.network.device)
+        for layer in self._cache.layers:
+            if layer.keys is not None and layer.keys.numel():
+                layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
+        self.n_columns, self.path = len(kept), path
+
+
+def ancestor_mask(ends: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Attention mask of some nodes: each sees its ancestors and itself [query, node].
+
+    Args:
+        ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
+        nodes: indices of the query nodes [query].
+    """
+    import torch
+
+    node = torch.arange(len(ends), device=ends.device)
+    return (node[None, :] <= nodes[:, None]) & (nodes[:, None] < ends[None, :])

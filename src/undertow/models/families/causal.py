@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import to_device, tokens_per_pass
 from undertow.models.backend.execution import (
     AGREEMENT_NATS,
     FORWARD_ERRORS,
+    check_length,
     end_tokens_of,
     is_oom,
     list_duplicate_options,
     oom_errors,
+    to_device,
+    tokens_per_pass,
     unknown_words,
 )
 from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
-from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, attend_in_blocks
-from undertow.models.backend.tree_kv_cache import ancestor_mask
+from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, ancestor_mask, attend_in_blocks
 from undertow.models.base import (
     EXACT,
     PAPER,
@@ -49,18 +50,10 @@ from undertow.models.base import (
 )
 from undertow.models.generation.backends import CausalTexts, TreeBackend
 from undertow.models.generation.generation_state import Stops
-from undertow.models.generation.generator import Generator, PromptModel
+from undertow.models.generation.generator import PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import (
-    CHOICE,
-    GENERATION,
-    WRITING,
-    ClozeQuery,
-    Floats,
-    ModelIdentity,
-    ScoredQuery,
-)
+from undertow.types import CHOICE, GENERATION, WRITING, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
 if TYPE_CHECKING:
     import torch
@@ -96,17 +89,20 @@ class CausalModel(PromptModel):
         super().__init__(identity, network, tokenizer)
         config = network.config.get_text_config()
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 2**20)
-        n_before, self.closing_tokens = _added_tokens(tokenizer)
+        self.closing_tokens, start_note = _start_of_texts(tokenizer)
         self.limits = BatchLimits(self.limits.budget_tokens, self.context_tokens)
         refusal = _check_reading(self)
-        depth = 0 if refusal else min(self.context_tokens, _window(config))
+        # The longest path over which every layer attends to all that came before.
+        windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+        depths = [self.context_tokens, *(window for window in windows if isinstance(window, int) and window > 0)]
+        depth = 0 if refusal else min(depths)
         self.limits = BatchLimits(self.limits.budget_tokens, depth)
         self.notes = (f"read in plain batches, since {refusal}",) if refusal else ()
-        self.notes += (_start_note(tokenizer, n_before),)
+        self.notes += (start_note,)
         vocabulary = Vocabulary(tokenizer)
         encoder = PromptEncoder(tokenizer, lambda text: self._tokens([text])[0], self.context_tokens, vocabulary)
         texts = CausalTexts(network, Stops(end_tokens_of(network, tokenizer), vocabulary), self._logits)
-        self.generator = Generator(self, encoder, texts, TreeBackend(network, self._n_logits()), depth)
+        self.answer_with(encoder, texts, TreeBackend(network, self._n_logits()), depth)
 
     # Sentences.
 
@@ -145,10 +141,7 @@ class CausalModel(PromptModel):
         for tokens in options:
             if len(tokens) <= start:
                 raise UnsupportedQueryError("an option adds nothing to the text before it")
-            if len(tokens) - 1 > self.context_tokens:
-                raise UnsupportedQueryError(
-                    f"the text is longer than the {self.context_tokens} tokens that the model reads"
-                )
+            check_length(len(tokens) - 1, self.context_tokens)
         unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
         if len(unknown) == len(options):  # what all of them hold is in the text behind the blank
             raise UnsupportedQueryError("the text behind the blank holds a character that this tokenizer does not know")
@@ -175,26 +168,20 @@ class CausalModel(PromptModel):
             blocks = (
                 AttentionBlocks.from_subtree_ends(tree.ends, self.network.dtype, device) if self.in_blocks else None
             )
+            # What each node sees [1, 1, node, node]; one number that looks as large, if blocks say it.
+            n_nodes = len(tree.tokens)
+            size = 1 if blocks else n_nodes
+            mask = torch.zeros((1, 1, size, size), dtype=self.network.dtype, device=device)
+            if not blocks:
+                sees = ancestor_mask(to_device(tree.ends, device), torch.arange(n_nodes, device=device))
+                mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
             inputs: dict[str, Any] = {
                 "input_ids": to_device(tree.tokens, device)[None],
                 "position_ids": to_device(tree.depths, device)[None],
-                "attention_mask": self._mask(tree, whole=blocks is None),
+                "attention_mask": mask.expand(1, 1, n_nodes, n_nodes),
+                **({KEYWORD: blocks} if blocks else {}),
             }
-            if blocks is not None:
-                inputs[KEYWORD] = blocks
             return self._read(inputs, tree.read_nodes, tree.read_tokens)
-
-    def _mask(self, tree: PackedTree, *, whole: bool) -> torch.Tensor:
-        """What each node of a tree sees [1, 1, node, node]; one number that looks as large, if blocks say it."""
-        import torch
-
-        shape = (1, 1, len(tree.tokens), len(tree.tokens))
-        mask = torch.zeros(shape if whole else (1, 1, 1, 1), dtype=self.network.dtype, device=self.network.device)
-        if not whole:
-            return mask.expand(shape)
-        ends = to_device(tree.ends, mask.device)
-        sees = ancestor_mask(ends, torch.arange(len(ends), device=mask.device))
-        return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
 
     def read_batch(self, batch: TokenBatch) -> Floats:
         """One forward over texts of one length, without mask or padding [read]."""
@@ -237,21 +224,10 @@ class CausalModel(PromptModel):
 
 
 def _budget(model: CausalModel, *, in_blocks: bool) -> int:
-    """Tokens of a pass that use the machine well."""
-    processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
+    """Tokens of a pass that use the machine well; on a processor in blocks, few enough to lose little with one."""
+    affordable = BLOCK_BUDGET_PRODUCTS // max(1, int(model.network.num_parameters()))
+    processor = max(CPU_BUDGET_TOKENS, min(BLOCK_BUDGET_TOKENS, affordable)) if in_blocks else CPU_BUDGET_TOKENS
     return tokens_per_pass(model.network, model.memory_bytes, processor=processor, gpu=model.GPU_BUDGET_TOKENS)
-
-
-def _processor_tokens(network: Any) -> int:
-    """Tokens of a pass that use a processor well in blocks, few enough to lose little with one."""
-    affordable = BLOCK_BUDGET_PRODUCTS // max(1, int(network.num_parameters()))
-    return max(CPU_BUDGET_TOKENS, min(BLOCK_BUDGET_TOKENS, affordable))
-
-
-def _window(config: Any) -> int:
-    """The longest path over which every layer attends to all that came before."""
-    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    return min([window for window in windows if isinstance(window, int) and window > 0], default=2**30)
 
 
 def _check_reading(model: CausalModel) -> str:
@@ -269,8 +245,13 @@ def _check_reading(model: CausalModel) -> str:
     """
     import torch
 
-    draws = _draws(model, _budget(model, in_blocks=True))
-    tried = _tried_branches()
+    # Random texts that begin alike, and what comes after each [text, LENGTH + 1].
+    vocabulary = model.network.get_output_embeddings().weight.shape[0]
+    shape = _n_branches(_budget(model, in_blocks=True)), LENGTH + 1
+    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=shape)
+    draws[:, :SHARED] = draws[0, :SHARED]
+    # Some of those that the narrowest tree has, and the last.
+    tried = [*np.linspace(0, _n_branches(CPU_BUDGET_TOKENS) - 2, N_TRIED - 1).round().astype(int).tolist(), -1]
     fed, last = draws[tried, :LENGTH], draws[tried, LENGTH]
     with torch.inference_mode():
         logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
@@ -310,64 +291,45 @@ def _check_reading(model: CausalModel) -> str:
 
 def _read_ends(model: CausalModel, draws: Ints) -> Floats:
     """Read a tree as wide as the model's passes; narrower ones from then on, if that has no room."""
-    budget = model.limits.budget_tokens
-    try:
-        return model.read_tree(_tree_of(np.concatenate([draws[: _branches(budget) - 1], draws[-1:]])))
-    except OutOfMemoryError:
-        if budget <= CPU_BUDGET_TOKENS:
-            raise
-    model.limits = BatchLimits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
-    return _read_ends(model, draws)
+    while True:
+        budget = model.limits.budget_tokens
+        texts = np.concatenate([draws[: _n_branches(budget) - 1], draws[-1:]])
+        starts = SHARED + OWN * np.arange(len(texts))
+        tree = PackedTree(
+            tokens=np.concatenate([texts[0, :SHARED], texts[:, SHARED:LENGTH].ravel()]),
+            depths=np.concatenate([np.arange(SHARED), np.tile(np.arange(SHARED, LENGTH), len(texts))]),
+            ends=np.concatenate([np.full(SHARED, starts[-1] + OWN), np.repeat(starts + OWN, OWN)]),
+            read_nodes=starts + OWN - 1,
+            read_tokens=texts[:, LENGTH],
+        )
+        try:
+            return model.read_tree(tree)
+        except OutOfMemoryError:
+            if budget <= CPU_BUDGET_TOKENS:
+                raise
+        model.limits = BatchLimits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
 
 
-def _tried_branches() -> list[int]:
-    """Which branches are compared: some of those that the narrowest tree has, and the last."""
-    return [*np.linspace(0, _branches(CPU_BUDGET_TOKENS) - 2, N_TRIED - 1).round().astype(int).tolist(), -1]
-
-
-def _branches(budget: int) -> int:
+def _n_branches(budget: int) -> int:
     """Texts that fill a tree."""
     return max(2, (budget - SHARED) // OWN)
 
 
-def _draws(model: CausalModel, budget: int) -> Ints:
-    """Random texts that begin alike, and what comes after each [text, LENGTH + 1]."""
-    vocabulary = model.network.get_output_embeddings().weight.shape[0]
-    shape = _branches(budget), LENGTH + 1
-    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=shape)
-    draws[:, :SHARED] = draws[0, :SHARED]
-    return draws
-
-
-def _tree_of(draws: Ints) -> PackedTree:
-    """The texts as one tree, read at their ends."""
-    n_nodes = SHARED + OWN * len(draws)
-    starts = SHARED + OWN * np.arange(len(draws))
-    return PackedTree(
-        tokens=np.concatenate([draws[0, :SHARED], draws[:, SHARED:LENGTH].ravel()]),
-        depths=np.concatenate([np.arange(SHARED), np.tile(np.arange(SHARED, LENGTH), len(draws))]),
-        ends=np.concatenate([np.full(SHARED, n_nodes), np.repeat(starts + OWN, OWN)]),
-        read_nodes=starts + OWN - 1,
-        read_tokens=draws[:, LENGTH],
-    )
-
-
-def _added_tokens(tokenizer: Any) -> tuple[int, int]:
-    """How many tokens the tokenizer puts before and after every text."""
+def _start_of_texts(tokenizer: Any) -> tuple[int, str]:
+    """How many tokens the tokenizer puts after every text; and a note on those before it."""
     plain, added = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (False, True))
     places = [at for at in range(len(added) - len(plain) + 1) if added[at : at + len(plain)] == plain]
-    before = places[0] if places else 0
-    return before, len(added) - len(plain) - before if places else 0
-
-
-def _start_note(tokenizer: Any, n_before: int) -> str:
+    n_before = places[0] if places else 0
+    n_after = len(added) - len(plain) - n_before if places else 0
     if n_before:
-        begun = tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"][:n_before])
-        return f"the tokenizer begins every text with {' '.join(begun)}"
+        return (
+            n_after,
+            f"the tokenizer begins every text with {' '.join(tokenizer.convert_ids_to_tokens(added[:n_before]))}",
+        )
     opening = tokenizer.bos_token or tokenizer.eos_token
     if opening is None:
-        return "no token is added before a text, and the tokenizer has none to begin one with its blank"
-    return f"no token is added before a text, but {opening} before one that begins with its blank"
+        return n_after, "no token is added before a text, and the tokenizer has none to begin one with its blank"
+    return n_after, f"no token is added before a text, but {opening} before one that begins with its blank"
 
 
 MODEL = CausalModel

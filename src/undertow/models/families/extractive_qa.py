@@ -14,14 +14,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import oom_errors
-from undertow.models.base import EXACT, Capabilities, CostEstimate, UnsupportedQueryError
+from undertow.models.base import EXACT, Capabilities, CostEstimate, Outcome, UnsupportedQueryError
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers, group_by_length
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
@@ -84,6 +84,8 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
     ARCHITECTURES, AUTO_CLASS = ("ForQuestionAnswering",), "AutoModelForQuestionAnswering"
     TRAINED_TO = "answer from passages"
     CAPABILITIES: ClassVar[Capabilities] = {EXTRACTION: (EXACT,)}
+    TEXT_MAPPING = "MODEL_FOR_QUESTION_ANSWERING_MAPPING"
+    WRONG_KIND = "which does not answer from a text; name one such as BERT or RoBERTa, trained on SQuAD"
     NEEDS_OFFSETS = True
     NOTES = (
         "a piece of the passage is as probable as that an answer begins where it begins, and ends where it ends; the two are apart, so "
@@ -102,17 +104,6 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
             self._logits(trial.windows)
             if not trial.windows[0].has_null:
                 self.notes += (NO_NULL,)
-
-    @classmethod
-    def check_config(cls, name: str, config: Any) -> None:
-        """Refuse a network that reads more than a text."""
-        from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
-
-        if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
-            raise UndertowError(
-                f"{name}: is a model of the kind {config.model_type}, which does not answer from a text; name one such as BERT "
-                "or RoBERTa, trained on SQuAD"
-            )
 
     @classmethod
     def adjust_tokenizer(cls, tokenizer: Any, weights: WeightFiles) -> None:
@@ -137,54 +128,40 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
                 f"{name}: needs more inputs than a text ({', '.join(unknown)}); name a model that reads text only"
             )
 
-    def encode_queries(
-        self, queries: Sequence[Query]
-    ) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
+    def encode_queries(self, queries: Sequence[Query]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Questions in tokens."""
-        questions = {place: query for place, query in enumerate(queries) if isinstance(query, SpanQuery)}
-        refused = {
-            place: UnsupportedQueryError("a model that answers from a passage supports no other query")
-            for place in range(len(queries))
-            if place not in questions
-        }
-        encoded = []
-        for place, one in zip(questions, self.qa_encoder.encode(list(questions.values())), strict=True):
-            if isinstance(one, UnsupportedQueryError):
-                refused[place] = one
-            else:
-                encoded.append(replace(one, place=place))
-        return encoded, refused
+        return self.qa_encoder.encode(queries)
 
     def cut_packs(self, encoded: Sequence[EncodedQuestion]) -> list[list[EncodedQuestion]]:
         """Questions whose windows have the same lengths; those about one text are in one pack, which reads it once."""
-        by_text: dict[Any, list[EncodedQuestion]] = {}
-        for one in encoded:
-            by_text.setdefault(one.network_input, []).append(one)
-        return group_by_length(by_text, lambda text: [len(tokens) for tokens, _ in text], self.limits.budget_tokens)
+        budget = self.limits.budget_tokens
+        return group_by_length(
+            encoded, lambda one: one.network_input, lambda text: [len(one[0]) for one in text], budget
+        )
 
     def _passes(self, pack: Sequence[EncodedQuestion]) -> list[list[Window]]:
         """The distinct windows of a pack, those of one length together, as many as there is room for [pass][row]."""
-        distinct = {window.network_input: [window] for one in pack for window in one.windows}
-        return group_by_length(distinct, lambda text: [len(text[0])], self.limits.budget_tokens)
+        distinct = {window.network_input: window for one in pack for window in one.windows}.values()
+        budget = self.limits.budget_tokens
+        return group_by_length(distinct, lambda one: one.network_input, lambda text: [len(text[0])], budget)
 
     def pack_cost(self, pack: Sequence[EncodedQuestion]) -> CostEstimate:
         """One pass over the windows of each length."""
         passes = [len(rows) * len(rows[0].tokens) for rows in self._passes(pack)]
         return CostEstimate(sum(passes), len(passes), 0.0, self.memory_bytes(max(passes)))
 
-    def answer_pack(self, pack: Sequence[EncodedQuestion], protocol: str) -> dict[int, Answer | UnsupportedQueryError]:
+    def answer_pack(self, pack: Sequence[EncodedQuestion], protocol: str) -> dict[int, Outcome]:
         """Read all windows, and answer each question from its own."""
         if any(len(one.windows) > 1 for one in pack):
             self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.qa_encoder.context_tokens))))
         logits: dict[Any, Floats] = {}
         for rows in self._passes(pack):
             logits |= dict(zip([window.network_input for window in rows], self._logits(rows), strict=True))
-        return {
-            one.place: _answer(
-                one, [_SpanScores.from_logits(window, logits[window.network_input]) for window in one.windows]
-            )
+        scores = {
+            one.place: [_SpanScores.from_logits(window, logits[window.network_input]) for window in one.windows]
             for one in pack
         }
+        return {one.place: _answer(one, scores[one.place]) for one in pack}
 
     def _logits(self, rows: Sequence[Window]) -> Floats:
         """Of where an answer begins and where it ends, over texts of one length [row, side, position]."""
@@ -206,10 +183,10 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
         return logits
 
 
-def _answer(question: EncodedQuestion, reads: Sequence[_SpanScores]) -> Answer | UnsupportedQueryError:
+def _answer(question: EncodedQuestion, reads: Sequence[_SpanScores]) -> Outcome:
     """The best place of each candidate; no answer where that is least probable; the best piece of all windows."""
     candidates = [
-        max(float(reads[piece.window].starts[piece.start] + reads[piece.window].ends[piece.end]) for piece in pieces)
+        max(float(reads[window].starts[start] + reads[window].ends[end]) for window, start, end in pieces)
         for pieces in question.candidates
     ]
     bests = [read.best() for read in reads]

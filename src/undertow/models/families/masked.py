@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.models.backend.device import to_device
-from undertow.models.backend.execution import list_duplicate_options, unknown_words
+from undertow.models.backend.execution import check_length, list_duplicate_options, to_device, unknown_words
 from undertow.models.backend.lm_head import in_slices, patched_body_output
 from undertow.models.base import (
     EXACT,
@@ -29,8 +28,6 @@ from undertow.models.base import (
     Ints,
     TokenBatch,
     TokenPath,
-    UnsupportedQueryError,
-    attempt,
 )
 from undertow.models.huggingface import BatchReader
 from undertow.models.tokens.fill_spans import (
@@ -38,10 +35,9 @@ from undertow.models.tokens.fill_spans import (
     TextWithOffsets,
     fill_offsets,
     locate_fills,
-    tokenize_with_offsets,
     with_space,
 )
-from undertow.types import BLANK, ClozeQuery, ModelIdentity, ScoredQuery
+from undertow.types import BLANK, ClozeQuery, ModelIdentity
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +52,7 @@ class MaskedModel(BatchReader):
     ARCHITECTURES, AUTO_CLASS, TRAINED_TO = ("ForMaskedLM",), "AutoModelForMaskedLM", "fill masks"
     CAPABILITIES: ClassVar[Capabilities] = {BLANK: (EXACT, PAPER)}
     NOTES = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
+    FILLS_ONLY = "a masked model fills blanks; it cannot continue a text"
     NEEDS_MASK = NEEDS_OFFSETS = True
     CPU_BUDGET_TOKENS = 512
     """Up to 1,024 tokens at once take the same processor time, and more memory."""
@@ -64,23 +61,9 @@ class MaskedModel(BatchReader):
         super().__init__(identity, network, tokenizer)
         self.test_head()
 
-    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
-        """Each query as masked texts; see `undertow.models.base.TokenModel`."""
-        texts = [text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
-        rows = tokenize_with_offsets(self.tokenizer, texts)
-        return [
-            attempt(self._encode_query, query, [next(rows) for _ in query.options])
-            if isinstance(query, ClozeQuery)
-            else UnsupportedQueryError("a masked model fills blanks; it cannot continue a text")
-            for query in queries
-        ]
-
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
         spans = [locate_fills(*row, fill_offsets(query, number)) for number, row in enumerate(rows)]
-        if max(len(one.tokens) for one in spans) > self.context_tokens:
-            raise UnsupportedQueryError(
-                f"the text is longer than the {self.context_tokens} tokens that the model reads"
-            )
+        check_length(max(len(one.tokens) for one in spans), self.context_tokens)
         unknown = [at for at, one in enumerate(spans) if self.tokenizer.unk_token_id in one.fill_tokens]
         if len(unknown) == len(spans):
             raise unknown_words(query, unknown)
@@ -90,9 +73,16 @@ class MaskedModel(BatchReader):
         paths: list[TokenPath] = []
 
         def add(one: FillSpan | None) -> tuple[int, ...]:
-            chain = _chain(one, self.tokenizer.mask_token_id) if one is not None else []
-            paths.extend(chain)
-            return tuple(range(len(paths) - len(chain), len(paths)))
+            """All tokens of the fills masked; then the first one put in and the rest masked; and so on."""
+            if one is None:
+                return ()
+            start, masked = len(paths), list(one.tokens)
+            for place in one.places:
+                masked[place] = self.tokenizer.mask_token_id
+            for place in one.places:
+                paths.append(TokenPath(tuple(masked), ((place, one.tokens[place]),)))
+                masked[place] = one.tokens[place]
+            return tuple(range(start, len(paths)))
 
         options = tuple(add(None if at in unknown else one) for at, one in enumerate(spans))
         initial = [
@@ -122,18 +112,6 @@ class MaskedModel(BatchReader):
             return logits
 
         yield from in_slices(hidden, self._n_logits(), head)
-
-
-def _chain(filled: FillSpan, mask: int) -> list[TokenPath]:
-    """All tokens of the fills masked; then the first one put in and the rest masked; and so on."""
-    masked = list(filled.tokens)
-    for place in filled.places:
-        masked[place] = mask
-    chain = []
-    for place in filled.places:
-        chain.append(TokenPath(tuple(masked), ((place, filled.tokens[place]),)))
-        masked[place] = filled.tokens[place]
-    return chain
 
 
 MODEL = MaskedModel

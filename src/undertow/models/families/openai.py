@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -27,37 +28,16 @@ from undertow.models.base import (
     CostEstimate,
     ModelHandle,
     ModelRequest,
+    Outcome,
     RequestFailedError,
     UnsupportedQueryError,
 )
 from undertow.models.openai import client as http
-from undertow.models.openai.address import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import (
-    OTHER_SERVER,
-    Endpoints,
-    ServerDecoder,
-    effort_tokens,
-    n_tokens_of,
-    prompt_in,
-)
+from undertow.models.openai import logprobs
+from undertow.models.openai.client import OPENAI_URL, Address, address_of, key_for
+from undertow.models.openai.constrained import OTHER_SERVER, ServerDecoder, effort_tokens, greedy_params, n_tokens_of
 from undertow.models.openai.gbnf import SERVERS
-from undertow.models.openai.logprobs import (
-    FILTERED,
-    SPENT,
-    IncompleteResponseError,
-    LogprobCoverage,
-    WantedWords,
-    add_spaces,
-    answer_in,
-    first_token_bounds,
-    is_one_hot,
-    served_answer,
-    step_of,
-    text_of,
-    top_logprobs_of,
-    without_end,
-    words_of,
-)
+from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -69,6 +49,7 @@ from undertow.types import (
     ModelIdentity,
     MultipleChoiceQuery,
     Query,
+    option,
 )
 
 SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
@@ -84,29 +65,19 @@ ONE_HOT = "shows only the token that it chose at each step, with probability 1"
 class Settings:
     """Settings of a server."""
 
-    base_url: str = field(
-        default="", metadata={"help": "Address of the server, up to /v1; the OpenAI service if not given."}
+    base_url: str = option("", "Address of the server, up to /v1; the OpenAI service if not given.")
+    concurrency: int = option(8, "Number of concurrent requests.")
+    timeout_s: float = option(60.0, "Time limit of a request in seconds.")
+    retries: int = option(5, "Number of further attempts if a request fails.")
+    max_requests: int = option(0, "Stop after this many requests, failed ones included; 0 for no limit.")
+    max_api_tokens: int = option(
+        0,
+        "Stop after this many tokens of prompts and answers; requests that have started are finished. 0 for no limit.",
     )
-    concurrency: int = field(default=8, metadata={"help": "Number of concurrent requests."})
-    timeout_s: float = field(default=60.0, metadata={"help": "Time limit of a request in seconds."})
-    retries: int = field(default=5, metadata={"help": "Number of further attempts if a request fails."})
-    max_requests: int = field(
-        default=0, metadata={"help": "Stop after this many requests, failed ones included; 0 for no limit."}
+    top_logprobs: int = option(
+        0, "Number of most probable tokens to request at each step; 0 for as many as the server gives."
     )
-    max_api_tokens: int = field(
-        default=0,
-        metadata={
-            "help": "Stop after this many tokens of prompts and answers; requests that have started are finished. 0 for no limit."
-        },
-    )
-    top_logprobs: int = field(
-        default=0,
-        metadata={"help": "Number of most probable tokens to request at each step; 0 for as many as the server gives."},
-    )
-    grammar: str = field(
-        default="",
-        metadata={"help": f"How the server constrains an answer: {', '.join(SERVERS)}; detected if not given."},
-    )
+    grammar: str = option("", f"How the server constrains an answer: {', '.join(SERVERS)}; detected if not given.")
 
 
 LEAST: Mapping[str, int] = {"concurrency": 1, "retries": 0, "max_requests": 0, "max_api_tokens": 0, "top_logprobs": 0}
@@ -127,13 +98,17 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         raise UndertowError(f"{request.name}: the server sets the precision; leave --dtype out")
     settings = _settings(request.settings)
     address = address_of(settings.base_url)
+    plain, chat = _tops(settings, address)
+    scoring_method = f"top log-probabilities, {chat}" + ("" if chat == plain else f" in chat, {plain} else")
+    if settings.grammar:  # part of the cache key, so another grammar computes answers again
+        scoring_method += f"; grammar {settings.grammar}"
     identity = ModelIdentity(
         name=request.name,
         family="openai",
         source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
         revision=request.revision or AS_SERVED,
         dtype=AS_SERVED,
-        scoring_method=_scoring_method(settings, address),
+        scoring_method=scoring_method,
     )
     budget = http.Budget(settings.max_requests, settings.max_api_tokens)
     return ModelHandle(identity, partial(OpenAIModel, identity, model, address, settings, budget), CAPABILITIES)
@@ -162,19 +137,10 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _top(settings: Settings, address: Address, *, chat: bool) -> int:
-    if settings.top_logprobs:
-        return settings.top_logprobs
-    if chat:
-        return CHAT_TOP
-    return OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
-
-
-def _scoring_method(settings: Settings, address: Address) -> str:
-    chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
-    tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
-    # The grammar is part of the cache key, so another grammar computes answers again.
-    return f"{tops}; grammar {settings.grammar}" if settings.grammar else tops
+def _tops(settings: Settings, address: Address) -> tuple[int, int]:
+    """Number of top log-probabilities to request for completions and for chats."""
+    plain = OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
+    return settings.top_logprobs or plain, settings.top_logprobs or CHAT_TOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,15 +165,14 @@ class OpenAIModel:
     _how: tuple[str, ...] = ()
     _sightings: LogprobCoverage = field(default_factory=LogprobCoverage)
     _served_as: dict[str, None] = field(default_factory=dict)
+    _tops: tuple[int, int] = field(init=False)
     _writer: ServerDecoder = field(init=False)
 
     def __post_init__(self) -> None:
-        chat_top, plain_top = (_top(self.settings, self.address, chat=chat) for chat in (True, False))
-        self._writer = ServerDecoder(self.settings.grammar, Endpoints(chat_top, plain_top))
+        self._tops = _tops(self.settings, self.address)
+        self._writer = ServerDecoder(self.settings.grammar, self._tops)
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers by their places, as they arrive; see `undertow.models.base.AnsweringModel`.
 
         Raises:
@@ -216,25 +181,22 @@ class OpenAIModel:
         prompts = [query for query in queries if isinstance(query, GeneratedQuery)]
         if len(prompts) < len(queries):
             raise UndertowError(f"{self.identity.name}: supports prompts only; add --prompts A,B,C")
-        tops = {
-            _top(self.settings, self.address, chat=query.chat) for query in prompts if isinstance(query, GenerateQuery)
-        }
+        tops = {self._tops[query.chat] for query in prompts if isinstance(query, GenerateQuery)}
         if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
             raise UndertowError(
                 f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
             )
         self._note(tops, protocol)
         key, settings = key_for(self.address), self.settings
-        with http.quiet_http_logs(), http.background() as submit:
+        with http.background() as submit:
             client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            client.on_answer = partial(self._note_model, client.quotable)
             try:
                 limited = [
                     query for query in prompts if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
                 ]
                 if limited:
-                    submit(self._writer.detect_server(client)).result()
-                    self._writer.check(limited, self.address.host)
-                    self._writer.note(limited)
+                    submit(self._writer.prepare(client, limited)).result()
                     self._update_notes()
                 for arrived in self._arriving(client, submit, prompts, protocol):
                     self.notes = tuple(dict.fromkeys((*self.notes, *client.notes)))
@@ -244,11 +206,11 @@ class OpenAIModel:
 
     def _arriving(
         self, client: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    ) -> Iterator[Mapping[int, Outcome]]:
         """Keep a few requests in flight; send the next ones after the answers that arrived are stored."""
         left = iter(enumerate(prompts))
         under_way: dict[concurrent.futures.Future[Any], int] = {}
-        losses = _Losses(self.settings.concurrency, len(prompts))
+        losses = _Losses()
         doubted: dict[int, Answer] = {}
         stop: UndertowError | None = None
         while True:
@@ -258,7 +220,7 @@ class OpenAIModel:
             if not under_way:
                 break
             done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
-            arrived: dict[int, Answer | UnsupportedQueryError | RequestFailedError] = {}
+            arrived: dict[int, Outcome] = {}
             for future in done:
                 place = under_way.pop(future)
                 try:
@@ -276,89 +238,62 @@ class OpenAIModel:
                 doubted.clear()
             if arrived:
                 yield arrived
-            if stop is None and (stop := self._given_up(losses, len(doubted), reached=client.reached)):
+            if stop is None and (stop := self._given_up(losses, len(prompts), len(doubted), reached=client.reached)):
                 submit(client.drain()).result()
         if stop is not None:
             raise stop
         if doubted:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
-    def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
+    def _given_up(self, losses: _Losses, n_prompts: int, n_doubted: int, *, reached: bool) -> UndertowError | None:
         """Why the run must stop, if so; a single one-hot answer may be genuine."""
-        if losses.too_many(reached=reached):
-            return losses.to_error(self.address.host)
+        patience = LOST_IN_A_ROW if losses.answered else min(self.settings.concurrency, LOST_IN_A_ROW)
+        if losses.in_a_row >= patience or (not reached and losses.in_a_row == n_prompts):
+            many = f"{losses.in_a_row} prompts in a row" if losses.in_a_row > 1 else "the prompt"
+            return UndertowError(
+                f"{many} got no answer ({losses.reason}); answers so far are kept, so check that {self.address.host} is the right "
+                "server and is working, and run the same command again"
+            )
         if self._writer.ignored:
             return UndertowError(
                 f"{self.address.host}: ignores grammars: all of {self._writer.n_outside} answers violate their "
                 f"constraints; {OTHER_SERVER}"
             )
-        if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
+        if n_doubted >= min(LOST_IN_A_ROW, max(n_prompts, 2)):
             return UndertowError(
                 f"{self.address.host}: {ONE_HOT}; start it so that it gives log-probabilities before sampling (vLLM: "
                 "--logprobs-mode raw_logprobs), or give the --base-url of a server that does"
             )
         return None
 
-    async def _query(
-        self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str
-    ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
-        def note_model(body: Mapping[str, Any]) -> None:
-            self._note_model(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
-
+    async def _query(self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str) -> Outcome | _OneHot:
         if not isinstance(query, GenerateQuery):
-            return await self._writer.query(client, query, note_model)
+            return await self._writer.query(client, query)
+        top, optional = self._tops[query.chat], tuple[str, ...]()
         if protocol == TEXT:
-            return await self._reply(client, query, note_model)
-        words = words_of(query)
-        if isinstance(words, UnsupportedQueryError):
-            return words
-        top = _top(self.settings, self.address, chat=query.chat)
-        wanted = WantedWords(words, top, protocol)
+            top, optional = top if query.options else 0, ("logprobs", "top_logprobs")
+            read: Any = partial(_read_reply, query)
+        else:
+            words = logprobs.words_of(query)
+            if isinstance(words, UnsupportedQueryError):
+                return words
+            read = partial(self._read, query, WantedWords(words, top, protocol))
+        params = greedy_params(query.prompt, query.max_tokens, top, chat=query.chat)
+        request = http.HTTPRequest(query.chat, params, _n_tokens(query), optional)
+        outcome: Outcome | _OneHot = await client.send(request, read)
+        return outcome
 
-        def read(body: Mapping[str, Any]) -> Answer | UnsupportedQueryError | _OneHot:
-            answer = self._read(query, wanted, answer_in(body))
-            note_model(body)
-            return answer
-
-        return await client.send(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
-
-    async def _reply(
-        self, client: http.OpenAIClient, query: GenerateQuery, note_model: Callable[[Mapping[str, Any]], None]
-    ) -> Answer | UnsupportedQueryError | RequestFailedError:
-        """A free reply, with bounds from its first token where the server shows log-probabilities."""
-
-        def read(body: Mapping[str, Any]) -> Answer | UnsupportedQueryError:
-            choice = answer_in(body)
-            finish, text = str(choice.get("finish_reason")), text_of(choice)
-            note_model(body)
-            if finish == "length" and not text:
-                return UnsupportedQueryError(SPENT)
-            if finish == "content_filter" and not text:
-                return UnsupportedQueryError(FILTERED)
-            try:
-                written = without_end(top_logprobs_of(choice), text, finish)
-            except IncompleteResponseError:
-                written = []
-            return first_token_bounds(query, written, text)
-
-        top = _top(self.settings, self.address, chat=query.chat) if query.options else 0
-        optional = ("logprobs", "top_logprobs")
-        return await client.send(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query), optional), read)
-
-    def _read(
-        self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
-    ) -> Answer | UnsupportedQueryError | _OneHot:
+    def _read(self, prompt: GenerateQuery, wanted: WantedWords, body: Mapping[str, Any]) -> Outcome | _OneHot:
         """Probabilities of the options in a response.
 
         Raises:
             IncompleteResponseError: a piece is missing.
             UndertowError: this server does not show what is read.
         """
-        finish, text, top_logprobs = str(choice.get("finish_reason")), text_of(choice), top_logprobs_of(choice)
-        if finish == "content_filter":
-            return UnsupportedQueryError(FILTERED)
-        if finish == "length" and not text:
-            return UnsupportedQueryError(SPENT)
+        choice, text, finish = logprobs.answer_in(body)
+        top_logprobs = logprobs.top_logprobs_of(choice)
+        if refusal := logprobs.refusal_in(finish, text):
+            return refusal
         if finish != "stop" and not text and not top_logprobs:
             raise IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:
@@ -368,8 +303,8 @@ class OpenAIModel:
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
                 "and a model that do"
             )
-        written = without_end(top_logprobs, text, finish)
-        one_hot = is_one_hot(written)
+        written = logprobs.without_end(top_logprobs, text, finish)
+        one_hot = logprobs.is_one_hot(written)
         if (
             wanted.protocol == PAPER
             and top_logprobs
@@ -382,9 +317,9 @@ class OpenAIModel:
             )
         self._shows = self._shows or bool(top_logprobs)
         self._sightings.add(written, wanted)
-        steps = [step_of(step, wanted) for step in written]
+        steps = [logprobs.step_of(step, wanted) for step in written]
         text = text or "".join(step.token for step in steps)
-        answer = served_answer(prompt, add_spaces(steps, text), text)
+        answer = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text)
         return _OneHot(answer) if one_hot else answer
 
     def _note(self, tops: set[int], protocol: str) -> None:
@@ -400,8 +335,9 @@ class OpenAIModel:
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
         self.notes = self._how = (read, where) if tops else (where,)
 
-    def _note_model(self, model: str, fingerprint: str) -> None:
+    def _note_model(self, quotable: Callable[[object], str], body: Mapping[str, Any]) -> None:
         """Note each name of the served model once, and its fingerprint."""
+        model, fingerprint = (quotable(body.get(name)) for name in ("model", "system_fingerprint"))
         if model.startswith("/"):
             model = model.rpartition("/")[2]  # omit the path on the server
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
@@ -427,37 +363,27 @@ class OpenAIModel:
 class _Losses:
     """Prompts without an answer, one after the other; patience ends sooner where nothing was answered at all."""
 
-    concurrency: int
-    n_prompts: int
     in_a_row: int = 0
     answered: bool = False
     reason: str = ""
 
-    def count(self, arrived: Iterable[Answer | UnsupportedQueryError | RequestFailedError]) -> None:
+    def count(self, arrived: Iterable[Outcome]) -> None:
         for answer in arrived:
             if isinstance(answer, RequestFailedError):
                 self.in_a_row, self.reason = self.in_a_row + 1, str(answer)
             else:
                 self.in_a_row, self.answered = 0, True
 
-    def too_many(self, *, reached: bool) -> bool:
-        if not reached and self.in_a_row == self.n_prompts:
-            return True
-        return self.in_a_row >= (LOST_IN_A_ROW if self.answered else min(self.concurrency, LOST_IN_A_ROW))
 
-    def to_error(self, host: str) -> UndertowError:
-        many = f"{self.in_a_row} prompts in a row" if self.in_a_row > 1 else "the prompt"
-        return UndertowError(
-            f"{many} got no answer ({self.reason}); answers so far are kept, so check that {host} is the right server and is "
-            "working, and run the same command again"
-        )
-
-
-def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
-    """Parameters of a greedy request to either endpoint."""
-    params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
-    logprob_params = ({"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}) if top else {}
-    return params | prompt_in(prompt.prompt, chat=prompt.chat) | logprob_params
+def _read_reply(query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
+    """A free reply, with bounds from its first token where the server shows log-probabilities."""
+    choice, text, finish = logprobs.answer_in(body)
+    if not text and (refusal := logprobs.refusal_in(finish, text)):
+        return refusal
+    written: Sequence[logprobs.TopLogprobs] = []
+    with suppress(IncompleteResponseError):
+        written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
+    return logprobs.first_token_bounds(query, written, text)
 
 
 def _n_tokens(query: GeneratedQuery) -> int:

@@ -12,13 +12,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import to_device
-from undertow.models.backend.execution import end_tokens_of, list_duplicate_options, unknown_words
+from undertow.models.backend.execution import (
+    check_length,
+    end_tokens_of,
+    list_duplicate_options,
+    to_device,
+    unknown_words,
+)
 from undertow.models.backend.lm_head import in_slices, patched_body_output
 from undertow.models.base import (
     EXACT,
@@ -31,11 +36,10 @@ from undertow.models.base import (
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
-    attempt,
 )
 from undertow.models.generation.backends import EncoderDecoderTexts
 from undertow.models.generation.generation_state import Stops
-from undertow.models.generation.generator import Generator, PromptModel
+from undertow.models.generation.generator import PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
@@ -44,11 +48,10 @@ from undertow.models.tokens.fill_spans import (
     TextWithOffsets,
     fill_offsets,
     locate_fills,
-    tokenize_with_offsets,
     with_space,
 )
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import BLANK, CHOICE, GENERATION, WRITING, ClozeQuery, ModelIdentity, ScoredQuery
+from undertow.types import BLANK, CHOICE, GENERATION, WRITING, ClozeQuery, ModelIdentity, option
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +68,8 @@ SENTINEL_FIRST = ("NLU", "NLG")
 class Settings:
     """What this family lets a user choose."""
 
-    mode: str = field(
-        default=AUTO,
-        metadata={
-            "help": "Mode token of UL2: NLU, NLG, S2S or none; auto: NLU for blanks, S2S for prompts, none for other models."
-        },
+    mode: str = option(
+        AUTO, "Mode token of UL2: NLU, NLG, S2S or none; auto: NLU for blanks, S2S for prompts, none for other models."
     )
 
 
@@ -102,15 +102,6 @@ class Modes:
         method = Seq2SeqModel.SCORING_METHOD
         return f"{method}, mode{'s' * (len(used) > 1)} {' and '.join(used)}" if used else method
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A note on the modes."""
-        if not self.blanks:
-            return ()
-        return (
-            f"UL2's modes, by its name or as requested: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts",
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Marks:
@@ -126,11 +117,7 @@ class Marks:
     sentinels: bool
 
     def of_blanks(self, n_blanks: int) -> tuple[int, ...]:
-        """One for each blank of a sentence.
-
-        Raises:
-            UnsupportedQueryError: there are more blanks.
-        """
+        """One for each blank of a sentence; refuses a sentence with more blanks."""
         if not self.sentinels:
             return self.tokens * n_blanks
         if n_blanks > len(self.tokens):
@@ -144,9 +131,12 @@ def _marks(name: str, config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
-    # Look up sentinels by text: mT5 stores them under another name.
-    while (token := _single(tokenizer, SENTINEL.format(len(sentinels)))) is not None and token not in sentinels:
-        sentinels.append(token)
+    # Look up sentinels by text: mT5 stores them under another name. Each is one token that the tokenizer knows.
+    while True:
+        tokens = tokenizer(SENTINEL.format(len(sentinels)), add_special_tokens=False)["input_ids"]
+        if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id or int(tokens[0]) in sentinels:
+            break
+        sentinels.append(int(tokens[0]))
     if sentinels:
         return Marks(tuple(sentinels), sentinels=True)
     if tokenizer.mask_token_id is not None and type(config) in MODEL_FOR_MASKED_LM_MAPPING:
@@ -155,12 +145,6 @@ def _marks(name: str, config: Any, tokenizer: Any) -> Marks:
         f"{name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, so it can fill "
         "no blank; name a model such as T5, UL2 or BART"
     )
-
-
-def _single(tokenizer: Any, text: str) -> int | None:
-    """The one token that a text is, if it is one that the tokenizer knows."""
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return int(tokens[0]) if len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id else None
 
 
 class Seq2SeqModel(PromptModel, BatchReader):
@@ -176,35 +160,44 @@ class Seq2SeqModel(PromptModel, BatchReader):
         CHOICE: (EXACT, PAPER),
         WRITING: (EXACT,),
     }
-    NEEDS_OFFSETS = True
+    TEXT_MAPPING = "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"
+    WRONG_KIND = "which is not a text encoder-decoder; name one such as T5, UL2 or BART"
+    FILLS_ONLY = "a model that fills gaps cannot be read going on with a text"
+    NEEDS_ENCODER = NEEDS_OFFSETS = True
 
     def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any, modes: Modes = Modes()) -> None:
         super().__init__(identity, network, tokenizer)
         self.modes, self.marks = modes, _marks(identity.name, network.config, tokenizer)
         if modes.blanks and not self.marks.sentinels:
             raise UndertowError(f"{identity.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
+        self.prefix = f"[{modes.blanks}] " if modes.blanks else ""
         self.opening = _opening(identity, network, tokenizer)
         self.test_head()
         how = "after its sentinel" if self.marks.sentinels else "after the text before it"
         blanks = f"read in the decoder, {how}: probabilities are of the word in its place, not of the whole sentence"
-        self.notes = (blanks, *modes.notes)
-        self.own_notes = self.prompt_notes = modes.notes
+        used = f"[{modes.blanks}] before sentences with blanks, [{modes.prompts}] before prompts"
+        modes_note = f"UL2's modes, by its name or as requested: {used}"
+        self.own_notes = self.prompt_notes = (modes_note,) if modes.blanks else ()
+        self.notes = (blanks, *self.own_notes)
         # What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel.
         coded = tokenizer("a", return_special_tokens_mask=True)
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
         sentinel = self.marks.tokens[:1] if modes.prompts in SENTINEL_FIRST else ()
         given, vocabulary = (self.opening, *before, *sentinel), Vocabulary(tokenizer)
+
+        def add_mode(text: str) -> str:
+            return f"[{modes.prompts}] {text} {SENTINEL.format(0)}" if modes.prompts else text
+
         encoder = PromptEncoder(
             tokenizer,
             lambda text: list(tokenizer(text)["input_ids"]),
             self.context_tokens,
             vocabulary,
-            frame=self._add_mode,
+            frame=add_mode,
             n_given=len(given),
         )
-        self.generator = Generator(
-            self, encoder, EncoderDecoderTexts(self, Stops(end_tokens_of(network, tokenizer), vocabulary), given)
-        )
+        stops = Stops(end_tokens_of(network, tokenizer), vocabulary)
+        self.answer_with(encoder, EncoderDecoderTexts(self, stops, given))
 
     @classmethod
     def handle(cls, request: ModelRequest, weights: WeightFiles) -> ModelHandle:
@@ -214,17 +207,6 @@ class Seq2SeqModel(PromptModel, BatchReader):
         return ModelHandle(
             identity, partial(cls.load, identity, weights, request.device, modes=modes), cls.CAPABILITIES
         )
-
-    @classmethod
-    def check_config(cls, name: str, config: Any) -> None:
-        """Refuse what is no text encoder-decoder."""
-        from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
-
-        if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
-            raise UndertowError(
-                f"{name}: is a model of the kind {config.model_type}, which is not a text encoder-decoder; name one such as "
-                "T5, UL2 or BART"
-            )
 
     @classmethod
     def adjust_network(cls, network: Any, weights: WeightFiles) -> None:
@@ -243,55 +225,36 @@ class Seq2SeqModel(PromptModel, BatchReader):
             "objective": f"denoising ({'span corruption' if self.marks.sentinels else 'text infilling'})",
         }
 
-    def _add_mode(self, text: str) -> str:
-        """A prompt as its mode wants it."""
-        return f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}" if self.modes.prompts else text
-
     # Sentences with blanks.
 
-    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
-        """Each query as one text for the encoder and one beginning for the decoder per option; see `TokenModel`."""
-        prefix = f"[{self.modes.blanks}] " if self.modes.blanks else ""
-        texts = [prefix + text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
-        rows = tokenize_with_offsets(self.tokenizer, texts)
-        return [
-            attempt(self._encode_query, query, [next(rows) for _ in query.options], len(prefix))
-            if isinstance(query, ClozeQuery)
-            else UnsupportedQueryError("a model that fills gaps cannot be read going on with a text")
-            for query in queries
-        ]
-
-    def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets], n_before: int) -> EncodedQuery:
-        marks = self.marks.of_blanks(len(query.pieces) - 1)
+    def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
+        marks, n_before = self.marks.of_blanks(len(query.pieces) - 1), len(self.prefix)
         paths: list[TokenPath] = []
         options: list[tuple[int, ...]] = []
         spaced: list[tuple[int, ...]] = []
         unknown = []
         for number, (text, ids, offsets) in enumerate(rows):
             spans = [(n_before + first, n_before + end) for first, end in fill_offsets(query, number)]
-            fills = [locate_fills(text, ids, offsets, [span]).places for span in spans]
-            if any(ids[place] == self.tokenizer.unk_token_id for places in fills for place in places):
+            filled = locate_fills(text, ids, offsets, spans)
+            if self.tokenizer.unk_token_id in filled.fill_tokens:
                 unknown.append(number)
                 options.append(())
                 spaced.append(())
                 continue
             if set(marks) & set(ids):
                 raise UnsupportedQueryError("the text contains this model's mark of a blank")
-            source, written, places = (_fills_alone if self.marks.sentinels else _whole_text)(ids, fills, marks)
-            path = self._path(source, written, places)
-            if max(len(source), len(written)) > self.context_tokens:
-                raise UnsupportedQueryError(
-                    f"the text is longer than the {self.context_tokens} tokens that the model reads"
-                )
-            if paths and source != paths[0].source:
+            path = self._path(filled, marks)
+            check_length(max(len(path.source), len(path.tokens)), self.context_tokens)
+            if paths and path.source != paths[0].source:
                 raise UnsupportedQueryError(
                     "this tokenizer splits the text around an option otherwise than around another"
                 )
             options.append((len(paths),))
             paths.append(path)
-            initial = self._with_space(query, number, ids, fills)
+            # At the start of a text also with a space before it, where the model writes whole texts.
+            initial = None if self.marks.sentinels else with_space(self.tokenizer, query, number, filled)
             spaced.append((len(paths),) if initial else ())
-            paths += initial
+            paths += [self._path(initial, marks)] if initial else []
         if len(unknown) == len(rows):
             raise unknown_words(query, unknown)
         repeats = list_duplicate_options(
@@ -302,25 +265,27 @@ class Seq2SeqModel(PromptModel, BatchReader):
         padded = [replace(one, tokens=one.tokens + (self.opening,) * (longest - len(one.tokens))) for one in paths]
         return EncodedQuery(tuple(padded), repeats, tuple(options), tuple(spaced) if any(spaced) else ())
 
-    def _path(self, source: tuple[int, ...], written: tuple[int, ...], places: tuple[int, ...]) -> TokenPath:
+    def _path(self, filled: FillSpan, marks: Sequence[int]) -> TokenPath:
+        """A text with one mark in the place of each fill, and what the decoder writes.
+
+        With sentinels each fill after its own, as T5 was trained. With a mask the whole text, as BART was trained, of which what
+        comes after the last fill need not be written.
+
+        ids       In 1801 , she was a child and lost her keys .        written   <0> she <1> her
+        source    In 1801 , <0> was a child and lost <1> keys .        places        1       3
+        """
+        ids, places = filled.tokens, list(filled.places)
+        first, inside = {fill[0]: mark for fill, mark in zip(filled.fills, marks, strict=True)}, set(places)
+        source = tuple(first.get(at, token) for at, token in enumerate(ids) if at in first or at not in inside)
+        written = list(ids[: places[-1] + 1])
+        if self.marks.sentinels:
+            written, places = [], []
+            for fill, mark in zip(filled.fills, marks, strict=True):
+                written.append(mark)
+                places += range(len(written), len(written) + len(fill))
+                written += [ids[place] for place in fill]
         # The last token is read, not fed.
         return TokenPath((self.opening, *written[:-1]), tuple((at, written[at]) for at in places), source)
-
-    def _with_space(
-        self, query: ClozeQuery, number: int, ids: Sequence[int], fills: Sequence[Sequence[int]]
-    ) -> list[TokenPath]:
-        """An option at the start of a text with a space before it, where the model writes whole texts."""
-        if self.marks.sentinels:
-            return []
-        filled = FillSpan(tuple(ids), tuple(place for fill in fills for place in fill))
-        other = with_space(self.tokenizer, query, number, filled)
-        if other is None:
-            return []
-        left, parts = list(other.places), []
-        for size in (len(fill) for fill in reversed(fills[1:])):
-            parts.append(left[len(left) - size :])
-            del left[len(left) - size :]
-        return [self._path(*_whole_text(other.tokens, [left, *reversed(parts)], self.marks.of_blanks(len(fills))))]
 
     def _whole_logits(self, batch: TokenBatch) -> torch.Tensor:
         sources = to_device(batch.sources[batch.source_of_row], self.network.device)
@@ -362,41 +327,6 @@ class Seq2SeqModel(PromptModel, BatchReader):
             return logits
 
         yield from in_slices(hidden, self._n_logits(), head)
-
-
-_Fed = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""What the encoder reads; what the decoder writes after its opening; the places of the fills' tokens in that."""
-
-
-def _fills_alone(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> _Fed:
-    """As T5 was trained: each fill after its sentinel.
-
-    ids       In 1801 , she was a child and lost her keys .        written   <0> she <1> her
-    source    In 1801 , <0> was a child and lost <1> keys .        places        1       3
-    """
-    written: list[int] = []
-    places: list[int] = []
-    for fill, mark in zip(fills, marks, strict=True):
-        written.append(mark)
-        places += range(len(written), len(written) + len(fill))
-        written += [ids[place] for place in fill]
-    return _replace_fills(ids, fills, marks), tuple(written), tuple(places)
-
-
-def _whole_text(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> _Fed:
-    """As BART was trained: the whole text, of which what comes after the last fill need not be written."""
-    return (
-        _replace_fills(ids, fills, marks),
-        tuple(ids[: fills[-1][-1] + 1]),
-        tuple(place for fill in fills for place in fill),
-    )
-
-
-def _replace_fills(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> tuple[int, ...]:
-    """The text with one mark in the place of each fill."""
-    first = {fill[0]: mark for fill, mark in zip(fills, marks, strict=True)}
-    inside = {place for fill in fills for place in fill}
-    return tuple(first.get(at, token) for at, token in enumerate(ids) if at in first or at not in inside)
 
 
 def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from undertow.models.backend.execution import oom_errors
-from undertow.models.base import EXACT, Capabilities, CostEstimate, UnsupportedQueryError
+from undertow.models.backend.execution import check_length, oom_errors
+from undertow.models.base import EXACT, Capabilities, CostEstimate, Outcome, UnsupportedQueryError, attempt
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers, group_by_length
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
@@ -65,36 +65,29 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
         post_training = f"fine-tuned to tell {' from '.join(self.labels)}" if len(self.labels) == 2 else ""
         return {**super().facts, "post_training": post_training}
 
-    def encode_queries(
-        self, queries: Sequence[Query]
-    ) -> tuple[list[_EncodedSentence], dict[int, UnsupportedQueryError]]:
+    def encode_queries(self, queries: Sequence[Query]) -> list[_EncodedSentence | UnsupportedQueryError]:
         """Sentences in tokens."""
-        reasons = {place: self._refusal(query) for place, query in enumerate(queries)}
-        sentences = {
-            place: query for place, query in enumerate(queries) if isinstance(query, ClozeQuery) and not reasons[place]
-        }
-        encoded = []
-        for (place, query), tokens in zip(sentences.items(), self._tokens(list(sentences.values())), strict=True):
-            if len(tokens) > self.context_tokens:
-                reasons[place] = f"the text is longer than the {self.context_tokens} tokens that the model reads"
-            elif tokens.count(self.tokenizer.mask_token_id) != 1:
-                reasons[place] = "the text holds the model's own mask token beside its blank"
-            else:
-                encoded.append(_EncodedSentence(place, tokens, tuple(option.group for option in query.options)))
-        return encoded, {place: UnsupportedQueryError(reason) for place, reason in reasons.items() if reason}
+        tokens = iter(self._tokens([query for query in queries if isinstance(query, ClozeQuery)]))
+        return [
+            attempt(self._encode_sentence, place, query, next(tokens) if isinstance(query, ClozeQuery) else ())
+            for place, query in enumerate(queries)
+        ]
 
-    def _refusal(self, query: Query) -> str:
-        """Why a query is not supported; "" if it is."""
+    def _encode_sentence(self, place: int, query: Query, tokens: tuple[int, ...]) -> _EncodedSentence:
         if not isinstance(query, ClozeQuery):
-            return "a model that labels words fills blanks; it supports no other query"
+            raise UnsupportedQueryError("a model that labels words fills blanks; it supports no other query")
         if len(query.pieces) > 2:
-            return "the sentence has several blanks, and a label is of one word"
-        groups = dict.fromkeys(option.group for option in query.options)
+            raise UnsupportedQueryError("the sentence has several blanks, and a label is of one word")
+        groups = tuple(option.group for option in query.options)
         if not set(groups) & set(self.labels):
-            return (
-                f"none of the groups {', '.join(groups)} is a label of this model, which has {', '.join(self.labels)}"
+            named = ", ".join(dict.fromkeys(groups))
+            raise UnsupportedQueryError(
+                f"none of the groups {named} is a label of this model, which has {', '.join(self.labels)}"
             )
-        return ""
+        check_length(len(tokens), self.context_tokens)
+        if tokens.count(self.tokenizer.mask_token_id) != 1:
+            raise UnsupportedQueryError("the text holds the model's own mask token beside its blank")
+        return _EncodedSentence(place, tokens, groups)
 
     def _tokens(self, queries: Sequence[ClozeQuery]) -> list[tuple[int, ...]]:
         if not queries:
@@ -104,17 +97,14 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
 
     def cut_packs(self, encoded: Sequence[_EncodedSentence]) -> list[list[_EncodedSentence]]:
         """Sentences of one length; queries about one text are in one pack, which reads it once."""
-        by_text: dict[tuple[int, ...], list[_EncodedSentence]] = {}
-        for one in encoded:
-            by_text.setdefault(one.tokens, []).append(one)
-        return group_by_length(by_text, lambda tokens: [len(tokens)], self.limits.budget_tokens)
+        return group_by_length(encoded, lambda one: one.tokens, lambda tokens: [len(tokens)], self.limits.budget_tokens)
 
     def pack_cost(self, pack: Sequence[_EncodedSentence]) -> CostEstimate:
         """One pass over the distinct texts."""
         n_tokens = sum(map(len, {one.tokens for one in pack}))
         return CostEstimate(n_tokens, 1, 0.0, self.memory_bytes(n_tokens))
 
-    def answer_pack(self, pack: Sequence[_EncodedSentence], protocol: str) -> dict[int, Answer | UnsupportedQueryError]:
+    def answer_pack(self, pack: Sequence[_EncodedSentence], protocol: str) -> dict[int, Outcome]:
         """A label's probability, shared out among the options of its group; labels without a group are other words."""
         missing = dict.fromkeys(group for one in pack for group in one.groups if group not in self.labels)
         notes = [
@@ -141,7 +131,7 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
         return nats
 
 
-def _answer(groups: Sequence[str], labels: Sequence[str], nats: Floats) -> Answer | UnsupportedQueryError:
+def _answer(groups: Sequence[str], labels: Sequence[str], nats: Floats) -> Outcome:
     if np.isnan(nats).any():
         return UnsupportedQueryError("the model gave a probability that is not a number")
     n_options = Counter(groups)

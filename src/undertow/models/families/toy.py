@@ -38,8 +38,8 @@ from undertow.models.base import (
     EncodedQuery,
     ModelHandle,
     ModelRequest,
+    Outcome,
     PackedTree,
-    RequestFailedError,
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
@@ -56,7 +56,6 @@ from undertow.types import (
     ConstrainedGenerateQuery,
     Floats,
     GeneratedQuery,
-    GenerateQuery,
     ModelIdentity,
     MultipleChoiceQuery,
     Query,
@@ -86,7 +85,17 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         return None
     if request.revision:
         raise UndertowError("toy has no revisions; leave --revision out")
-    settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
+    settings = dict(SETTINGS)
+    for part in filter(None, given.split(",")):
+        setting, _, value = part.partition("=")
+        if setting not in SETTINGS:
+            raise UndertowError(f"toy has no setting {setting!r}; it has {', '.join(SETTINGS)}, as in toy:slope=5")
+        try:
+            settings[setting] = float(value)
+        except ValueError as error:
+            raise UndertowError(f"toy: {setting} must be a number, not {value!r}") from error
+        if not abs(settings[setting]) <= 20:
+            raise UndertowError(f"toy: {setting} must lie between -20 and 20, not {value}")
     slope = settings["slope"]
     identity = ModelIdentity(
         request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood"
@@ -96,19 +105,6 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         lambda: ToyModel(identity, slope_per_year=slope / 10_000, pause_s=settings["pause"]),
         capabilities=CAPABILITIES,
     )
-
-
-def _setting(part: str) -> tuple[str, float]:
-    name, _, value = part.partition("=")
-    if name not in SETTINGS:
-        raise UndertowError(f"toy has no setting {name!r}; it has {', '.join(SETTINGS)}, as in toy:slope=5")
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise UndertowError(f"toy: {name} must be a number, not {value!r}") from error
-    if not math.isfinite(number) or abs(number) > 20:
-        raise UndertowError(f"toy: {name} must lie between -20 and 20, not {value}")
-    return name, number
 
 
 @dataclass(slots=True)
@@ -124,19 +120,18 @@ class ToyModel:
 
     def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
         """Tokens are words with the space before them."""
-        return [self._encode(query) for query in queries]
-
-    def _encode(self, query: ScoredQuery) -> EncodedQuery:
-        before = query.pieces[0] if isinstance(query, ClozeQuery) else query.context
-        paths = [self._tokens(text) for text in query.texts()]
-        # A space belongs to the word after it, a line break to the text before.
-        start = max(
-            min(common_prefix_length(self._tokens(part), path) for path in paths) for part in (before, before.rstrip())
-        )
-        return EncodedQuery(tuple(self._path(path, start - 1) for path in paths))
-
-    def _path(self, tokens: tuple[int, ...], first_read: int) -> TokenPath:
-        return TokenPath(tokens[:-1], tuple((at, tokens[at + 1]) for at in range(first_read, len(tokens) - 1)))
+        encoded: list[EncodedQuery | UnsupportedQueryError] = []
+        for query in queries:
+            before = query.pieces[0] if isinstance(query, ClozeQuery) else query.context
+            texts = [self._tokens(text) for text in query.texts()]
+            # A space belongs to the word after it, a line break to the text before.
+            parts = self._tokens(before), self._tokens(before.rstrip())
+            start = max(min(common_prefix_length(part, tokens) for tokens in texts) for part in parts)
+            reads = (tuple((at - 1, tokens[at]) for at in range(start, len(tokens))) for tokens in texts)
+            encoded.append(
+                EncodedQuery(tuple(TokenPath(tokens[:-1], own) for tokens, own in zip(texts, reads, strict=True)))
+            )
+        return encoded
 
     def _tokens(self, text: str) -> tuple[int, ...]:
         tokens = [START]
@@ -146,21 +141,18 @@ class ToyModel:
             tokens.append(token)
         return tuple(tokens)
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Probabilities of each prompt, eight prompts at a time, the same for both protocols."""
         for start in range(0, len(queries), PROMPTS_AT_ONCE):
             time.sleep(self.pause_s)
             pack = enumerate(cast(Sequence[GeneratedQuery], queries[start : start + PROMPTS_AT_ONCE]), start)
             yield {place: self._answer(query) for place, query in pack}
 
-    def _answer(self, query: GeneratedQuery) -> Answer | UnsupportedQueryError:
+    def _answer(self, query: GeneratedQuery) -> Outcome:
         if isinstance(query, MultipleChoiceQuery):
             return _choose_label(query)
-        return _write_passage(query) if isinstance(query, ConstrainedGenerateQuery) else self._pronoun(query)
-
-    def _pronoun(self, query: GenerateQuery) -> Answer:
+        if isinstance(query, ConstrainedGenerateQuery):
+            return _write_passage(query)
         shares = self._shares(query.prompt)
         word = max(PRONOUNS, key=lambda pronoun: shares[PRONOUNS[pronoun]])
         words = [option.fills[0] for option in query.options]
@@ -178,7 +170,15 @@ class ToyModel:
         parents = np.full(len(tree.tokens), -1)
         for node, end in enumerate(tree.ends):
             parents[node + 1 : end] = node
-        return self._read(tree.read_nodes, tree.read_tokens, lambda node: self._text_of(tree, parents, node))
+
+        def before(node: int) -> str:
+            words = []
+            while node >= 0:
+                words.append(self.words[int(tree.tokens[node])])
+                node = int(parents[node])
+            return "".join(reversed(words))
+
+        return self._read(tree.read_nodes, tree.read_tokens, before)
 
     def read_batch(self, batch: TokenBatch) -> Floats:
         """Log-probabilities in nats [read]."""
@@ -191,23 +191,12 @@ class ToyModel:
 
     def _read(self, places: np.ndarray, tokens: np.ndarray, before: Callable[[int], str]) -> Floats:
         time.sleep(self.pause_s)
-        logprobs = [
-            self._logprob_nats(before(place), self.words[token]) for place, token in zip(places, tokens, strict=True)
-        ]
-        return np.array(logprobs, dtype=np.float64)
-
-    def _text_of(self, tree: PackedTree, parents: np.ndarray, node: int) -> str:
-        words = []
-        while node >= 0:
-            words.append(self.words[int(tree.tokens[node])])
-            node = int(parents[node])
-        return "".join(reversed(words))
-
-    def _logprob_nats(self, before: str, word: str) -> float:
-        group = PRONOUNS.get(word.strip().lower())
-        if group is None:
-            return _word_nats(word)
-        return math.log(self._shares(before)[group])
+        nats = []
+        for place, token in zip(places, tokens, strict=True):
+            word = self.words[token]
+            group = PRONOUNS.get(word.strip().lower())
+            nats.append(_word_nats(word) if group is None else math.log(self._shares(before(place))[group]))
+        return np.array(nats, dtype=np.float64)
 
     def _shares(self, before: str) -> dict[str, float]:
         year = re.search(r"\b(1[5-9]|20)\d\d\b", before)
@@ -220,7 +209,7 @@ class ToyModel:
         return 1024 * budget_tokens
 
 
-def _choose_label(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
+def _choose_label(query: MultipleChoiceQuery) -> Outcome:
     """The label of the largest share."""
     labels = [label.strip() for label in query.labels]
     read = [TOKEN.findall(label)[0] for label in labels] if query.first_token else labels
@@ -231,7 +220,7 @@ def _choose_label(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
     return Answer(nats, 1.0 - LISTED_SHARE, text=labels[nats.index(max(nats))])
 
 
-def _write_passage(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
+def _write_passage(query: ConstrainedGenerateQuery) -> Outcome:
     """The passage, or the first half of it."""
     words = list(re.finditer(r"\S+", query.passage))
     if not words:

@@ -10,15 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from undertow.errors import UndertowError
-from undertow.models.base import (
-    EXACT,
-    FLOAT32,
-    CostEstimate,
-    ModelHandle,
-    ModelRequest,
-    RequestFailedError,
-    UnsupportedQueryError,
-)
+from undertow.models.base import EXACT, FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import (
     BLANK,
@@ -62,9 +54,7 @@ class UniformModel:
     identity: ModelIdentity
     notes: tuple[str, ...] = ("a control: it gives every word the same probability",)
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """The same answer to every query."""
         yield {place: _answer(query) for place, query in enumerate(queries)}
 

@@ -15,19 +15,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.device import to_device
-from undertow.models.backend.tree_kv_cache import TreeKVCache
-from undertow.models.base import BatchLimits, Ints, PrefixTree, common_prefix_length
+from undertow.models.backend.execution import to_device
+from undertow.models.backend.tree_attention import TreeKVCache, ancestor_mask
+from undertow.models.base import Ints, PrefixTree, common_prefix_length
 from undertow.models.generation.generation_state import GenerationState, Stops
 from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, Tokens
 from undertow.types import CHOICE, GENERATION
 
 if TYPE_CHECKING:
     import torch
+
+    from undertow.models.families.seq2seq import Seq2SeqModel
 
 Text = tuple[int, Tokens]
 """A text to go on with: index of its prompt in the pack, and the tokens behind the prompt."""
@@ -45,32 +47,32 @@ MAX_SEQUENCES = 64
 PLAIN_ROWS = 16
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """Runs the prompts of one pack at a time."""
 
+    @abstractmethod
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """Packs of prompts of one mode, as many as fit; the prefix shared with the prompt `before` is free."""
-        ...
 
+    @abstractmethod
     def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack of prompts of one mode."""
-        ...
 
+    @abstractmethod
     def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
         """Logits after texts of the pack, in slices: their indices, and [text, vocabulary] in float32."""
-        ...
 
+    @abstractmethod
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
         """Generate answers until all are done."""
-        ...
 
+    @abstractmethod
     def finish(self) -> None:
         """End a pack."""
-        ...
 
 
 @dataclass(slots=True)
-class TreeBackend:
+class TreeBackend(Backend):
     """The prompts of a pack as one tree in a KV cache, and what is written behind them as its new leaves.
 
     Attributes:
@@ -143,7 +145,15 @@ class TreeBackend:
         trunk.keep_path(first[:n_known], range(n_known))
         self._tree = tree = PrefixTree.from_paths(paths)
         distinct, rows = np.unique([tree.nodes_of[path][-1] for path in paths], return_inverse=True)
-        parts = trunk.feed_branches(tree, n_known, distinct, self.forward_tokens)
+        ends, parts = to_device(tree.ends, self.network.device), []
+        for start in range(n_known, len(tree.tokens), self.forward_tokens):
+            stop = min(start + self.forward_tokens, len(tree.tokens))
+            sees = ancestor_mask(ends[:stop], torch.arange(start, stop, device=ends.device))
+            read = distinct[(distinct >= start) & (distinct < stop)] - start
+            # `logits_to_keep` of length 0 would mean all logits.
+            kept = read if len(read) else np.zeros(1, dtype=np.int64)
+            logits = trunk.feed(tree.tokens[start:stop], tree.depths[start:stop], sees, kept)
+            parts += [logits] if len(read) else []
         logits = torch.cat(parts) if len(parts) > 1 else parts[0]
         return logits if np.array_equal(rows, np.arange(len(distinct))) else logits[rows]
 
@@ -187,7 +197,7 @@ class TreeBackend:
         self._tree, self._sees = None, {}
 
 
-class GenerateBackend(ABC):
+class GenerateBackend(Backend):
     """Whole texts, without a cache of ours; answers are written by the network's `generate`, one row each.
 
     Attributes:
@@ -198,14 +208,6 @@ class GenerateBackend(ABC):
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
         self.network, self.stops, self._settings = network, stops, settings
         self.prompts: Sequence[Tokens] = ()
-
-    @abstractmethod
-    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
-        """Packs of prompts of one length."""
-
-    @abstractmethod
-    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-        """Logits after texts of the pack, in slices: their indices, and [text, vocabulary] in float32."""
 
     @abstractmethod
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
@@ -298,21 +300,6 @@ class CausalTexts(GenerateBackend):
         return {"inputs": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
-class EncoderDecoder(Protocol):
-    """A model with an encoder and a decoder; see `undertow.models.families.seq2seq.Seq2SeqModel`."""
-
-    network: Any
-    limits: BatchLimits
-
-    def encode_sources(self, sources: Ints) -> torch.Tensor:
-        """Encoder states of texts of one length [source, position, width]."""
-        ...
-
-    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
-        """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32."""
-        ...
-
-
 class EncoderDecoderTexts(GenerateBackend):
     """Texts that a decoder writes; the encoder reads each prompt of a pack once.
 
@@ -326,7 +313,7 @@ class EncoderDecoderTexts(GenerateBackend):
         given: tokens that a decoder is given before an answer, its opening first.
     """
 
-    def __init__(self, reader: EncoderDecoder, stops: Stops, given: Tokens) -> None:
+    def __init__(self, reader: Seq2SeqModel, stops: Stops, given: Tokens) -> None:
         super().__init__(reader.network, stops, decoder_start_token_id=given[0])
         self._reader, self._given, self._before = reader, given, given
 

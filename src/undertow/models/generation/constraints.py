@@ -37,30 +37,18 @@ class Constraint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AnyText:
-    """No constraint."""
+class TokenSet:
+    """Tokens in any order: all, or those of a passage (Bauer et al., section 3.3, "constrained")."""
 
-    allowed: None = None
-    may_end: bool = True
-
-    def after(self, token: int) -> AnyText:
-        """The same state."""
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class PassageTokens:
-    """Tokens of a passage in any order; Bauer et al., section 3.3, "constrained"."""
-
-    allowed: tuple[int, ...]
+    allowed: tuple[int, ...] | None = None
     may_end: bool = True
 
     @classmethod
-    def from_passage(cls, passage: Sequence[int]) -> PassageTokens:
+    def from_passage(cls, passage: Sequence[int]) -> TokenSet:
         """Allow the tokens of a passage."""
         return cls(tuple(sorted(set(passage))))
 
-    def after(self, token: int) -> PassageTokens:
+    def after(self, token: int) -> TokenSet:
         """The same state."""
         return self
 

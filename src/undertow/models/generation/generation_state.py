@@ -6,7 +6,6 @@ logits of a step   ->  the allowed tokens  ->  the most probable, or a sample  -
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.backend.execution import in_top_k
-from undertow.models.base import UnsupportedQueryError
-from undertow.models.generation.constraints import END, AnyText, Constraint, PassageSpan, PassageTokens
+from undertow.models.base import Outcome, UnsupportedQueryError, sampling_seed
+from undertow.models.generation.constraints import END, Constraint, PassageSpan, TokenSet
 from undertow.models.generation.prompt_encoder import EncodedPrompt
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.models.tokens.option_tokens import Vocabulary
@@ -72,7 +71,6 @@ def end_logits(logits: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
     return logits[:, sorted(ends)].logsumexp(-1) if ends else torch.full_like(logits[:, 0], -torch.inf)
 
 
-@dataclass(slots=True)
 class StepRecorder:
     """Records, at every step of some answers, the probability of the options' tokens.
 
@@ -81,18 +79,14 @@ class StepRecorder:
         top: how many most probable tokens count at all; 0 for all of them.
     """
 
-    tokens: torch.Tensor
-    top: int
-
-    @classmethod
-    def from_prompts(cls, prompts: Sequence[EncodedPrompt], top: int, device: Any) -> StepRecorder:
-        """Record the options of these prompts."""
+    def __init__(self, prompts: Sequence[EncodedPrompt], top: int, device: Any) -> None:
         import torch
 
         tokens = [[token for ids in prompt.options.ids for token in ids] for prompt in prompts]
         width = max(map(len, tokens))
         padded = [own + [0] * (width - len(own)) for own in tokens]
-        return cls(torch.tensor(padded, device=device, dtype=torch.int64).reshape(len(prompts), width), top)
+        self.tokens = torch.tensor(padded, device=device, dtype=torch.int64).reshape(len(prompts), width)
+        self.top = top
 
     def probs(self, logits: torch.Tensor, norms: torch.Tensor, rows: Sequence[int]) -> Floats:
         """Probabilities at one step of the answers `rows`, from their logits and normalisers [row, token]."""
@@ -132,30 +126,19 @@ class GenerationState:
     @classmethod
     def from_prompt(cls, prompt: EncodedPrompt, number: int) -> GenerationState:
         """Start an answer."""
-        query, state = prompt.query, cls._constraint(prompt)
+        query, constraint = prompt.query, getattr(prompt.query, "constraint", UNCONSTRAINED)
+        state: Constraint = TokenSet()
+        if constraint != UNCONSTRAINED:
+            kind = TokenSet if constraint == PASSAGE_TOKENS else PassageSpan
+            state = kind.from_passage(prompt.passage.tokens)
         if not isinstance(query, ConstrainedGenerateQuery) or not query.temperature:
             return cls(prompt, number, state, None)
-        # The seed depends on the query only, not on the batch.
-        seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
-        return cls(prompt, number, state, np.random.default_rng(list(seed_digest)))
-
-    @staticmethod
-    def _constraint(prompt: EncodedPrompt) -> Constraint:
-        constraint = getattr(prompt.query, "constraint", UNCONSTRAINED)
-        if constraint == UNCONSTRAINED:
-            return AnyText()
-        kind = PassageTokens if constraint == PASSAGE_TOKENS else PassageSpan
-        return kind.from_passage(prompt.passage.tokens)
+        return cls(prompt, number, state, np.random.default_rng(list(sampling_seed(query))))
 
     def advance(self, logits: torch.Tensor, best: int, norm: float, end_logit: float, ends: frozenset[int]) -> None:
-        """Choose the next token or the end.
+        """Choose the next token or the end from the logits of a step [vocabulary].
 
-        Args:
-            logits: of this step [vocabulary].
-            best: the most probable token.
-            norm: logarithm of the sum of their exponentials.
-            end_logit: logit of an end, summed over all end tokens.
-            ends: end tokens.
+        `best` is the most probable token, `norm` the logarithm of the sum of their exponentials, and `end_logit` that of all end tokens.
         """
         query = self.prompt.query
         if isinstance(query, GenerateQuery):
@@ -163,7 +146,12 @@ class GenerationState:
         elif isinstance(query, ConstrainedGenerateQuery) and self.draws is not None:
             chosen = self._sample(query, self.draws, logits, ends)
         else:
-            chosen = self._most_probable(logits, best, end_logit, ends)
+            allowed = None if self.state.allowed is None else [one for one in self.state.allowed if one not in ends]
+            if allowed:
+                best = allowed[int(logits[allowed].argmax())]
+            # All end tokens count as one.
+            ends_here = allowed == [] or (self.state.may_end and end_logit > float(logits[best]))
+            chosen = END if ends_here else best
         ended = chosen in ends or chosen == END
         if not isinstance(query, GenerateQuery):
             self.nats += (end_logit if ended else float(logits[chosen])) - norm
@@ -172,15 +160,6 @@ class GenerationState:
             self.state = self.state.after(chosen)
         spent = len(self.tokens) >= self.prompt.max_tokens
         self.done = ended or spent or (self.state.allowed is not None and not self.state.allowed)
-
-    def _most_probable(self, logits: torch.Tensor, best: int, end_logit: float, ends: frozenset[int]) -> int:
-        """The most probable allowed token; all end tokens count as one."""
-        if self.state.allowed is not None:
-            tokens = [token for token in self.state.allowed if token not in ends]
-            if not tokens:
-                return END
-            best = tokens[int(logits[tokens].argmax())]
-        return END if self.state.may_end and end_logit > float(logits[best]) else best
 
     def _sample(
         self, query: ConstrainedGenerateQuery, draws: np.random.Generator, logits: torch.Tensor, ends: frozenset[int]
@@ -200,7 +179,7 @@ class GenerationState:
         chosen = int(places[min(place, n_kept - 1)])
         return chosen if tokens is None else tokens[chosen]
 
-    def answer(self, tokenizer: Any, vocabulary: Vocabulary) -> Answer | UnsupportedQueryError:
+    def answer(self, tokenizer: Any, vocabulary: Vocabulary) -> Outcome:
         """The answer."""
         text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         query = self.prompt.query

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom, oom_errors
-from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError
+from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, Outcome, PrefixTree, UnsupportedQueryError
 from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
 from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
 from undertow.models.generation.generation_state import (
@@ -29,10 +29,9 @@ from undertow.models.generation.generation_state import (
     end_logits,
     written_answer,
 )
-from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder
+from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder, template_notes
 from undertow.models.generation.step_readout import places_that_count
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
-from undertow.models.tokens.chat_template import template_notes
 from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
 
 if TYPE_CHECKING:
@@ -46,43 +45,46 @@ CHECK_STEPS = 3
 CHAIN_LOGITS = 2**24
 """Logits of one pass that reads words of several tokens: 64 MiB in float32."""
 NOT_A_NUMBER = "the model gave a probability that is not a number"
-Answers = dict[int, Answer | UnsupportedQueryError]
+Answers = dict[int, Outcome]
 
 
-class Generator(PackedAnswers[EncodedPrompt]):
-    """Answers prompts with one network.
+class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
+    """A model that answers prompts with one network; see `undertow.models.base.AnsweringModel`.
 
     Attributes:
         encoder: encodes prompts.
         stops: tokens that end an answer.
         plain: runs whole texts.
         tree: runs a tree of prompts; None for an encoder-decoder.
-        tree_depth: longest path that a tree reads exactly; 0 for plain batches.
+        prompt_depth: longest path that a tree of prompts reads exactly; 0 for plain batches.
+        own_notes: notes on every prompt.
+        prompt_notes: these, and notes on how prompts were answered.
     """
 
-    def __init__(
-        self,
-        model: HuggingFaceModel,
-        encoder: PromptEncoder,
-        plain: GenerateBackend,
-        tree: TreeBackend | None = None,
-        tree_depth: int = 0,
+    own_notes: tuple[str, ...] = ()
+    prompt_notes: tuple[str, ...] = ()
+
+    def answer_with(
+        self, encoder: PromptEncoder, plain: GenerateBackend, tree: TreeBackend | None = None, depth: int = 0
     ) -> None:
-        self.model, self.encoder, self.plain, self.tree, self.tree_depth = model, encoder, plain, tree, tree_depth
-        self.stops = plain.stops
+        """Set what encodes prompts and what runs them; call it at the end of the constructor."""
+        self.encoder, self.plain, self.tree, self.prompt_depth = encoder, plain, tree, depth
+        self.stops, self.n_logits = plain.stops, self._n_logits()
         self._refusal: str | None = None if tree else ""
 
-    def notes_on(self, queries: Sequence[Query]) -> tuple[str, ...]:
-        """Notes on plain batches and on chat templates."""
-        notes = [f"prompts were answered in plain batches, since {self._refusal}"] if self._refusal else []
-        chat = any(getattr(query, "chat", False) for query in queries)
-        return (*notes, *(template_notes(self.encoder.tokenizer) if chat else ()))
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
+        """Answers pack by pack; unsupported queries first."""
+        template = template_notes(self.tokenizer) if any(getattr(query, "chat", False) for query in queries) else []
+        for answers in super().answer(queries, protocol):
+            plain = [f"prompts were answered in plain batches, since {self._refusal}"] if self._refusal else []
+            self.prompt_notes = (*self.own_notes, *plain, *template)
+            yield answers
 
     # Packs.
 
-    def encode_queries(self, queries: Sequence[Query]) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
+    def encode_queries(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
         """Prompts in tokens."""
-        return self.encoder.prompts(queries)
+        return self.encoder.encode(queries)
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
         """Packs that may share a cache, as indices; unsupported queries are packs of their own.
@@ -92,7 +94,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
         order = sorted(range(len(queries)), key=lambda place: cast(GeneratedQuery, queries[place]).display_text())
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
-            prompts, refused = self.encode_queries([queries[place] for place in block])
+            prompts, refused = self.split_queries([queries[place] for place in block])
             if refused:
                 yield [[block[at] for at in refused]]
             for (mode, in_tree), packs in groupby(
@@ -129,11 +131,11 @@ class Generator(PackedAnswers[EncodedPrompt]):
         """Why the tree is not used; "" if it is. Tested on first use."""
         if self._refusal is None:
             with oom_errors():
-                self._refusal = self._check() if self.tree_depth else "its attention takes no tree"
+                self._refusal = self._check_tree() if self.prompt_depth else "its attention takes no tree"
         return self._refusal
 
     def _in_tree(self, prompt: EncodedPrompt) -> bool:
-        return self.tree is not None and not self.refusal and len(prompt.tokens) + prompt.reach <= self.tree_depth
+        return self.tree is not None and not self.refusal and len(prompt.tokens) + prompt.reach <= self.prompt_depth
 
     def pack_cost(self, pack: Sequence[EncodedPrompt]) -> CostEstimate:
         """The distinct tokens of the prompts, and what is written; a pass of the prompts, and one for each step."""
@@ -144,23 +146,15 @@ class Generator(PackedAnswers[EncodedPrompt]):
             n_tokens = sum(map(len, {prompt.tokens for prompt in pack})) + own
         steps = 0 if pack[0].mode == CHOICE else max(prompt.max_tokens for prompt in pack)
         n_passes = steps + (1 if self.tree else 2)  # an encoder's and a decoder's
-        return CostEstimate(n_tokens, n_passes, 0.0, self.memory_bytes(n_tokens, len(pack)))
-
-    def memory_bytes(self, budget_tokens: int, n_rows: int = 1) -> int:
-        """Weights, the cache of a pack with its mask, and the logits of a step, in bytes."""
-        network = self.model.network
-        config, size = network.config.get_text_config(), int(network.dtype.itemsize)
+        # Weights, the cache of a pack with its mask, and the logits of a step.
+        config, size = self.network.config.get_text_config(), int(self.network.dtype.itemsize)
         heads = int(getattr(config, "num_attention_heads", 1) or 1)
         kept = int(getattr(config, "num_key_value_heads", 0) or heads)
         width = int(getattr(config, "head_dim", 0) or int(config.hidden_size) // heads)
-        cache = 2 * size * budget_tokens * int(config.num_hidden_layers) * kept * width
-        logits = 3 * 4 * n_rows * int(network.get_output_embeddings().weight.shape[0])
-        return (
-            self.model.memory_bytes(budget_tokens if self.tree is None else 1)
-            + cache
-            + logits
-            + size * budget_tokens**2
-        )
+        cache = 2 * size * n_tokens * int(config.num_hidden_layers) * kept * width
+        step = 3 * 4 * len(pack) * self.n_logits + size * n_tokens**2
+        memory = self.memory_bytes(n_tokens if self.tree is None else 1) + cache + step
+        return CostEstimate(n_tokens, n_passes, 0.0, memory)
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The estimated cost, from one timed pack of each kind of query."""
@@ -171,15 +165,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
         for some in kinds.values():
             self.reset_cache()
             costs.append(super().estimate_cost(some, protocol))
-        whole = costs[0]
-        for cost in costs[1:]:
-            whole = CostEstimate(
-                whole.n_tokens + cost.n_tokens,
-                whole.n_passes + cost.n_passes,
-                whole.seconds + cost.seconds,
-                max(whole.memory_bytes, cost.memory_bytes),
-            )
-        return whole
+        return CostEstimate.total(costs)
 
     # Answers.
 
@@ -204,13 +190,13 @@ class Generator(PackedAnswers[EncodedPrompt]):
         states = [GenerationState.from_prompt(prompt, number) for number, prompt in enumerate(pack)]
         recorder = None
         if pack[0].mode == GENERATION:
-            recorder = StepRecorder.from_prompts(pack, top, self.model.network.device)
+            recorder = StepRecorder(pack, top, self.network.device)
         backend.write(states, partial(decode_step, stops=self.stops, recorder=recorder))
-        tokenizer, vocabulary = self.encoder.tokenizer, self.encoder.vocabulary
         chained = [state for state in states if state.prompt.options.chains and state.tokens]
         if chained and recorder is not None:
             self._read_chains(pack, chained, backend, top)
-        return {state.prompt.place: state.answer(tokenizer, vocabulary) for state in states}
+        answers = (state.answer(self.encoder.tokenizer, self.encoder.vocabulary) for state in states)
+        return {state.prompt.place: answer for state, answer in zip(states, answers, strict=True)}
 
     def _read_chains(
         self, pack: Sequence[EncodedPrompt], states: Sequence[GenerationState], backend: Backend, top: int
@@ -234,8 +220,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
                         wanted.setdefault(text, set()).add(token)
         texts = sorted(wanted, key=lambda text: (pack[text[0]].tokens, *text))
         probs: dict[Text, dict[int, float]] = {}
-        n_logits = int(self.model.network.get_output_embeddings().weight.shape[0])
-        size = max(1, CHAIN_LOGITS // n_logits)
+        size = max(1, CHAIN_LOGITS // self.n_logits)
         last = max(range(len(pack)), key=lambda number: pack[number].tokens), ()  # what `finish` keeps is read too
         backend.finish()
         for start in range(0, len(texts), size):
@@ -314,22 +299,17 @@ class Generator(PackedAnswers[EncodedPrompt]):
             end_nats = {own: (end_logits(logits, own) - norms).double().tolist() for own in set(ends)}
             for row, text in enumerate(some):
                 own = {token: next(values) for token in allowed[text]} | {END: end_nats[ends[row]][row]}
-                nats[text] = self._span_rules(pack[text[0]], text, own, ends[row])
+                prompt = pack[text[0]]
+                if prompt.mode == SEARCH:  # a span goes on with no end token, nor behind a token that ends a line
+                    is_over = self.stops.last_tokens(prompt.query).intersection(text[1][-1:])
+                    closed = own if is_over else ends[row].intersection(own)
+                    own |= dict.fromkeys(closed, -math.inf) | ({END: 0.0} if is_over else {})
+                nats[text] = own
         return nats
-
-    def _span_rules(
-        self, prompt: EncodedPrompt, text: Text, nats: dict[int, float], ends: frozenset[int]
-    ) -> dict[int, float]:
-        """A span does not continue with an end token, nor after a token with both text and a line break."""
-        if prompt.mode != SEARCH:
-            return nats
-        if self.stops.last_tokens(prompt.query).intersection(text[1][-1:]):
-            return dict.fromkeys(nats, -math.inf) | {END: 0.0}
-        return nats | dict.fromkeys(ends.intersection(nats), -math.inf)
 
     # The tree.
 
-    def _check(self) -> str:
+    def _check_tree(self) -> str:
         """Read a pack of full width from its tree, some steps of it, and a text behind the prefix that it leaves in the cache.
 
             texts    a a a a b b b b | b b b        compared with the same texts read whole, at every step
@@ -342,12 +322,14 @@ class Generator(PackedAnswers[EncodedPrompt]):
         import torch
 
         tree = self.tree
-        length = min(8, self.tree_depth - CHECK_STEPS)
+        length = min(8, self.prompt_depth - CHECK_STEPS)
         if length < 4 or tree is None:
             return "it looks back over a few tokens only"
-        shared, n_tokens = length // 2, self.plain.network.get_output_embeddings().weight.shape[0]
+        shared = length // 2
         n_rows = min(tree.max_reads, max(2, (tree.tree_tokens - shared) // (length - shared + CHECK_STEPS)))
-        draws = np.random.default_rng(0).integers(n_tokens // 4, n_tokens // 2, size=(n_rows, length + CHECK_STEPS))
+        draws = np.random.default_rng(0).integers(
+            self.n_logits // 4, self.n_logits // 2, size=(n_rows, length + CHECK_STEPS)
+        )
         draws[:, :shared] = draws[0, :shared]
         draws = draws[np.lexsort(draws.T[::-1])]
         prompts = [tuple(row[:length].tolist()) for row in draws]
@@ -376,7 +358,7 @@ class Generator(PackedAnswers[EncodedPrompt]):
             return f"its cache takes no tree of prompts ({type(error).__name__})"
         finally:
             self.reset_cache()
-        limit = AGREEMENT_NATS[str(self.plain.network.dtype).removeprefix("torch.")]
+        limit = AGREEMENT_NATS[str(self.network.dtype).removeprefix("torch.")]
         agrees = all(one <= limit for one in gaps)
         return "" if agrees else "it answers a tree of prompts differently from the prompts one by one"
 
@@ -395,39 +377,3 @@ def _token_probs(
         probs = probs.masked_fill(~in_top_k(logits[rows], tokens[:, None], top)[:, 0], 0.0)
     values = iter(probs.double().tolist())
     return {text: {token: next(values) for token in own} for text, own in zip(texts, wanted, strict=True)}
-
-
-class PromptModel(HuggingFaceModel):
-    """A model that answers prompts with a generator; see `undertow.models.base.AnsweringModel`.
-
-    Attributes:
-        generator: answers the prompts.
-        own_notes: notes on every prompt.
-        prompt_notes: these, and notes on how prompts were answered.
-    """
-
-    generator: Generator
-    own_notes: tuple[str, ...] = ()
-    prompt_notes: tuple[str, ...] = ()
-
-    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
-        """Answers pack by pack; unsupported queries first."""
-        for answers in self.generator.answer(queries, protocol):
-            self.prompt_notes = (*self.own_notes, *self.generator.notes_on(queries))
-            yield answers
-
-    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """Indices of the prompts of each pack."""
-        return self.generator.packs(queries)
-
-    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
-        """Packs that may share a cache."""
-        return self.generator.sections(queries)
-
-    def reset_cache(self) -> None:
-        """Drop the cache of earlier prompts."""
-        self.generator.reset_cache()
-
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """The estimated cost of prompts."""
-        return self.generator.estimate_cost(queries, protocol)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
 from typing import Any
 
 from undertow.models.base import UnsupportedQueryError, attempt, common_prefix_length
 from undertow.models.generation.constraints import LabelTrie
-from undertow.models.tokens.chat_template import encode_chat
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import (
     BEST_SPAN,
@@ -35,6 +35,9 @@ TAIL = 32
 BEHIND_WORD, BEHIND_SPACE = ": ", "\n"
 """Stand-ins for the prompt before an answer: some tokenizers treat the beginning of a text differently."""
 PASSAGES_KEPT = 1024
+FIXED_DATE = date(2024, 7, 26)
+"""The date for templates that write today's, on which no result may depend: the default of Llama 3 templates."""
+CLOCK = "strftime_now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +132,9 @@ class PromptEncoder:
     _labels: dict[tuple[str, tuple[str, ...]], tuple[Tokens, tuple[Tokens, ...]]] = field(default_factory=dict)
     _passages: dict[tuple[str, str], Passage] = field(default_factory=dict)
 
-    def prompts(self, queries: Sequence[Query]) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
-        """Encoded queries, and errors for unsupported ones by index."""
-        prompts: list[EncodedPrompt] = []
-        refused: dict[int, UnsupportedQueryError] = {}
-        for place, query in enumerate(queries):
-            prompt = attempt(self._encode_prompt, place, query)
-            if isinstance(prompt, UnsupportedQueryError):
-                refused[place] = prompt
-            else:
-                prompts.append(prompt)
-        return prompts, refused
+    def encode(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
+        """Each query in tokens, or why it is not supported, in order."""
+        return [attempt(self._encode_prompt, place, query) for place, query in enumerate(queries)]
 
     def _encode_prompt(self, place: int, query: Query) -> EncodedPrompt:
         """The query with as many of its last examples as fit, by bisection."""
@@ -179,7 +174,12 @@ class PromptEncoder:
             return EncodedPrompt(place, query, tokens, options=self.vocabulary.of_options(query.options))
         if isinstance(query, ConstrainedGenerateQuery):
             behind = BEHIND_SPACE if text[-1:].isspace() else BEHIND_WORD
-            passage = self._passage(query.passage, "" if apart else behind)
+            key = query.passage, "" if apart else behind
+            if key not in self._passages:
+                if len(self._passages) >= PASSAGES_KEPT:
+                    self._passages.clear()
+                self._passages[key] = self._encode_passage(*key)
+            passage = self._passages[key]
             return EncodedPrompt(place, query, tokens, n_dropped, passage=passage)
         if apart:
             spelled = self.tokenizer([label.strip() for label in query.labels], add_special_tokens=False)["input_ids"]
@@ -214,13 +214,6 @@ class PromptEncoder:
         if start:
             self._labels[key] = tokens[start - 1 :], spelled
         return tokens[:start], spelled
-
-    def _passage(self, text: str, behind: str) -> Passage:
-        if (text, behind) not in self._passages:
-            if len(self._passages) >= PASSAGES_KEPT:
-                self._passages.clear()
-            self._passages[text, behind] = self._encode_passage(text, behind)
-        return self._passages[text, behind]
 
     def _encode_passage(self, text: str, behind: str) -> Passage:
         """The tokens of a passage behind a stand-in, with a space if one comes before it."""
@@ -259,3 +252,30 @@ def _trie(query: MultipleChoiceQuery, labels: Sequence[Tokens], unknown: int | N
                 f"this tokenizer {how} {other} and {label} {alike}, so they cannot be distinguished"
             )
     return LabelTrie.from_labels(counted)
+
+
+def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...]:
+    """Tokens of a chat with the prompt as the user's message.
+
+    Raises:
+        UnsupportedQueryError: the model has no template, or it cannot take the prompt.
+    """
+    if not tokenizer.chat_template:
+        raise UnsupportedQueryError("this model has no chat template; leave --chat out")
+    messages = [{"role": "user", "content": prompt}]
+    try:
+        coded = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True, strftime_now=FIXED_DATE.strftime
+        )
+    except Exception as error:  # a template is a program and may raise anything
+        raise UnsupportedQueryError(
+            f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
+        ) from error
+    return tuple(coded["input_ids"])
+
+
+def template_notes(tokenizer: Any) -> list[str]:
+    """Notes on the template."""
+    if CLOCK not in str(tokenizer.chat_template or ""):
+        return []
+    return [f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}"]

@@ -65,8 +65,8 @@ def places_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Seque
     said: list[int] = []
     behind = 0  # the last word
     for at in range(len(steps)):
-        size = _word_size(steps, at, words)
-        if at >= behind and size and _stands_alone(steps, at, size):
+        size = _word_size(steps, at, words) if at >= behind else 0
+        if size and _stands_alone(steps, at, size):
             said.append(at)
             behind = at + size
     return said if len(said) == 1 else range(len(steps))
@@ -105,36 +105,24 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
     if not steps:
         return Answer.missing(EMPTY)
     counted = steps_that_count(steps, query.options)
-    probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(len(query.options))]
-    if any(math.isinf(prob) for prob in probs) or (probs and all(math.isnan(prob) for prob in probs)):
+    n_options = len(query.options)
+    probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(n_options)]
+    if any(map(math.isinf, probs)) or (probs and all(map(math.isnan, probs))):
         return Answer.missing("the model gave a probability that is not a number")
-    taken = sum(prob for prob in probs if not math.isnan(prob))
     hidden = any(step.n_seen for step in counted)
+    # How much more each option may have: no hidden token is more probable than the last one shown.
+    bounds = [sum(_upper_bound(step, option) for step in counted) / len(counted) for option in range(n_options)]
     return Answer(
-        logprobs_nats=tuple(_log(prob) for prob in probs),
-        other_prob=max(0.0, 1.0 - taken),
-        text=text.encode(
-            "utf-8", "replace"
-        ).decode(),  # half a character can come, and nothing could be written with it
-        upper_bound_prob=_upper_bounds(counted, probs) if hidden else (),
+        logprobs_nats=tuple(prob if math.isnan(prob) else math.log(prob) if prob > 0 else -math.inf for prob in probs),
+        other_prob=max(0.0, 1.0 - sum(prob for prob in probs if not math.isnan(prob))),
+        text=text.encode("utf-8", "replace").decode(),  # half a character can come, which no file can store
+        upper_bound_prob=tuple(0.0 if math.isnan(prob) else bound for prob, bound in zip(probs, bounds, strict=True))
+        if hidden
+        else (),
         truncated_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
-    )
-
-
-def _upper_bounds(steps: Sequence[Step], probs: Sequence[float]) -> tuple[float, ...]:
-    """How much more each option may have: no hidden token is more probable than the last one shown."""
-    return tuple(
-        0.0 if math.isnan(prob) else sum(_upper_bound(step, option) for step in steps) / len(steps)
-        for option, prob in enumerate(probs)
     )
 
 
 def _upper_bound(step: Step, option: int) -> float:
     hidden = SPELLINGS - step.n_seen[option] if step.n_seen else 0
     return min(max(hidden, 0) * step.least_prob, step.unseen_prob)
-
-
-def _log(prob: float) -> float:
-    if math.isnan(prob):
-        return math.nan
-    return math.log(prob) if prob > 0 else -math.inf

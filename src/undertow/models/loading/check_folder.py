@@ -6,6 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,10 @@ N_NAMED = 3
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder whose configuration, index or tokenizer cannot be that of its weights.
-
-    Raises:
-        UndertowError: names the file, what is wrong and how to put it right.
-    """
+    """Refuse a folder whose configuration, index or tokenizer cannot be that of its weights; says how to put it right."""
     for index in sorted(folder.glob("model.safetensors.index*.json")):
         _check_index(index)
-    tensors = {
-        key: entry
-        for path in sorted(folder.glob("*.safetensors"))
-        for key, entry in read_tensor_table(path).items()
-        if key != "__metadata__"
-    }
+    tensors = folder_tensors(folder)
     packed = packed_weights(tensors)
     if packed and config.get("quantization_config") is None:
         raise UndertowError(
@@ -69,7 +61,10 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
                 f"{f' of up to {largest:,} rows' if has_rows else ''}; correct config.json, or fetch the model again"
             )
-    tokenizer = _read_tokenizer(folder / "tokenizer.json")
+    tokenizer, file = None, folder / "tokenizer.json"
+    with suppress(OSError, ValueError):  # its library reports a file of another form
+        if is_plain_file(file) and file.stat().st_size <= MAX_TOKENIZER_BYTES:
+            tokenizer = parse_json(file.read_bytes(), unique_names=False)
     _check_template(folder, tokenizer)
     rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
     tokens = {} if packed else _read_tokens(tokenizer)
@@ -100,7 +95,7 @@ def _check_index(index: Path) -> None:
         )
     holders: dict[str, str] = {}
     for name in names:
-        for key in read_tensor_table(folder / name).keys() - {"__metadata__"}:
+        for key in read_tensor_table(folder / name):
             if key in holders:
                 raise UndertowError(
                     f"{folder}: {holders[key]} and {name} both hold {key}; fetch or save the model again"
@@ -122,10 +117,9 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
             if size > min(MAX_TABLE_BYTES, path.stat().st_size - 8):
                 raise ValueError("its table is longer than the file")
             table: dict[str, Any] = parse_json(file.read(size))
+        table.pop("__metadata__", None)
         end = 0
         for key, entry in table.items():
-            if key == "__metadata__":
-                continue
             if not (isinstance(entry["dtype"], str) and all(n >= 0 for n in entry["shape"])):
                 raise ValueError(key)
             end = max(end, entry["data_offsets"][1])
@@ -138,14 +132,10 @@ def read_tensor_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def _read_tokenizer(path: Path) -> Any:
-    """A tokenizer.json; None if it is missing or has another form, which its library reports."""
-    try:
-        if not is_plain_file(path) or path.stat().st_size > MAX_TOKENIZER_BYTES:
-            return None
-        return parse_json(path.read_bytes(), unique_names=False)
-    except (OSError, ValueError):
-        return None
+def folder_tensors(folder: Path) -> dict[str, Any]:
+    """The tables of all safetensors files of a folder; refuses corrupt ones."""
+    tables = map(read_tensor_table, sorted(folder.glob("*.safetensors")))
+    return {key: entry for table in tables for key, entry in table.items()}
 
 
 def _read_tokens(content: Any) -> dict[str, int]:
@@ -163,11 +153,7 @@ def _read_tokens(content: Any) -> dict[str, int]:
 
 
 def _check_template(folder: Path, content: Any) -> None:
-    """Refuse a template whose tokens the file does not list: its library ends in a panic, which it prints itself.
-
-    Raises:
-        UndertowError: names the first token.
-    """
+    """Refuse a template whose tokens the file does not list: its library ends in a panic, which it prints itself."""
     try:
         processor = content["post_processor"]
         missing = [

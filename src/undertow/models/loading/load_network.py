@@ -9,30 +9,22 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from undertow._files import first_line
 from undertow.errors import UndertowError, counted
-from undertow.models.backend.execution import chosen_device
-from undertow.models.backend.onednn import accelerated
 from undertow.models.loading.check_folder import first_names, packed_weights, read_tensor_table
 from undertow.models.loading.check_weights import (
     body_prefix,
     check_complete,
-    check_finite,
     check_quantization,
-    check_tokens,
     shape_error,
     untied_weights,
     wrapper_prefix,
 )
 from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible, scale_positions
 from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
-from undertow.types import ModelIdentity
-
-Model = TypeVar("Model")
 
 TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(model|tiktoken)")
 """Files of a tokenizer."""
@@ -40,55 +32,13 @@ N_SAMPLED = 4096
 """Numbers of each weight in its fingerprint."""
 
 
-def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
-    identity: ModelIdentity,
-    weights: WeightFiles,
-    device: str,
-    *,
-    kind: Any,
-    trained_to: str,
-    tokenizer: Any,
-    wrap: Callable[[Any], Model],
-) -> Model:
-    """Load a network, check it, move it to its device, pack its weights, and wrap it.
-
-    Args:
-        identity: identity of the model.
-        weights: its files.
-        device: the requested device; see `chosen_device`.
-        kind: the class of transformers that loads it, such as `AutoModelForCausalLM`.
-        trained_to: what the family needs it for, for the error if the head is missing.
-        tokenizer: its tokenizer.
-        wrap: builds the model and tests the network.
-
-    Raises:
-        UndertowError: a weight is not in the files or has another shape than the configuration says, or a token has none.
-    """
-    import torch
-
-    chosen = chosen_device(device)
-    network, notes = load_network(identity.name, weights, kind, trained_to, dtype=getattr(torch, identity.dtype))
-    check_tokens(identity.name, network, tokenizer, from_gguf=weights.gguf is not None)
-    check_finite(identity.name, network)
-    network.weights_digest = fingerprint(network)
-    network = network.eval().to(chosen)
-    model: Any = accelerated(network, wrap)
-    model.notes = (*notes, *model.notes)
-    return model  # type: ignore[no-any-return]
-
-
 def load_network(
     name: str, weights: WeightFiles, kind: Any, trained_to: str, *, new_head: bool = False, **options: Any
 ) -> tuple[Any, tuple[str, ...]]:
     """Load a network all of whose weights come from its files; also returns notes on how they were fitted.
 
-    Args:
-        name: name of the model, for messages.
-        weights: its files.
-        kind: the class of transformers that loads it.
-        trained_to: what it is needed for.
-        new_head: whether a random head is intended.
-        options: keywords for `from_pretrained`.
+    `kind` is the class of transformers that loads it, `trained_to` what it is needed for, and `options` are keywords for
+    `from_pretrained`; with `new_head` a random head is intended.
 
     Raises:
         UndertowError: names weights that are missing or of another shape, and the likely cause.
@@ -146,15 +96,13 @@ def _load_gguf(weights: WeightFiles, kind: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 def _with_adapter(name: str, network: Any, folder: Path) -> Any:
-    """The network with a LoRA adapter merged into it.
-
-    Raises:
-        UndertowError: a weight of the adapter is missing, or has no place in the network.
-    """
+    """The network with a LoRA adapter merged into it."""
     from peft import PeftModel, get_peft_model_state_dict
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from torch.nn import Parameter
 
     tensors = read_tensor_table(folder / ADAPTER_WEIGHTS)
-    saved = tensors.keys() - {"__metadata__"}
+    saved = tensors.keys()
     packed = packed_weights({key: tensors[key] for key in sorted(saved)})
     if packed:
         raise UndertowError(
@@ -175,20 +123,13 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
                 f"{name}: {counted(len(keys), 'weight')} of the adapter {what} ({first_names(sorted(keys))}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
-    _untie_adapted(adapted)
-    return adapted.merge_and_unload()
-
-
-def _untie_adapted(adapted: Any) -> None:
-    """Give each adapted layer a weight of its own: merged into a tied one, an adapter of the head would change the embedding too."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from torch.nn import Parameter
-
+    # Merged into a tied weight, an adapter of the head would change the embedding too.
     uses = Counter(id(one) for _, one in adapted.named_parameters(remove_duplicate=False))
     layers: list[Any] = [one.get_base_layer() for one in adapted.modules() if isinstance(one, BaseTunerLayer)]
     for layer in layers:
         if uses[id(layer.weight)] > 1:
             layer.weight = Parameter(layer.weight.detach().clone(), requires_grad=False)
+    return adapted.merge_and_unload()
 
 
 def load_tokenizer(name: str, weights: WeightFiles) -> Any:
@@ -242,18 +183,22 @@ VOLATILE = ("_name_or_path", "transformers_version", "_attn_implementation", "_a
 
 def settings_of(config: Any) -> Any:
     """Values of a network's configuration that differ from the defaults, as JSON."""
-    return _lasting(json.loads(config.to_json_string(use_diff=True)))
 
+    def lasting(value: Any) -> Any:
+        is_table = isinstance(value, dict)
+        return {key: lasting(one) for key, one in value.items() if key not in VOLATILE} if is_table else value
 
-def _lasting(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lasting(inner) for key, inner in value.items() if key not in VOLATILE}
-    return value
+    return lasting(json.loads(config.to_json_string(use_diff=True)))
 
 
 def adapters_of(network: Any) -> list[Any]:
     """The state of each layer with adapters of PEFT, which its weights do not hold: which are active, and how strong."""
-    layers = ((name, one) for name, one in network.named_modules() if _has_adapters(one))
+
+    def has_adapters(module: Any) -> bool:
+        # Properties if PEFT put the layer in; networks of transformers have methods of these names.
+        kinds = (getattr(type(module), name, None) for name in ("disable_adapters", "active_adapters"))
+        return all(isinstance(one, property) for one in kinds)
+
     return [
         [
             name,
@@ -261,15 +206,9 @@ def adapters_of(network: Any) -> list[Any]:
             [str(adapter) for adapter in one.active_adapters],
             sorted((str(adapter), str(scale)) for adapter, scale in dict(getattr(one, "scaling", {})).items()),
         ]
-        for name, one in layers
+        for name, one in network.named_modules()
+        if has_adapters(one)
     ]
-
-
-def _has_adapters(module: Any) -> bool:
-    """Whether PEFT put the layer in; networks of transformers have methods of these names."""
-    return all(
-        isinstance(getattr(type(module), name, None), property) for name in ("disable_adapters", "active_adapters")
-    )
 
 
 def spelling_of(tokenizer: Any) -> list[Any]:

@@ -7,7 +7,6 @@ The name is a hub id, a local folder, a GGUF file or a registry name; nothing is
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from undertow._files import is_folder, is_plain_file, parse_json, path_exists, r
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.models.loading.check_folder import MAX_CONFIG_BYTES, WEIGHTS, check_folder
-from undertow.models.loading.download import PACKAGES, pulled_file
+from undertow.models.loading.download import PACKAGES, file_digest, pulled_file
 from undertow.models.loading.gguf_header import GgufHeader, read_header
 from undertow.models.loading.library_contexts import NEEDS_EXTRA, first_line_without_secrets, silence_hub
 from undertow.types import ModelIdentity, digest
@@ -34,6 +33,7 @@ HUB_PATIENCE_S = 10.0
 ADAPTER_CONFIG = "adapter_config.json"
 """The configuration file of a PEFT adapter."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+OPTIONS: Mapping[str, Any] = {"trust_remote_code": False}
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """Files that a local folder's revision ignores: other weight formats and documentation."""
 
@@ -72,14 +72,7 @@ class WeightFiles:
 
     def identity(self, request: ModelRequest, family: str, scoring_method: str) -> ModelIdentity:
         """The identity of the model in a family."""
-        return ModelIdentity(
-            name=request.name,
-            family=family,
-            source=self.source,
-            revision=self.revision,
-            dtype=request.dtype,
-            scoring_method=scoring_method,
-        )
+        return ModelIdentity(request.name, family, self.source, self.revision, request.dtype, scoring_method)
 
 
 def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
@@ -141,17 +134,13 @@ def resolve_gguf(path: Path) -> WeightFiles:
     """
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such GGUF file; check the path")
-    _check_gguf(path)
-    return _gguf(path, path.name)
-
-
-def _check_gguf(path: Path) -> None:
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise UndertowError(f"{path}: is not a GGUF file (its first bytes are not 'GGUF'); fetch it again")
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    return _gguf(path, path.name)
 
 
 def read_gguf(weights: WeightFiles) -> GgufHeader:
@@ -176,16 +165,12 @@ def _gguf_header(path: Path, digest: str) -> GgufHeader:
 
 
 def _gguf(path: Path, source: str) -> WeightFiles:
-    options = _options() | {"gguf_file": path.name}
-    return WeightFiles(str(path.parent), options, source, _file_digest(path))
+    options = {**OPTIONS, "gguf_file": path.name}
+    return WeightFiles(str(path.parent), options, source, file_digest(path))
 
 
 def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) -> WeightFiles | None:
-    """A LoRA adapter with the weights of its base, if these are of one of the architectures.
-
-    Raises:
-        UndertowError: it is of another kind or incomplete, or its base cannot be found.
-    """
+    """A LoRA adapter with the weights of its base, if these are of one of the architectures."""
     config = path / ADAPTER_CONFIG
     try:
         said = parse_json(read_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), unique_names=False)
@@ -231,7 +216,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
         ) from error
     if weights is None:
         return None
-    digests = {"base": weights.revision, **{one.name: _file_digest(one) for one in (config, file)}}
+    digests = {"base": weights.revision, **{one.name: file_digest(one) for one in (config, file)}}
     return replace(weights, source=path.name, revision=digest(digests), adapter=path)
 
 
@@ -250,59 +235,41 @@ def _folder(path: Path, architectures: Sequence[str]) -> WeightFiles | None:
             f"{path}: holds no {weights}, which is the name that weights are read by; save the model with save_pretrained"
         )
     check_folder(path, config)
-    revision = digest({str(file.relative_to(path)): _file_digest(file) for file in files})
-    return WeightFiles(str(path), _options() | {"local_files_only": True}, path.name, revision, config)
+    revision = digest({str(file.relative_to(path)): file_digest(file) for file in files})
+    return WeightFiles(str(path), {**OPTIONS, "local_files_only": True}, path.name, revision, config)
 
 
 def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UndertowError(f"{request.name}: to read models from the hub, {NEEDS_EXTRA}")
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors, hf_hub_download
 
     name, revision = request.name, request.revision or None
     near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PACKAGES, n=1))
+    reasons: dict[type[Exception], str] = {  # the narrower first
+        errors.HFValidationError: f"there is no model called {name!r}; see `undertow list models`, or name a hub id or folder",
+        errors.GatedRepoError: f"{name}: its owner asks you to accept terms first; do so on the hub and set HF_TOKEN",
+        errors.RevisionNotFoundError: f"{name}: has no revision {request.revision!r}; check the branch, tag or commit",
+        errors.RepositoryNotFoundError: f"there is no model called {name!r} on the hub{near}; see `undertow list models`, or check the id",
+        errors.LocalEntryNotFoundError: f"{name}: there is no folder of this name here, and the hub cannot be reached{near}; check the "
+        "name (`undertow list models`) and the network",
+        errors.EntryNotFoundError: f"{name}: has no config.json on the hub, so it is not a transformers model",
+    }
     silence_hub()
     try:
         offline = not _hub_answers(name, revision)
         file = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
-    except HFValidationError as error:
-        raise UndertowError(
-            f"there is no model called {name!r}; see `undertow list models`, or name a hub id or folder"
-        ) from error
-    except GatedRepoError as error:
-        raise UndertowError(
-            f"{name}: its owner asks you to accept terms first; do so on the hub and set HF_TOKEN"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise UndertowError(f"{name}: has no revision {request.revision!r}; check the branch, tag or commit") from error
-    except RepositoryNotFoundError as error:
-        raise UndertowError(
-            f"there is no model called {name!r} on the hub{near}; see `undertow list models`, or check the id"
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise UndertowError(
-            f"{name}: there is no folder of this name here, and the hub cannot be reached{near}; check the name (`undertow list models`) "
-            "and the network"
-        ) from error
-    except EntryNotFoundError as error:
-        raise UndertowError(f"{name}: has no config.json on the hub, so it is not a transformers model") from error
     except Exception as error:  # the hub's HTTP library, and so what it raises, differs between its versions
-        raise UndertowError(
+        failed = (
             f"{name}: the hub request failed ({first_line_without_secrets(error)}); check the network and try again"
-        ) from error
+        )
+        reason = next((text for kind, text in reasons.items() if isinstance(error, kind)), failed)
+        raise UndertowError(reason) from error
     config = _config(file, architectures)
     if config is None:
         return None
     commit = file.parent.name
-    options = _options() | {"revision": commit, "local_files_only": offline}
+    options = {**OPTIONS, "revision": commit, "local_files_only": offline}
     return WeightFiles(name, options, name, commit, config, snapshot=file.parent)
 
 
@@ -321,11 +288,7 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 
 def _config(file: Path, architectures: Sequence[str]) -> Mapping[str, Any] | None:
-    """A configuration of one of these architectures; None of others.
-
-    Raises:
-        UndertowError: it names no architecture, or weights outside its folder.
-    """
+    """A configuration of one of these architectures; None of others."""
     try:
         content = read_file(file, MAX_CONFIG_BYTES, "a model's configuration")
         config: Mapping[str, Any] = parse_json(content, unique_names=False)  # transformers takes the last of two
@@ -344,15 +307,3 @@ def _config(file: Path, architectures: Sequence[str]) -> Mapping[str, Any] | Non
     if weights is not None and Path(str(weights)).name != weights:
         raise UndertowError(f"{file}: names weights outside its folder ({weights!r}); save the model again")
     return config
-
-
-def _options() -> dict[str, Any]:
-    return {"trust_remote_code": False}
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error

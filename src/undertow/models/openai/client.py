@@ -1,6 +1,7 @@
 """Client of an OpenAI-compatible server: the SDK's retries and time limits, our budget, bounded responses, and no key in any text.
 
-Errors of the SDK quote requests, parts of keys and proxy passwords, so none of their text or chain leaves this module.
+Errors of the SDK quote requests, parts of keys and proxy passwords, so none of their text or chain leaves this module. Nor does a message
+quote the user's address, which may hold a password.
 """
 
 from __future__ import annotations
@@ -9,24 +10,29 @@ import asyncio
 import json
 import logging
 import os
+import re
 import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from undertow.errors import UndertowError
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
-from undertow.models.openai.address import HEADERS_VARIABLE, KEY_VARIABLE, OPENAI_URL, Address
 from undertow.models.openai.logprobs import IncompleteResponseError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+OPENAI_URL = "https://api.openai.com/v1"
+KEY_VARIABLE, HEADERS_VARIABLE = "OPENAI_API_KEY", "OPENAI_CUSTOM_HEADERS"
+HOST = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+\]")
 CONNECT_S = 10.0
 MAX_BYTES = 8 * 2**20
 """Size limit of a response; 20 log-probabilities of 1,000 steps take 1 to 2 MiB."""
@@ -59,39 +65,101 @@ Read = TypeVar("Read")
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 
-@contextmanager
-def quiet_http_logs() -> Iterator[None]:
-    """Disable the HTTP libraries' loggers, which log headers."""
-    levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a server.
+
+    Attributes:
+        url: base URL, without a slash at its end.
+        host: name and port, for messages.
+        path: path of the base URL.
+        name: host name without the port.
+    """
+
+    url: str
+    host: str
+    path: str
+    name: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine."""
+        with suppress(ValueError):
+            return ip_address(self.name.strip("[]")).is_loopback
+        return self.name == "localhost"
+
+
+def address_of(base_url: str) -> Address:
+    """Parse a base URL; "" is the OpenAI service.
+
+    Raises:
+        UndertowError: the URL is not an HTTP address, or holds a password, query or fragment. Never quotes it.
+    """
+    fix = "give the server's address only, as in --base-url http://127.0.0.1:8080/v1"
     try:
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        parts = urlsplit(base_url or OPENAI_URL)
+        port = parts.port
+    except ValueError:
+        raise UndertowError(f"the base URL is not valid; {fix}") from None
+    if "@" in parts.netloc:
+        raise UndertowError(f"the base URL holds a user name or a password; {fix}, and the key in {KEY_VARIABLE}")
+    if parts.query or parts.fragment or "?" in base_url or "#" in base_url:
+        raise UndertowError(f"the base URL has a query or fragment (? or #); {fix}, and the key in {KEY_VARIABLE}")
+    name = parts.netloc.lower() if port is None else parts.netloc.lower().removesuffix(f":{port}")
+    if parts.scheme not in ("http", "https") or not HOST.fullmatch(name) or re.search(r"\s", base_url):
+        raise UndertowError(f"the base URL is not an http or https address; {fix}")
+    path = parts.path.rstrip("/")
+    return Address(f"{parts.scheme}://{parts.netloc}{path}", parts.netloc.lower(), path, name)
+
+
+def key_for(address: Address) -> str:
+    """The key from the environment; "" if there is none and the server may not need one.
+
+    Raises:
+        UndertowError: the key is missing, invalid, or must not be sent unencrypted.
+    """
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not key and address.url == OPENAI_URL:
+        raise UndertowError(
+            f"{address.host}: needs a key; set {KEY_VARIABLE}, or name a server without one: --base-url URL, in doctor --set base_url=URL"
+        )
+    if not all("!" <= letter <= "~" for letter in key):
+        raise UndertowError(f"{KEY_VARIABLE} holds a character that no key has; set it again")
+    # Unencrypted, to another machine.
+    if address.url.startswith("http:") and not address.is_local and (key or os.environ.get(HEADERS_VARIABLE)):
+        raise UndertowError(
+            f"{address.host}: the key is not sent over plain http, where others can read it; use https, or unset "
+            f"{KEY_VARIABLE if key else HEADERS_VARIABLE}"
+        )
+    return key
 
 
 @contextmanager
 def background() -> Iterator[Submit]:
-    """Run an event loop in a thread.
+    """Run an event loop in a thread, without the HTTP libraries' logs, which hold headers.
 
     A thread that waits for a socket cannot be stopped, but a task can be cancelled at once.
     """
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=_run, args=(loop,), name="undertow-requests", daemon=True)
+
+    def run() -> None:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    thread = threading.Thread(target=run, name="undertow-requests", daemon=True)
     thread.start()
     try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
         yield lambda work: asyncio.run_coroutine_threadsafe(work, loop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @dataclass(slots=True)
@@ -110,11 +178,7 @@ class Budget:
     tokens: int = 0
 
     def take(self) -> None:
-        """Count one more request.
-
-        Raises:
-            UndertowError: the budget is spent.
-        """
+        """Count one more request; refuse it if the budget is spent."""
         for limit, spent, what, option in (
             (self.max_requests, self.requests, "requests", "--max-requests"),
             (self.max_tokens, self.tokens, "API tokens", "--max-api-tokens"),
@@ -189,6 +253,7 @@ class OpenAIClient:
         retries: attempts after the first.
         budget: shared by all requests.
         reached: whether the server ever answered.
+        on_answer: called with each response that was read.
     """
 
     address: Address
@@ -198,6 +263,7 @@ class OpenAIClient:
     retries: int
     budget: Budget
     reached: bool = False
+    on_answer: Callable[[Mapping[str, Any]], None] = lambda body: None
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
@@ -233,30 +299,25 @@ class OpenAIClient:
                 event_hooks={"response": [partial(_bound, self.timeout_s)]},
             )
         except (OSError, ValueError, ImportError, InvalidURL) as error:
-            kind = type(error).__name__
-        else:
-            own = {"Authorization": f"Bearer {self.key}" if self.key else openai.omit, "Accept-Encoding": "identity"}
-            self._headers = own | (
-                {} if self.address.url == OPENAI_URL else dict.fromkeys(ACCOUNT_HEADERS, openai.omit)
+            kind, http_client = type(error).__name__, None
+        if http_client is None:  # not in the handler, so that no error of the SDK is in the chain
+            raise UndertowError(
+                f"{self.address.host}: the proxy or certificate settings of this machine's environment are invalid ({kind}); "
+                "fix or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
             )
-            self._sdk = openai.AsyncOpenAI(
-                api_key=self.key or "none", base_url=self.address.url, max_retries=self.retries, http_client=http_client
-            )
-            return
-        raise UndertowError(
-            f"{self.address.host}: the proxy or certificate settings of this machine's environment are invalid ({kind}); "
-            "fix or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+        self._headers = {
+            "Authorization": f"Bearer {self.key}" if self.key else openai.omit,
+            "Accept-Encoding": "identity",
+            **({} if self.address.url == OPENAI_URL else dict.fromkeys(ACCOUNT_HEADERS, openai.omit)),
+        }
+        self._sdk = openai.AsyncOpenAI(
+            api_key=self.key or "none", base_url=self.address.url, max_retries=self.retries, http_client=http_client
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the address."""
         return (f"{self.address.host}: the base URL has no {V1}; requests go to {V1}",) if self._with_v1 else ()
-
-    @property
-    def root(self) -> str:
-        """The base URL without `/v1`."""
-        return self.address.url.removesuffix(V1)
 
     async def close(self) -> None:
         """Cancel all requests and close all connections."""
@@ -296,8 +357,10 @@ class OpenAIClient:
     ) -> Read | RequestFailedError | UnsupportedQueryError:
         attempts, free = _Attempts(request.n_tokens), 0
         while True:
-            before, sent = self._with_v1, self._server_params(request)
-            retries = max(self._max_retries + free - attempts.made, 0)
+            named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
+            before, sent = self._with_v1, {name: value for name, value in named.items() if name}
+            most = self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
+            retries = max(most + free - attempts.made, 0)
             outcome = await self._exchange(partial(self._created, sent, retries, chat=request.chat), attempts)
             if isinstance(outcome, RequestFailedError):
                 return outcome
@@ -309,7 +372,9 @@ class OpenAIClient:
             try:
                 if not isinstance(outcome, Mapping):
                     raise IncompleteResponseError("a response that is not JSON, or is truncated")
-                return read(outcome)
+                answer = read(outcome)
+                self.on_answer(outcome)
+                return answer
             except IncompleteResponseError as half:
                 if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._find_v1(before):
                     free += 1
@@ -329,13 +394,9 @@ class OpenAIClient:
             UndertowError: the server refuses the key.
         """
         options: Any = {"headers": self._headers}
-        attempts = _Attempts()
-        if body is None:
-            reply = await self._exchange(lambda: self._sdk.get(path, cast_to=bytes, options=options), attempts)
-        else:
-            reply = await self._exchange(
-                lambda: self._sdk.post(path, cast_to=bytes, body=body, options=options), attempts
-            )
+        attempts, posted = _Attempts(), {} if body is None else {"body": body}
+        method: Any = self._sdk.get if body is None else self._sdk.post
+        reply = await self._exchange(lambda: method(path, cast_to=bytes, options=options, **posted), attempts)
         if isinstance(reply, _Refusal):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
@@ -354,16 +415,11 @@ class OpenAIClient:
 
     # One exchange.
 
-    async def _created(self, sent: Mapping[str, Any], retries: int, *, chat: bool) -> bytes:
+    async def _created(self, sent: Mapping[str, Any], retries: int, *, chat: bool) -> Any:
         sdk = self._sdk.with_options(max_retries=retries)
         endpoint: Any = sdk.chat.completions if chat else sdk.completions
         response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
-        content: bytes = response.http_response.content
-        return content
-
-    @property
-    def _max_retries(self) -> int:
-        return self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
+        return response.http_response.content
 
     async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]], attempts: _Attempts) -> Any:
         """The response as JSON (None if it is not JSON), a refusal, or the reason why there is no response."""
@@ -387,7 +443,12 @@ class OpenAIClient:
             del self._running[task]
         self.reached = True
         reply = _parse_json(self._without_key(content))
-        self.budget.tokens += _n_tokens(reply, attempts.n_tokens)
+        usage = reply.get("usage") if isinstance(reply, Mapping) else None
+        counts: list[Any] = [
+            usage.get(name) if isinstance(usage, Mapping) else None for name in ("prompt_tokens", "completion_tokens")
+        ]
+        valid = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
+        self.budget.tokens += sum(counts) if valid else attempts.n_tokens
         return reply
 
     async def _attempt(self, request: Any, send: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -421,11 +482,7 @@ class OpenAIClient:
         return RequestFailedError(f"{self.address.host}: {reason}")
 
     def _connection_failure(self, error: BaseException, attempts: _Attempts) -> RequestFailedError:
-        """Why no response came.
-
-        Raises:
-            UndertowError: its certificate is not trusted.
-        """
+        """Why no response came."""
         import openai
 
         causes = list(_causes(error))
@@ -449,10 +506,6 @@ class OpenAIClient:
 
     # Refusals.
 
-    def _server_params(self, request: HTTPRequest) -> dict[str, Any]:
-        named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
-        return {name: value for name, value in named.items() if name}
-
     def _learn(self, request: HTTPRequest, refusal: _Refusal, sent: Mapping[str, Any]) -> bool:
         """Whether the refusal concerns a parameter that can be renamed or omitted; if so, later requests do so."""
         if refusal.status not in INVALID:
@@ -470,11 +523,7 @@ class OpenAIClient:
     def _refused(
         self, refusal: _Refusal, attempts: _Attempts, *, chat: bool
     ) -> RequestFailedError | UnsupportedQueryError:
-        """How a refusal counts for the prompt.
-
-        Raises:
-            UndertowError: only the user can fix it.
-        """
+        """How a refusal counts for the prompt."""
         status, code = refusal.status, str(refusal.said.get("code"))
         where = f"{self.address.host}: "
         if refusal.is_out_of_quota:
@@ -482,7 +531,9 @@ class OpenAIClient:
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
             )
-        if refusal.is_too_long:
+        message = str(refusal.said.get("message")).lower()
+        named = code == "context_length_exceeded" or refusal.said.get("type") == TOO_LONG_TYPE
+        if named or (status in INVALID and any(words in message for words in TOO_LONG_WORDS)):
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, 429) or status >= 500:
             return self._lost(f"status {status}, {attempts}")
@@ -492,24 +543,21 @@ class OpenAIClient:
                 "leave --chat out for a model that does not chat" if chat else "add --chat for a model that only chats"
             )
             raise UndertowError(
-                f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, or "
-                f"{other}"
+                f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, "
+                f"or {other}"
             )
         if status in INVALID and code == PROMPT_FILTERED:
             return UnsupportedQueryError("the server's content filter refuses the prompt")
-        if status in INVALID and "grammar" in str(refusal.said.get("message")).lower():
+        if status in INVALID and "grammar" in message:
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.said)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.said)}")
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):
             return
-        where = f"{self.address.host}: "
-        raise UndertowError(
-            f"{where}refused the key (status {status}); set {KEY_VARIABLE} to one that may use {self.model}"
-            if self.key
-            else f"{where}needs a key (status {status}); set {KEY_VARIABLE}"
-        )
+        why = f"refused the key (status {status})" if self.key else f"needs a key (status {status})"
+        which = f" to one that may use {self.model}" if self.key else ""
+        raise UndertowError(f"{self.address.host}: {why}; set {KEY_VARIABLE}{which}")
 
     # What a server says.
 
@@ -543,13 +591,6 @@ class _Refusal:
         """Whether the account has nothing left to spend."""
         return self.said.get("code") == "insufficient_quota"
 
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the model's context."""
-        message = str(self.said.get("message")).lower()
-        named = self.said.get("code") == "context_length_exceeded" or self.said.get("type") == TOO_LONG_TYPE
-        return named or (self.status in INVALID and any(words in message for words in TOO_LONG_WORDS))
-
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
@@ -558,20 +599,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _parse_json(content: bytes) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _n_tokens(reply: Any, estimate: int) -> int:
-    """Tokens of a request as the server counts them, or estimated."""
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
-    if not isinstance(usage, Mapping):
-        return estimate
-    counts: list[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    valid = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
-    return sum(counts) if valid else estimate
+    return None
 
 
 async def _bound(timeout_s: float, response: Any) -> None:

@@ -9,43 +9,18 @@ Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.cli
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from undertow.errors import UndertowError
-from undertow.models.base import RequestFailedError, UnsupportedQueryError
+from undertow.models.base import Outcome, RequestFailedError, UnsupportedQueryError, sampling_seed
 from undertow.models.openai import client as http
-from undertow.models.openai.address import OPENAI_URL
-from undertow.models.openai.gbnf import (
-    LLAMA_CPP,
-    NO_GRAMMAR,
-    OWNERS,
-    VLLM,
-    Piece,
-    ShuffledGrammar,
-    Spelling,
-    choice_grammar,
-    owner_in,
-    pieces_of,
-    span_grammar,
-    span_in,
-    token_choice_grammar,
-    token_shuffle_grammar,
-    token_span_grammar,
-)
-from undertow.models.openai.logprobs import (
-    FILTERED,
-    HIDDEN_NATS,
-    SPENT,
-    IncompleteResponseError,
-    TopLogprobs,
-    answer_in,
-    text_of,
-    top_logprobs_of,
-)
+from undertow.models.openai import gbnf, logprobs
+from undertow.models.openai.client import OPENAI_URL
+from undertow.models.openai.gbnf import LLAMA_CPP, NO_GRAMMAR, VLLM, Spelling
 from undertow.types import (
     BEST_SPAN,
     PASSAGE_TOKENS,
@@ -86,32 +61,20 @@ class ConstraintViolationError(UnsupportedQueryError):
     """An answer that violates its constraint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Top log-probabilities of a server's two endpoints.
-
-    Attributes:
-        chat_top, plain_top: number of tokens per step.
-    """
-
-    chat_top: int
-    plain_top: int
-
-
 @dataclass(slots=True)
 class ServerDecoder:
     """Multiple choice and constrained generation with one server.
 
     Attributes:
         server: one of `SERVERS`; "" until it is known.
-        endpoints: top log-probabilities of the endpoints.
+        tops: number of top log-probabilities of a step, of completions and of chats.
         named_by_user: whether the user named the server.
         owner: the model's owner in the server's list; "" if unknown.
         n_outside: number of answers before the first that keeps to its constraint.
     """
 
     server: str
-    endpoints: Endpoints
+    tops: tuple[int, int]
     named_by_user: bool = field(init=False)
     owner: str = ""
     n_outside: int = 0
@@ -128,45 +91,35 @@ class ServerDecoder:
 
     # Capabilities.
 
-    async def detect_server(self, client: http.OpenAIClient) -> None:
-        """Detect the server from its list of models.
+    async def prepare(self, client: http.OpenAIClient, queries: Sequence[ConstrainedQuery]) -> None:
+        """Detect the server from its list of models, and check that it supports the queries, before any other request.
 
         Raises:
-            UndertowError: the server cannot be reached, or fails.
+            UndertowError: the server cannot be reached or fails, or does not support a query, with the reason and the fix.
         """
-        if self.server:
-            return
-        if client.address.url == OPENAI_URL:
+        if not self.server and client.address.url == OPENAI_URL:
             self.server, self.owner = NO_GRAMMAR, "openai"
-            return
-        listed = await client.get_json("/models")
-        if isinstance(listed, RequestFailedError):
+        if not self.server:
+            listed = await client.get_json("/models")
+            if isinstance(listed, RequestFailedError):
+                raise UndertowError(
+                    f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
+                )
+            self.owner = client.quotable(gbnf.owner_in(listed or {}, client.model))
+            self.server = gbnf.OWNERS.get(self.owner, NO_GRAMMAR)
+        needs_grammar = any(map(_needs_grammar, queries))
+        needs_top_k = any(isinstance(query, ConstrainedGenerateQuery) and query.top_k for query in queries)
+        if self.server == NO_GRAMMAR and (needs_grammar or needs_top_k):
+            owner = f"its models are owned by {self.owner or 'nobody it names'}"
+            why = f"({'by --grammar none' if self.named_by_user else owner})"
             raise UndertowError(
-                f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
+                f"{client.address.host}: supports no grammar {why}, so its answers cannot be constrained to labels or a passage; "
+                f"{OTHER_SERVER}"
+                if needs_grammar
+                else f"{client.address.host}: supports no top_k {why}, so it cannot sample from the most probable tokens only; choose a "
+                "llama.cpp or vLLM server, name its grammar with --grammar if it is one, or sample from all tokens"
             )
-        self.owner = client.quotable(owner_in(listed or {}, client.model))
-        self.server = OWNERS.get(self.owner, NO_GRAMMAR)
-
-    def check(self, queries: Sequence[ConstrainedQuery], host: str) -> None:
-        """Refuse queries that the server does not support, before any request.
-
-        Raises:
-            UndertowError: names the query, the reason and the fix.
-        """
-        if self.server != NO_GRAMMAR:
-            return
-        why = (
-            "by --grammar none" if self.named_by_user else f"its models are owned by {self.owner or 'nobody it names'}"
-        )
-        if any(_needs_grammar(query) for query in queries):
-            raise UndertowError(
-                f"{host}: supports no grammar ({why}), so its answers cannot be constrained to labels or a passage; {OTHER_SERVER}"
-            )
-        if any(isinstance(query, ConstrainedGenerateQuery) and query.top_k for query in queries):
-            raise UndertowError(
-                f"{host}: supports no top_k ({why}), so it cannot sample from the most probable tokens only; choose a llama.cpp "
-                "or vLLM server, name its grammar with --grammar if it is one, or sample from all tokens"
-            )
+        self._notes = tuple(self._notes_on(queries))
 
     @property
     def ignored(self) -> bool:
@@ -175,169 +128,126 @@ class ServerDecoder:
 
     # Notes.
 
-    def note(self, queries: Sequence[ConstrainedQuery]) -> None:
-        """Collect notes on the answers to these queries."""
+    def _notes_on(self, queries: Sequence[ConstrainedQuery]) -> Iterator[str]:
         choices = [query for query in queries if isinstance(query, MultipleChoiceQuery)]
-        written = [query for query in queries if isinstance(query, ConstrainedGenerateQuery)]
-        notes = []
         if any(map(_needs_grammar, queries)):
             known = "as --grammar says" if self.named_by_user else f"whose models are owned by {self.owner}"
-            notes.append(f"answers are kept to labels or a passage by grammars of {self.server}, {known}")
+            yield f"answers are kept to labels or a passage by grammars of {self.server}, {known}"
         if choices:
-            notes.append(
+            yield (
                 "a choice is the label that the server comes to under its grammar; it shows no tokens of labels, so that the most "
                 "probable label cannot be had beside it"
             )
         if any(choice.first_token for choice in choices):
-            notes.append(
+            yield (
                 "labels that are compared by their first tokens are decoded whole; log-probabilities are those of their first "
                 "tokens where the server shows them all, from before the grammar, and none elsewhere"
             )
-        if any(query.temperature for query in written):
-            notes.append("tokens are drawn by the server, from a seed of each query's own")
-        self._notes = tuple(notes)
+        if any(isinstance(query, ConstrainedGenerateQuery) and query.temperature for query in queries):
+            yield "tokens are drawn by the server, from a seed of each query's own"
 
     def notes(self) -> tuple[str, ...]:
         """Notes on the answers."""
-        notes = list(self._notes)
-        if self._by_tokens:
-            notes.append("labels and pieces of a passage are spelled in the server's own tokens")
-        if self._by_letters:
-            notes.append(
-                "some grammars are of letters: pieces of a passage are its words and punctuation marks, not the model's tokens, and a "
-                "label or word may be begun with any token that its first letters spell, so that other labels come out than by tokens"
-            )
-        if self._estimated:
-            notes.append(
-                f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and {TOKENS_AROUND} "
-                "more, at most"
-            )
-        return tuple(notes)
+        notes = {
+            "labels and pieces of a passage are spelled in the server's own tokens": self._by_tokens,
+            "some grammars are of letters: pieces of a passage are its words and punctuation marks, not the model's tokens, and a "
+            "label or word may be begun with any token that its first letters spell, so that other labels come out than by tokens": (
+                self._by_letters
+            ),
+            f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and {TOKENS_AROUND} "
+            "more, at most": self._estimated,
+        }
+        return (*self._notes, *(note for note, holds in notes.items() if holds))
 
     # Requests.
 
-    async def query(
-        self, client: http.OpenAIClient, query: ConstrainedQuery, note_model: Callable[[Mapping[str, Any]], None]
-    ) -> Answer | UnsupportedQueryError | RequestFailedError:
-        """The answer, with as many of the last examples as fit; calls `note_model` with each response.
+    async def query(self, client: http.OpenAIClient, query: ConstrainedQuery) -> Outcome:
+        """The answer, with as many of the last examples as fit.
 
         Raises:
             UndertowError: no further request can succeed.
         """
-        wanted = await self._wanted(client, query)
-        if not isinstance(wanted, _GenerationRequest):
-            return wanted
-        outcome = await self._with_room(client, wanted, note_model)
-        if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
-            self._reads_tokens = False
-            return await self.query(client, query, note_model)
-        return outcome
-
-    async def _with_room(
-        self, client: http.OpenAIClient, wanted: _GenerationRequest, note_model: Callable[[Mapping[str, Any]], None]
-    ) -> Answer | UnsupportedQueryError | RequestFailedError:
-        query = wanted.query
+        try:
+            if isinstance(query, MultipleChoiceQuery):
+                wanted = await self._wanted_label(client, query)
+            else:
+                wanted = await self._wanted_text(client, query)
+        except (UnsupportedQueryError, RequestFailedError) as error:
+            return error
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
-            outcome = await client.send(request, lambda body: self._read(client, wanted, body, note_model))
+            outcome = await client.send(request, partial(self._read, wanted, client.quotable))
+            if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
+                self._reads_tokens = False
+                return await self.query(client, query)
             if not isinstance(outcome, http.PromptTooLongError):
                 return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
 
-    async def _wanted(
-        self, client: http.OpenAIClient, query: ConstrainedQuery
-    ) -> _GenerationRequest | UnsupportedQueryError | RequestFailedError:
-        if isinstance(query, MultipleChoiceQuery):
-            return await self._wanted_label(client, query)
-        pieces = pieces_of(query.passage)
+    async def _wanted_text(self, client: http.OpenAIClient, query: ConstrainedGenerateQuery) -> _GenerationRequest:
+        pieces = gbnf.pieces_of(query.passage)
         if query.constraint == BEST_SPAN or not pieces:
-            return UnsupportedQueryError(
+            raise UnsupportedQueryError(
                 NO_SEARCH if pieces else "the passage that the answer is to be made of is empty"
             )
         spelling = await self._spelling(client, _lead(query) + query.passage)
-        if isinstance(spelling, RequestFailedError):
-            return spelling
         n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
         self._estimated = self._estimated or not spelling.numbers
-        fields = dict(NO_PENALTY[self.server]) | self._drawing(query)
+        fields = dict(NO_PENALTY[self.server])
+        if query.temperature and self.server != NO_GRAMMAR:
+            fields |= dict(FULL_DISTRIBUTION[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
         if query.constraint == UNCONSTRAINED:
             return _GenerationRequest(query, fields, n_tokens, self.server)
-        by_tokens = spelling if self._reads_tokens and spelling.texts else None
-        fields |= _grammar_params(_grammar_of(query, pieces, by_tokens), self.server)
-        return _GenerationRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
+        by_tokens, is_span = self._reads_tokens and bool(spelling.texts), query.constraint == SPAN
+        if by_tokens:
+            grammar = gbnf.token_span_grammar(spelling) if is_span else gbnf.token_shuffle_grammar(spelling)
+        elif is_span:
+            grammar = gbnf.span_grammar(pieces, _lead(query))
+        else:
+            grammar = gbnf.ShuffledGrammar.from_pieces(pieces, _lead(query)).grammar
+        fields |= _grammar_params(grammar, self.server)
+        return _GenerationRequest(query, fields, n_tokens, self.server, passage=spelling.texts if by_tokens else ())
 
-    async def _wanted_label(
-        self, client: http.OpenAIClient, query: MultipleChoiceQuery
-    ) -> _GenerationRequest | RequestFailedError:
-        labels = _labels(query)
-        spellings: list[Spelling] = []
-        for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
-            spelling = await self._spelling(client, label)
-            if isinstance(spelling, RequestFailedError):
-                return spelling
-            spellings.append(spelling)
+    async def _wanted_label(self, client: http.OpenAIClient, query: MultipleChoiceQuery) -> _GenerationRequest:
+        labels, reads_tokens = _labels(query), self.server == LLAMA_CPP and self._reads_tokens
+        spellings = [await self._spelling(client, label) for label in labels if reads_tokens]
         by_tokens = bool(spellings) and all(spelling.texts for spelling in spellings)
-        grammar = (
-            _grammar_params(token_choice_grammar(spellings), self.server)
-            if by_tokens
-            else _label_params(labels, self.server)
-        )
-        top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
+        if self.server == VLLM and all(map(str.isprintable, labels)):  # not with line breaks
+            grammar: dict[str, Any] = {"structured_outputs": {"choice": list(labels)}}
+        else:
+            spelled = gbnf.token_choice_grammar(spellings) if by_tokens else gbnf.choice_grammar(labels)
+            grammar = _grammar_params(spelled, self.server)
+        top = self.tops[query.chat] if query.first_token else 0
         fields = dict(NO_PENALTY[self.server]) | grammar
         return _GenerationRequest(query, fields, max_label_tokens(query), self.server, top, by_tokens)
 
-    def _drawing(self, query: ConstrainedGenerateQuery) -> dict[str, Any]:
-        if not query.temperature or self.server == NO_GRAMMAR:
-            return {}
-        return dict(FULL_DISTRIBUTION[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
-
-    async def _spelling(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
+    async def _spelling(self, client: http.OpenAIClient, text: str) -> Spelling:
         """A text in the server's tokens, without generation; empty if the server does not tokenize."""
-        if text not in self._spellings:
-            tokens = await self._tokens(client, text)
-            if isinstance(tokens, RequestFailedError):
-                return tokens
-            self._spellings[text] = tokens
-        return self._spellings[text]
-
-    async def _tokens(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
         if self.server == NO_GRAMMAR:
             return Spelling(())
-        opening = COLON if text.startswith(" ") else LINE
-        body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
-        if self.server == VLLM:
-            body = {"model": client.model, "prompt": text, "add_special_tokens": False}
-        reply = await client.get_json(f"{client.root}/tokenize", body)
-        if isinstance(reply, RequestFailedError):
-            return reply
-        tokens = reply.get("tokens") if reply is not None else None
-        if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
-            return Spelling(())
-        return Spelling(tuple(tokens)) if self.server == VLLM else Spelling.from_reply(opening, text, tokens)
+        if text not in self._spellings:
+            opening = COLON if text.startswith(" ") else LINE
+            body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
+            if self.server == VLLM:
+                body = {"model": client.model, "prompt": text, "add_special_tokens": False}
+            reply = await client.get_json(f"{client.address.url.removesuffix(http.V1)}/tokenize", body)
+            if isinstance(reply, RequestFailedError):
+                raise reply
+            self._spellings[text] = Spelling.from_reply(opening if self.server == LLAMA_CPP else "", text, reply or {})
+        return self._spellings[text]
 
     # Responses.
 
-    def _read(
-        self,
-        client: http.OpenAIClient,
-        wanted: _GenerationRequest,
-        body: Mapping[str, Any],
-        note_model: Callable[[Mapping[str, Any]], None],
-    ) -> Answer | UnsupportedQueryError:
-        """The answer in a response.
-
-        Raises:
-            IncompleteResponseError: a piece is missing.
-        """
-        answer = wanted.read(body, client.quotable)
+    def _read(self, wanted: _GenerationRequest, quotable: Callable[[object], str], body: Mapping[str, Any]) -> Outcome:
+        """The answer in a response."""
+        answer = wanted.read(body, quotable)
         if isinstance(answer, ConstraintViolationError):
             self.n_outside += 1
         elif isinstance(answer, Answer) and _needs_grammar(wanted.query):
             self._kept = True
             self._by_tokens = self._by_tokens or wanted.by_tokens
             self._by_letters = self._by_letters or not wanted.by_tokens
-        note_model(body)
         return answer
 
 
@@ -376,55 +286,46 @@ class _GenerationRequest:
     def params(self, text: str) -> dict[str, Any]:
         """Parameters of the request with this text."""
         query = self.query
-        params: dict[str, Any] = {"max_tokens": self.max_tokens, "temperature": 0, "seed": 0} | prompt_in(
-            text, chat=query.chat
-        )
+        params = greedy_params(text, self.max_tokens, self.top, chat=query.chat)
         if isinstance(query, ConstrainedGenerateQuery) and query.temperature:
-            params |= {"temperature": query.temperature, "seed": _seed(query)}
+            seed = int.from_bytes(sampling_seed(query)[:4]) >> 1  # of 31 bits, the servers' limit
+            params |= {"temperature": query.temperature, "seed": seed}
             params |= {"top_p": 1.0} if self.server != NO_GRAMMAR else {}
         if isinstance(query, ConstrainedGenerateQuery) and query.line_ends:
             params["stop"] = ["\n"]
-        if self.top:
-            params |= {"logprobs": True, "top_logprobs": self.top} if query.chat else {"logprobs": self.top}
         return params | ({"extra_body": dict(self.fields)} if self.fields else {})
 
-    def read(self, body: Mapping[str, Any], quotable: Callable[[object], str]) -> Answer | UnsupportedQueryError:
+    def read(self, body: Mapping[str, Any], quotable: Callable[[object], str]) -> Outcome:
         """The answer in a response.
 
         Raises:
             IncompleteResponseError: a piece is missing.
         """
-        choice = answer_in(body)
-        text, finish = text_of(choice), str(choice.get("finish_reason"))
-        if finish == "content_filter":
-            return UnsupportedQueryError(FILTERED)
-        if finish == "length" and self._ran_out(body):
-            return self.too_long
-        if not text and finish == "length":
-            return UnsupportedQueryError(SPENT)
+        choice, text, finish = logprobs.answer_in(body)
+        if finish == "length" and self.server == LLAMA_CPP:  # vLLM refuses a prompt that fills the context
+            usage = body.get("usage")
+            n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+            if isinstance(n_tokens, int) and n_tokens < self.max_tokens:
+                return self.too_long
+        if refusal := logprobs.refusal_in(finish, text):
+            return refusal
         if not text and finish != "stop":
-            raise IncompleteResponseError("a response with nothing in it")
+            raise logprobs.IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
             return _chosen_label(self.query, text, choice) or _outside(quotable(text), "none of the labels")
         return self._read_text(text, quotable(text), cut=finish == "length")
 
-    def _ran_out(self, body: Mapping[str, Any]) -> bool:
-        """Whether the context was full before the answer ended; vLLM refuses such a prompt, llama.cpp starts to answer."""
-        usage = body.get("usage")
-        n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-        return self.server == LLAMA_CPP and isinstance(n_tokens, int) and n_tokens < self.max_tokens
-
-    def _read_text(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
+    def _read_text(self, text: str, quotable: str, *, cut: bool) -> Outcome:
         """The answer, or why it is invalid; `quotable` is the text for messages."""
         query = self.query
         if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == UNCONSTRAINED:
-            return _answer_of(text)
+            return Answer((math.nan,), math.nan, text=text)
         if query.constraint == SPAN:
-            kept = span_in(query.passage, text, cut=cut and not self.passage)
+            kept = gbnf.span_in(query.passage, text, cut=cut and not self.passage)
             what = "no piece of the passage"
         else:
-            made = ShuffledGrammar.from_pieces(pieces_of(query.passage), _lead(query))
-            made = ShuffledGrammar(self.passage, self.passage) if self.passage else made
+            made = gbnf.ShuffledGrammar.from_pieces(gbnf.pieces_of(query.passage), _lead(query))
+            made = gbnf.ShuffledGrammar(self.passage, self.passage) if self.passage else made
             kept, what = made.whole_in(text, cut=cut), "not made of the passage's words"
         if kept is None:
             return _outside(quotable, what)
@@ -432,11 +333,7 @@ class _GenerationRequest:
             return UnsupportedQueryError(
                 f"the server's answer {_brief(quotable)} was cut off in the middle of its first word"
             )
-        return _answer_of(kept)
-
-
-def _answer_of(text: str) -> Answer:
-    return Answer((math.nan,), math.nan, text=text)
+        return Answer((math.nan,), math.nan, text=kept)
 
 
 def _outside(text: str, what: str) -> ConstraintViolationError:
@@ -453,29 +350,8 @@ def _needs_grammar(query: ConstrainedQuery) -> bool:
     return isinstance(query, MultipleChoiceQuery) or query.constraint in (PASSAGE_TOKENS, SPAN)
 
 
-def _grammar_of(query: ConstrainedGenerateQuery, pieces: Sequence[Piece], spelling: Spelling | None) -> str:
-    """The grammar of a constrained answer: of tokens if given, else of words."""
-    if spelling is not None:
-        return token_span_grammar(spelling) if query.constraint == SPAN else token_shuffle_grammar(spelling)
-    lead = _lead(query)
-    return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.from_pieces(pieces, lead).grammar
-
-
 def _grammar_params(grammar: str, server: str) -> dict[str, Any]:
     return {"grammar": grammar} if server == LLAMA_CPP else {"structured_outputs": {"grammar": grammar}}
-
-
-def _is_token(given: Any) -> bool:
-    """Whether a value is a token: a number, or a number with its text (bytes for a part of a character)."""
-    number = given.get("id") if isinstance(given, Mapping) else given
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
-
-
-def _label_params(labels: Sequence[str], server: str) -> dict[str, Any]:
-    """VLLM accepts labels directly, but not with line breaks."""
-    if server == VLLM and all(map(str.isprintable, labels)):
-        return {"structured_outputs": {"choice": list(labels)}}
-    return _grammar_params(choice_grammar(labels), server)
 
 
 def _lead(query: ConstrainedGenerateQuery) -> str:
@@ -493,30 +369,32 @@ def _chosen_label(query: MultipleChoiceQuery, text: str, choice: Mapping[str, An
     said = text.strip()
     if said not in {label.strip() for label in query.labels}:
         return None
-    nats = first_nats(query, top_logprobs_of(choice)[:1]) if query.first_token else None
+    nats = _first_nats(query, choice) if query.first_token else None
     if nats is None:
         return Answer((math.nan,) * len(query.labels), math.nan, text=said)
     return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=said)
 
 
-def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tuple[float, ...] | None:
+def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any]) -> tuple[float, ...] | None:
     """Log-probabilities of single-token labels [label] from the first step; None if they are not reliable.
 
     All labels and one other token must be shown, or the probabilities may be those after the grammar.
     """
     labels = _labels(query)
-    for step in steps:
+    for step in logprobs.top_logprobs_of(choice)[:1]:
         pairs = (*step.top, (step.token, step.logprob_nats))
-        nats_of = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
+        nats_of = {token: nats for token, nats in pairs if nats > logprobs.HIDDEN_NATS}
         is_whole = any(not any(label.startswith(token) for label in labels) for token in nats_of if token)
         if is_whole and all(label in nats_of for label in labels):
             return tuple(nats_of[label] for label in labels)
     return None
 
 
-def prompt_in(text: str, *, chat: bool) -> dict[str, Any]:
-    """The prompt as a parameter of an endpoint."""
-    return {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+def greedy_params(text: str, max_tokens: int, top: int, *, chat: bool) -> dict[str, Any]:
+    """Parameters of a greedy request to either endpoint, with so many top log-probabilities."""
+    prompt: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+    shown: dict[str, Any] = {"logprobs": True, "top_logprobs": top} if chat else {"logprobs": top}
+    return {"max_tokens": max_tokens, "temperature": 0, "seed": 0, **prompt, **(shown if top else {})}
 
 
 def n_tokens_of(text: str) -> int:
@@ -538,9 +416,3 @@ def effort_tokens(query: ConstrainedQuery) -> int:
     """Estimated tokens of prompt and answer."""
     most = max_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
     return n_tokens_of(query.display_text()) + most
-
-
-def _seed(query: ConstrainedGenerateQuery) -> int:
-    """A seed of 31 bits, the servers' limit, that depends on the query only."""
-    seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
-    return int.from_bytes(seed_digest[:4]) >> 1

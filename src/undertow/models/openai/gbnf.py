@@ -137,12 +137,19 @@ class Spelling:
     texts: tuple[str, ...] = ()
 
     @classmethod
-    def from_reply(cls, opening: str, text: str, tokens: Sequence[Any]) -> Spelling:
-        """Parse llama.cpp's tokens of opening and text together, because a text has other tokens at its beginning.
+    def from_reply(cls, opening: str, text: str, reply: Mapping[str, Any]) -> Spelling:
+        """Parse the tokens in a server's reply: of the text alone (vLLM), or of an opening and the text together (llama.cpp).
 
-        Without texts where one token is the end of the opening and the beginning of the text, or a piece of a character.
+        A text has other tokens at its beginning. Without texts where one token is the end of the opening and the beginning of the
+        text, or a piece of a character; empty where the reply holds anything but tokens.
         """
-        numbers = [one["id"] if isinstance(one, Mapping) else one for one in tokens]
+        given = reply.get("tokens")
+        tokens = given if isinstance(given, list) else []
+        numbers: list[Any] = [one.get("id") if isinstance(one, Mapping) else one for one in tokens]
+        if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers):
+            return cls(())
+        if not opening or not numbers:
+            return cls(tuple(numbers))
         texts = [str(one["piece"]) for one in tokens if isinstance(one, Mapping) and isinstance(one.get("piece"), str)]
         for at in range(1, len(texts)) if len(texts) == len(numbers) else ():
             # Some tokenizers begin every text with a space.

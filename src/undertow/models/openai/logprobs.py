@@ -153,8 +153,8 @@ def words_of(prompt: GenerateQuery) -> tuple[str, ...] | UnsupportedQueryError:
     return tuple(words)
 
 
-def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer in a response.
+def answer_in(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
+    """The answer in a response, its text, and why it ended.
 
     Raises:
         IncompleteResponseError: there is none.
@@ -162,7 +162,7 @@ def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise IncompleteResponseError("a response without an answer")
-    return choices[0]
+    return choices[0], text_of(choices[0]), str(choices[0].get("finish_reason"))
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
@@ -177,6 +177,13 @@ def text_of(choice: Mapping[str, Any]) -> str:
     if not isinstance(text, str):
         raise IncompleteResponseError("an answer that is not text")
     return text.encode("utf-8", "replace").decode()
+
+
+def refusal_in(finish: str, text: str) -> UnsupportedQueryError | None:
+    """Why an answer that ended like this has no probabilities, if so."""
+    if finish == "content_filter":
+        return UnsupportedQueryError(FILTERED)
+    return UnsupportedQueryError(SPENT) if finish == "length" and not text else None
 
 
 def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:

@@ -25,11 +25,16 @@ class FillSpan:
 
     Attributes:
         tokens: tokens of the whole text, special tokens included.
-        places: positions of the fills' tokens, left to right.
+        fills: positions of the tokens of each fill, left to right [fill][token].
     """
 
     tokens: tuple[int, ...]
-    places: tuple[int, ...]
+    fills: tuple[tuple[int, ...], ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Positions of the tokens of all fills."""
+        return tuple(place for fill in self.fills for place in fill)
 
     @property
     def fill_tokens(self) -> list[int]:
@@ -63,23 +68,22 @@ def locate_fills(text: str, ids: tuple[int, ...], offsets: Offsets, spans: Seque
     Raises:
         UnsupportedQueryError: a token covers more, or a fill has no tokens.
     """
-    places: list[int] = []
+    fills = []
     for first, end in spans:
         own = [at for at, span in enumerate(offsets) if span is not None and span[0] < end and span[1] > first]
         if not own:
             raise UnsupportedQueryError("an option adds nothing to the text around it")
         # A separate space token belongs to the next word: one mask replaces both.
         before = offsets[own[0] - 1] if own[0] else None
-        if before is not None and before[1] <= first and text[before[0] : first] in ("", " "):
-            places.append(own[0] - 1)
+        has_space = before is not None and before[1] <= first and text[before[0] : first] in ("", " ")
         for at in own:
             start, stop = offsets[at] or (first, end)
             if stop > end or text[start:first].strip():
                 raise UnsupportedQueryError(
                     f"this tokenizer joins an option with the word beside it: {text[first:end]!r}"
                 )
-        places += own
-    return FillSpan(ids, tuple(places))
+        fills.append((*([own[0] - 1] if has_space else []), *own))
+    return FillSpan(ids, tuple(fills))
 
 
 BYTE_SPACE = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
@@ -102,8 +106,7 @@ def with_space(tokenizer: Any, query: ClozeQuery, number: int, filled: FillSpan)
     plain = filled.tokens[start : start + own]
     if not first.startswith(BYTE_SPACE) or first == BYTE_SPACE or spaced == plain:
         return None
-    grown = len(spaced) - own
-    return FillSpan(
-        (*filled.tokens[:start], *spaced, *filled.tokens[start + own :]),
-        (*range(start, start + len(spaced)), *(place + grown for place in filled.places[own:])),
-    )
+    grown, (initial, *others) = len(spaced) - own, filled.fills
+    fills = [(*range(start, start + len(spaced)), *(place + grown for place in initial[own:]))]
+    fills += [tuple(place + grown for place in fill) for fill in others]
+    return FillSpan((*filled.tokens[:start], *spaced, *filled.tokens[start + own :]), tuple(fills))

@@ -7,7 +7,7 @@ ze       none: it is several tokens         P(ze) = P("z") P("e" | "z") + P(" z"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -71,27 +71,9 @@ class Vocabulary:
         Raises:
             UnsupportedQueryError: the tokenizer spells options of two groups alike, or knows none of them.
         """
-        key = tuple(options)
-        if key not in self._known:
-            self._known[key] = self._of_options(key)
-        return self._known[key]
-
-    def text_of(self, token: int) -> str:
-        """The text of a token, with its leading space where the tokenizer marks it."""
-        return self._texts.get(token, "")
-
-    @cached_property
-    def line_breaks(self) -> frozenset[int]:
-        """Tokens that begin with a line break."""
-        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
-
-    @cached_property
-    def line_ends(self) -> frozenset[int]:
-        """Tokens with a line break after other text, such as a full stop."""
-        breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
-        return breaking - self.line_breaks
-
-    def _of_options(self, options: tuple[Option, ...]) -> OptionTokens:
+        known = self._known.get(tuple(options))
+        if known is not None:
+            return known
         ids: list[tuple[int, ...]] = []
         owner: dict[tuple[int, ...], int] = {}
         for number, option in enumerate(options):
@@ -109,10 +91,30 @@ class Vocabulary:
         if options and not owner:
             words = ", ".join(option.fills[0] for option in options)
             raise UnsupportedQueryError(f"this tokenizer knows none of the words: {words}")
-        chains = tuple(
-            Chain(number, spelling, _inside(spelling, owner)) for spelling, number in owner.items() if len(spelling) > 1
-        )
-        return OptionTokens(tuple(ids), chains)
+
+        def inside(spelling: tuple[int, ...]) -> int:
+            """The option with the longest spelling that this one begins with; -1 for none."""
+            shorter = (spelling[:size] for size in range(len(spelling) - 1, 0, -1))
+            return next((owner[one] for one in shorter if one in owner), -1)
+
+        chains = (Chain(number, one, inside(one)) for one, number in owner.items() if len(one) > 1)
+        self._known[tuple(options)] = found = OptionTokens(tuple(ids), tuple(chains))
+        return found
+
+    def text_of(self, token: int) -> str:
+        """The text of a token, with its leading space where the tokenizer marks it."""
+        return self._texts.get(token, "")
+
+    @cached_property
+    def line_breaks(self) -> frozenset[int]:
+        """Tokens that begin with a line break."""
+        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
+
+    @cached_property
+    def line_ends(self) -> frozenset[int]:
+        """Tokens with a line break after other text, such as a full stop."""
+        breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
+        return breaking - self.line_breaks
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         """Tokens that spell the word, or the single token that an uncased tokenizer gives it."""
@@ -149,13 +151,17 @@ class Vocabulary:
 
     @cached_property
     def _texts(self) -> dict[int, str]:
-        """The text of each token."""
+        """The text of each token, with a space before it if it begins a word."""
         numbers = [[number] for number in self._pieces]
         decoded = self.tokenizer.batch_decode(numbers, clean_up_tokenization_spaces=False)
-        return {
-            number: _with_space(text, piece, pieced=self._has_word_pieces)
-            for (number, piece), text in zip(self._pieces.items(), decoded, strict=True)
-        }
+        pieced, texts = self._has_word_pieces, {}
+        for (number, piece), text in zip(self._pieces.items(), decoded, strict=True):
+            begins = (pieced and text[:1].isalnum()) or piece.startswith(PIECE_SPACE)
+            if pieced and piece.startswith(CONTINUES):
+                texts[number] = text.removeprefix(CONTINUES)
+            else:
+                texts[number] = f" {text}" if begins and not text.startswith(" ") else text
+        return texts
 
     @cached_property
     def _tokens(self) -> dict[str, tuple[int, ...]]:
@@ -168,17 +174,3 @@ class Vocabulary:
             if number not in special:
                 spelled.setdefault(word_of(text), []).append(number)
         return {word: tuple(tokens) for word, tokens in spelled.items() if word}
-
-
-def _inside(spelling: tuple[int, ...], owner: Mapping[tuple[int, ...], int]) -> int:
-    """The option with the longest spelling that this one begins with; -1 for none."""
-    shorter = (spelling[:size] for size in range(len(spelling) - 1, 0, -1))
-    return next((owner[one] for one in shorter if one in owner), -1)
-
-
-def _with_space(text: str, piece: str, *, pieced: bool) -> str:
-    """A token's text, with a space before it if it begins a word."""
-    if pieced and piece.startswith(CONTINUES):
-        return text.removeprefix(CONTINUES)
-    begins = (pieced and text[:1].isalnum()) or piece.startswith(PIECE_SPACE)
-    return f" {text}" if begins and not text.startswith(" ") else text

@@ -13,14 +13,14 @@ transformers:
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from undertow.models.base import Ints, UnsupportedQueryError, attempt
-from undertow.types import SpanQuery
+from undertow.types import Query, SpanQuery
 
 MAX_TEXT_TOKENS = 384
 MAX_OVERLAP_TOKENS = 128
@@ -31,6 +31,8 @@ UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "T
 """Scripts without spaces between words, by the first word of their characters' names."""
 NO_WORD = -1
 Span = tuple[int, int]
+Piece = tuple[int, int, int]
+"""An occurrence of a candidate: its window, and its first and last token, counted from the passage's first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +82,6 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """An occurrence of a candidate.
-
-    Attributes:
-        window: index of the window.
-        start, end: first and last token, counted from the passage's first.
-    """
-
-    window: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedQuestion:
     """A query in tokens.
 
@@ -115,45 +103,32 @@ class EncodedQuestion:
         return tuple(window.network_input for window in self.windows)
 
 
-@dataclass(frozen=True, slots=True)
 class QAEncoder:
     """Encodes questions and passages for one model.
 
     Attributes:
         tokenizer: a fast one.
-        max_tokens: the model's context length.
+        context_tokens: maximum number of tokens of a text.
+        overlap_tokens: tokens that two windows share.
+        passage_last: whether the passage follows the question; it precedes it for tokenizers that pad on the left.
     """
 
-    tokenizer: Any
-    max_tokens: int
+    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.context_tokens = min(max_tokens, MAX_TEXT_TOKENS)
+        self.overlap_tokens = min(self.context_tokens // 2, MAX_OVERLAP_TOKENS)
+        self.passage_last = bool(tokenizer.padding_side == "right")
 
-    @property
-    def context_tokens(self) -> int:
-        """Maximum number of tokens of a text."""
-        return min(self.max_tokens, MAX_TEXT_TOKENS)
-
-    @property
-    def overlap_tokens(self) -> int:
-        """Tokens that two windows share."""
-        return min(self.context_tokens // 2, MAX_OVERLAP_TOKENS)
-
-    @property
-    def passage_last(self) -> bool:
-        """Whether the passage follows the question; it precedes it for tokenizers that pad on the left."""
-        return bool(self.tokenizer.padding_side == "right")
-
-    def encode(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
+    def encode(self, queries: Sequence[Query]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
-        texts = list(dict.fromkeys((query.question, query.passage) for query in queries))
+        questions = (query for query in queries if isinstance(query, SpanQuery))
+        texts = list(dict.fromkeys((query.question, query.passage) for query in questions))
         windows: dict[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError] = {}
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
             for text, encoding in zip(some, self._tokenize(some), strict=True):
                 windows[text] = attempt(self._windows_of, *text, encoding)
-        return [
-            attempt(_encode_question, place, query, windows[query.question, query.passage])
-            for place, query in enumerate(queries)
-        ]
+        return [attempt(_encode_question, place, query, windows) for place, query in enumerate(queries)]
 
     def _tokenize(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
         """The tokenizer's encodings of each text, or of each window of one."""
@@ -183,12 +158,12 @@ class QAEncoder:
             )
         windows = [self._window(encoding) for encoding in encodings]
         opening, closing = min(one.characters[0] for one in windows), max(one.characters[1] for one in windows)
-        # Keep the white space at both ends of the passage.
-        stretches = [
-            (0 if first == opening else first, len(passage) if end == closing else end)
-            for first, end in (one.characters for one in windows)
-        ]
-        return tuple(replace(one, characters=own) for one, own in zip(windows, stretches, strict=True))
+
+        def widened(first: int, end: int) -> Span:
+            """With the white space at both ends of the passage."""
+            return 0 if first == opening else first, len(passage) if end == closing else end
+
+        return tuple(replace(one, characters=widened(*one.characters)) for one in windows)
 
     def _window(self, encoding: Any) -> Window:
         own = [at for at, sequence in enumerate(encoding.sequence_ids) if sequence == int(self.passage_last)]
@@ -206,8 +181,11 @@ class QAEncoder:
 
 
 def _encode_question(
-    place: int, query: SpanQuery, windows: tuple[Window, ...] | UnsupportedQueryError
+    place: int, query: Query, windows_of: Mapping[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError]
 ) -> EncodedQuestion:
+    if not isinstance(query, SpanQuery):
+        raise UnsupportedQueryError("a model that answers from a passage supports no other query")
+    windows = windows_of[query.question, query.passage]
     if isinstance(windows, UnsupportedQueryError):
         raise UnsupportedQueryError(str(windows))
     candidates = (_pieces(query.passage, candidate.strip(), windows) for candidate in query.candidates)
@@ -227,10 +205,16 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
             places = window.places(span)
             if places is None:
                 reason = "this tokenizer finds no tokens in a candidate"
-            elif _takes_more(passage, span, (window.offsets[places[0], 0], window.offsets[places[1], 1])):
+            # Not only spaces and punctuation, but a part of a neighbouring word.
+            elif any(
+                map(
+                    _of_word,
+                    passage[window.offsets[places[0], 0] : span[0]] + passage[span[1] : window.offsets[places[1], 1]],
+                )
+            ):
                 reason = "this tokenizer joins a candidate with the word beside it"
             else:
-                pieces.append(Piece(number, *places))
+                pieces.append((number, *places))
     if not pieces:
         raise UnsupportedQueryError(reason)
     return tuple(pieces)
@@ -261,8 +245,3 @@ def _one_word(pair: str) -> bool:
 def _of_word(character: str) -> bool:
     """Letters, the marks on them, and digits."""
     return unicodedata.category(character)[0] in "LMN"
-
-
-def _takes_more(passage: str, span: Span, taken: Span) -> bool:
-    """Whether the tokens also cover a part of a neighbouring word, not only spaces and punctuation."""
-    return any(map(_of_word, passage[taken[0] : span[0]] + passage[span[1] : taken[1]]))

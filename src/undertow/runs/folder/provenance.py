@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from undertow.inference.versions import _versions, code_sha256
+from undertow.inference.engines import code_sha256, installed_versions
+from undertow.models.backend.execution import n_cores
 
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
@@ -65,14 +65,13 @@ def call_with(call: str, name: str, value: str) -> str:
 
 def circumstances() -> dict[str, Any]:
     """Time, package versions and machine, for repeating a run."""
-    versions = {"undertow": version("undertow"), "python": platform.python_version(), **_versions(PACKAGES)}
+    versions = {"undertow": version("undertow"), "python": platform.python_version(), **installed_versions(PACKAGES)}
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     processor = next(names, platform.processor() or platform.machine())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    machine = {"system": platform.system(), "release": platform.release(), "processor": processor, "cores": cores}
+    machine = {"system": platform.system(), "release": platform.release(), "processor": processor, "cores": n_cores()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}

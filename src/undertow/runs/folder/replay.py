@@ -20,7 +20,7 @@ from undertow.models.base import (
     CostEstimate,
     ModelHandle,
     ModelRequest,
-    RequestFailedError,
+    Outcome,
     UnsupportedQueryError,
 )
 from undertow.runs.folder.storage import OBSERVATIONS, read_record
@@ -182,13 +182,11 @@ class ReplayModel:
     prompted: Mapping[str, Any]
     notes: tuple[str, ...] = ("answers are those of an earlier run",)
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """The recorded answers, and an error for every other query."""
         yield {place: self._answer(query) for place, query in enumerate(queries)}
 
-    def _answer(self, query: Query) -> Answer | UnsupportedQueryError:
+    def _answer(self, query: Query) -> Outcome:
         if not isinstance(query, (ClozeQuery, GenerateQuery)):
             return UnsupportedQueryError("a finished run answers sentences and prompts with listed words only")
         options = tuple(" ".join(option.fills) for option in query.options)
