@@ -18,7 +18,7 @@ from helpers.answering import answers_only
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations, Sampling
-from undertow.audits.task_specification.scores import score_sentences
+from undertow.audits.task_specification.findings import score_sentences
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, TEXT
 from undertow.runs.collect import ModelUnderTest

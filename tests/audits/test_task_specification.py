@@ -19,8 +19,8 @@ from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import PAPER, Observations, Sampling
 from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
+from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings
-from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.metrics import specification_detection
 from undertow.stats import point_estimates

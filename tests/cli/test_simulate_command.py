@@ -17,7 +17,7 @@ from undertow.causal.graph import read_graph
 from undertow.causal.scm import StructuralCausalModel
 from undertow.causal.simulate import simulate
 from undertow.report import style as drawing
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 
 PAGE = (ROOT / "docs/simulation.md").read_text(encoding="utf-8")
 MINE = """

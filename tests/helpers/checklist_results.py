@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from undertow.report.figures.checklist_panels import draw_aspects, draw_ranking
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 from undertow.types import Result
 
 NAN = math.nan

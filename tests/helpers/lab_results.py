@@ -6,7 +6,7 @@ import pandas as pd
 
 from undertow.lab.verification.figures import draw_calibration, draw_power
 from undertow.lab.verification.metrics import fitted_lines, intervals, results
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 
 
 def calibration(frame: pd.DataFrame) -> Drawing:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from undertow.report.figures.specification import Curve, occupations
+from undertow.report.figures.specification import Curve, occupation_panels
 
 SCORE = "delta_female"
 
@@ -36,7 +36,8 @@ def scored(names: Sequence[str] = tuple(SHARES), shares: Sequence[float] | None 
 
 
 def drawn(table: pd.DataFrame, threshold: float = 0.5, title: str = "toy · own") -> Figure:
-    return occupations(table, SCORE, threshold, title=title, unit="movement of female mass, percentage points")
+    unit = "movement of female mass, percentage points"
+    return occupation_panels({"": table}, SCORE, threshold, title=title, unit=unit)
 
 
 def followed(

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 
 NAN = math.nan
 

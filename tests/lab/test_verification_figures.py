@@ -15,7 +15,8 @@ from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
 from undertow.lab.verification.figures import draw_training
 from undertow.lab.verification.metrics import intervals
-from undertow.report.style import COLOURS, MARKERS, Drawing
+from undertow.report.page_data import Drawing
+from undertow.report.style import COLOURS, MARKERS
 
 
 def training(frame: pd.DataFrame) -> Drawing:

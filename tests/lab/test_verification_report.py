@@ -14,7 +14,7 @@ from helpers.trained_models import lab
 from undertow.lab.verification.figures import draw_power
 from undertow.lab.verification.metrics import fitted_lines, intervals, results, verdicts
 from undertow.lab.verification.report import FIGURES, FILES, Verification, findings, write
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 
 
 def told_of(frame: pd.DataFrame) -> Verification:

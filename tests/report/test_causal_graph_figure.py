@@ -19,7 +19,8 @@ from undertow.causal.describe import graph_view
 from undertow.causal.graph import Graph, read_graph
 from undertow.causal.published import published
 from undertow.report.figures.causal_graph import NODE_IN, GraphShape, draw_graph, lay_out
-from undertow.report.style import COLOURS, Drawing
+from undertow.report.page_data import Drawing
+from undertow.report.style import COLOURS
 
 BLUE, ORANGE, INK = COLOURS[0].lower(), COLOURS[1].lower(), "#444444"
 LONG = (

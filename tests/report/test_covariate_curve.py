@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from helpers.curve_lines import line, observed
 from helpers.figure_checks import words
 from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
-from undertow.report.style import Drawing, image_bytes, svg_text
+from undertow.report.page_data import Drawing
+from undertow.report.style import image_bytes, svg_text
 
 DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
 

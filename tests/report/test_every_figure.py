@@ -34,7 +34,8 @@ from undertow.report.figures.model_sizes import slope_against_size
 from undertow.report.figures.scatter import Panel, draw_simulation
 from undertow.report.figures.specification import over_w, roc
 from undertow.report.formatting import plain
-from undertow.report.style import Drawing, figure_width, svg_text
+from undertow.report.page_data import Drawing
+from undertow.report.style import figure_width, svg_text
 
 NAMES = {
     "markup": '<b>"$x^2$"</b>&\n\x1b東\u0378',  # no font has the last sign, so that the SVG keeps the text

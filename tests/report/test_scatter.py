@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from helpers.figure_checks import words
 from helpers.scatter_panels import panels
 from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, draw_simulation
-from undertow.report.style import Drawing
+from undertow.report.page_data import Drawing
 
 COLUMNS = ["W and G, everyone", "W and G, selected", "X and Y, everyone", "X and Y, selected"]
 

@@ -11,7 +11,8 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from undertow.report.style import Drawing, file_stem, image_bytes, lettering, save_drawing, svg_text
+from undertow.report.page_data import Drawing
+from undertow.report.style import file_stem, image_bytes, lettering, save_drawing, svg_text
 
 NO_SUCH_SIGN = "\u0378"
 """Assigned to nothing, so no font has it."""

@@ -21,7 +21,7 @@ from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_p
 from helpers.sampled_cases import briefly
 from undertow import audits, models
 from undertow.audits.base import Observations
-from undertow.audits.shared.model_comparison import comparison_findings
+from undertow.audits.spurious_correlation.drift_findings import comparison_findings
 from undertow.errors import UndertowError
 from undertow.models.backend import dtype as precisions
 from undertow.models.base import ModelRequest

@@ -21,7 +21,7 @@ from helpers.sampled_cases import briefly
 from helpers.shared_folders import made_once
 from undertow import models
 from undertow._folders import cache_file
-from undertow.audits.shared.model_comparison import points
+from undertow.audits.spurious_correlation.figures import points
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import (
     EXACT,

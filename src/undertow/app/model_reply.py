@@ -23,8 +23,8 @@ from undertow.audits.base import EXACT, Observations
 from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.audits.task_specification.audit import TaskSpecification
+from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import DETECT
-from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries

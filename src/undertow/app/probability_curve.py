@@ -16,7 +16,8 @@ from matplotlib.ticker import MaxNLocator
 
 from undertow.data import Covariate
 from undertow.report.formatting import plain, shortened, significant_decimals
-from undertow.report.style import GRID, Drawing, lettering, style_of
+from undertow.report.page_data import Drawing
+from undertow.report.style import GRID, lettering, style_of
 from undertow.stats.regression.least_squares import Polynomial
 from undertow.types import Floats
 

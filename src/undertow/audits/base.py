@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.report.page_data import ReportText
+from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
 
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: probabilities of all listed forms, the five most probable tokens as in the papers, or a parsed free reply."""
@@ -224,4 +223,4 @@ class Audit(ABC):
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         """Title, sentences and extra tables of the report."""
-        return ReportText(self.name.replace("-", " ").capitalize(), self.summary, questions=[], examples=[])
+        return ReportText(self.name.replace("-", " ").capitalize(), self.summary)

@@ -13,7 +13,9 @@ A row with empty masses is missing; a row of zeros is a measurement.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,28 +49,6 @@ if TYPE_CHECKING:
 BY_AXIS = "w_value, smallest first"
 
 
-def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
-    """Position of each row's W value on its axis [row]: the given one, else its number, else its index in the list.
-
-    Evenly spaced numbers in a list called `date` have their indices, as in the built-in list.
-
-    Args:
-        frame: `w_name`, `w_index` and `w` [row].
-        given: the column `w_value`; NaN in all rows of a list without it [row].
-    """
-    axis: Floats = np.array(given, dtype=np.float64)
-    for name, rows in frame.groupby("w_name", sort=False):
-        at = frame.index.get_indexer(rows.index)
-        if not np.isnan(axis[at]).all():
-            continue
-        values, places = _list_values(rows)
-        numbers = numbers_of(values)
-        by_index = not numbers or (name == "date" and _is_even(values, places))
-        place_of = dict(zip(places, places if by_index else numbers, strict=True))
-        axis[at] = rows["w_index"].map(place_of).to_numpy(dtype=np.float64)
-    return axis
-
-
 def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Entry of each W list in the design, like `undertow.data.Covariate.design_entry`, and notes on the lists.
 
@@ -77,15 +57,14 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
     """
     covariates, notes = {}, []
     for name, rows in frame.groupby("w_name", sort=False):
-        values, places = _list_values(rows)
-        numbers = numbers_of(values)
+        values, _, numbers, is_even = _list_values(rows)
         scale = INDEX if (rows["w_value"] == rows["w_index"]).all() else VALUE
         if scale == VALUE:
             order = order_by_size(str(name), 1) if numbers else BY_AXIS
         else:
             way = direction(numbers) if numbers else 0
             order = order_by_size(str(name), way) if way else published_order(str(name), values)
-        uneven = bool(numbers) and not _is_even(values, places)
+        uneven = bool(numbers) and not is_even
         covariate = Covariate(str(name), tuple(values), order, scale, numbers)
         covariates[str(name)] = {**covariate.design_entry(), "uneven": uneven}
         if uneven and scale == INDEX:
@@ -93,13 +72,13 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
     return covariates, notes
 
 
-def _list_values(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
+def _list_values(rows: pd.DataFrame) -> tuple[list[str], list[int], tuple[float, ...], bool]:
+    """Values of a list, their indices, their numbers, and whether these are evenly spaced."""
     distinct = rows.drop_duplicates("w_index").sort_values("w_index")
-    return distinct["w"].astype(str).tolist(), distinct["w_index"].tolist()
-
-
-def _is_even(values: Sequence[str], places: Sequence[int]) -> bool:
-    return bool(direction(numbers_of(values))) and evenly_spaced(values, places)
+    values, places = distinct["w"].astype(str).tolist(), distinct["w_index"].tolist()
+    numbers = numbers_of(values)
+    is_even = bool(numbers and direction(numbers)) and evenly_spaced(values, places)
+    return values, places, numbers, is_even
 
 
 REQUIRED = ("model", "w_name", "w_index", "w")
@@ -130,6 +109,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 MAX_BYTES, MAX_CELLS = 512 * 2**20, 50_000_000
 """Limits of an unpacked table, and of the values of a Parquet file."""
 MAX_NAMED = 8
+MAX = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,37 +143,43 @@ class Table:
         """A column, or a constant one with the default value."""
         return self.cells[name] if name in self.cells else pd.Series(default, index=self.cells.index, dtype=str)
 
-    def raise_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
-        """Raise an error about the first wrong row, if there is one."""
+    def numbers(self, name: str, message: str, low: float, high: float) -> pd.Series[float]:
+        """A column of numbers within bounds, NaN for empty cells; the message about another cell formats name and cell."""
+        text = self.column(name, "").str.strip()
+        is_empty = text.isin(NO_VALUE)
+        values = pd.to_numeric(text.mask(is_empty), errors="coerce").astype(np.float64)
+        self.refuse(~is_empty & ~values.between(low, high), message, name.removeprefix(MARK), text)
+        return values
+
+    def refuse(self, wrong: pd.Series[bool], message: str, *values: Any) -> None:
+        """Raise an error about the first wrong row, if there is one.
+
+        Args:
+            wrong: whether each row is wrong [row].
+            message: what is wrong, for `str.format`.
+            values: of the message: columns, for their cells in that row, or constants.
+        """
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
-            raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
+            cells = [one.iloc[row] if isinstance(one, pd.Series) else one for one in values]
+            raise UndertowError(f"{self.path}, {self.places[row]}: {message.format(*cells)}")
 
     def check_filled(self, *names: str) -> None:
         """Refuse empty cells in these columns."""
         for name in names:
-            said = f"{name} is empty; fill it in every row"
-            self.raise_first(self.column(name, "-").str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
+            self.refuse(self.column(name, "-").str.strip() == "", "{} is empty; fill it in every row", name)
 
     def check_repeats(self, frame: pd.DataFrame, keys: list[str], what: str) -> None:
         """Refuse a row with the same keys as an earlier one."""
-
-        def repeats(row: int) -> str:
-            same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
-            return f"repeats the {what} of {self.places[int(np.flatnonzero(same)[0])]}; give each once"
-
-        self.raise_first(frame.duplicated(keys), repeats)
+        places = pd.Series(self.places, index=frame.index)
+        firsts = places.groupby([frame[key] for key in keys]).transform("first")
+        self.refuse(frame.duplicated(keys), "repeats the {} of {}; give each once", what, firsts)
 
     def check_one_value(self, frame: pd.DataFrame, column: str, *keys: str) -> None:
         """Refuse different values of a column in rows with the same keys; the error names the last key."""
         firsts = frame.groupby(list(keys))[column].transform("first")
-        values, names = frame[column].tolist(), frame[keys[-1]].tolist()
-        self.raise_first(
-            frame[column] != firsts,
-            lambda row: (
-                f"{column} of {keys[-1]} {names[row]!r} is {values[row]!r}, and was {firsts.tolist()[row]!r} before; keep one"
-            ),
-        )
+        values = column, keys[-1], *(one.astype(object) for one in (frame[keys[-1]], frame[column], firsts))
+        self.refuse(frame[column] != firsts, "{} of {} {!r} is {!r}, and was {!r} before; keep one", *values)
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
@@ -289,11 +275,12 @@ def _read_parquet(path: Path) -> Table:
     """
     import pyarrow as pa
 
-    index: frozenset[str] = frozenset()
+    index: set[str] = set()
 
     def check(schema: pa.Schema) -> None:
-        nonlocal index
-        index = _index_of(schema.metadata)
+        with suppress(KeyError, TypeError, ValueError):
+            noted = parse_json((schema.metadata or {})[b"pandas"])["index_columns"]
+            index.update(name for name in noted if isinstance(name, str))
         twice = find_repeat(schema.names)
         if twice is not None:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
@@ -308,59 +295,35 @@ def _read_parquet(path: Path) -> Table:
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         raise UndertowError(f"{path}: is not a Parquet file that can be read ({first_line(error)})") from error
     names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
-    texts = {name: _as_text(table[name], f"{path}: column {name!r}") for name in names}
-    cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
-    read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
+    columns = {}
     for name in names:
-        said = f"{name} holds a zero byte; take it out"
-        read.raise_first(cells[name].str.contains("\0", regex=False), lambda _, said=said: said)  # type: ignore[misc]
+        texts: dict[object, str] = {None: ""}  # each distinct value is converted once
+        column = table[name]
+        try:
+            if "binary" in str(column.type):  # some tools do not mark binary cells as text
+                column = column.cast(pa.large_binary()).cast(pa.large_string())
+            columns[name] = [texts.setdefault(one, "" if one != one else str(one)) for one in column.to_pylist()]  # noqa: PLR0124 - NaN
+        except (
+            pa.ArrowException,
+            LookupError,
+            OverflowError,
+            ValueError,
+        ) as error:  # a date or time zone unknown to Python
+            raise UndertowError(
+                f"{path}: column {name!r} has values that cannot be converted to text ({first_line(error)}); remove it"
+            ) from error
+    cells = pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
+    read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], frozenset(index))
+    for name in names:
+        read.refuse(cells[name].str.contains("\0", regex=False), "{} holds a zero byte; take it out", name)
     return read
-
-
-def _as_text(column: pa.ChunkedArray, place: str) -> list[str]:
-    """Cells as Python's `str`; a missing cell is ""."""
-    import pyarrow as pa
-
-    texts: dict[object, str] = {None: ""}
-    try:
-        # Some tools do not mark binary cells as text.
-        if pa.types.is_fixed_size_binary(column.type):
-            column = column.cast(pa.large_binary())
-        if (
-            pa.types.is_binary(column.type)
-            or pa.types.is_large_binary(column.type)
-            or pa.types.is_binary_view(column.type)
-        ):
-            column = column.cast(pa.large_string())
-        # Convert each distinct value once.
-        return [texts.setdefault(cell, "" if cell != cell else str(cell)) for cell in column.to_pylist()]  # noqa: PLR0124 - NaN
-    except (
-        pa.ArrowException,
-        LookupError,
-        OverflowError,
-        ValueError,
-    ) as error:  # a date or time zone that Python does not support
-        raise UndertowError(
-            f"{place} has values that cannot be converted to text ({first_line(error)}); remove it"
-        ) from error
-
-
-def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """Index columns in the pandas metadata; empty if the metadata cannot be read."""
-    try:
-        noted = parse_json((metadata or {})[b"pandas"])["index_columns"]
-        return frozenset(name for name in noted if isinstance(name, str))
-    except (KeyError, TypeError, ValueError):
-        return frozenset()
 
 
 def _factors(table: Table) -> pd.DataFrame:
     cells = table.cells
     index = pd.to_numeric(cells["w_index"], errors="coerce")
-    table.raise_first(
-        index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
-        lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
-    )
+    wrong = index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX)
+    table.refuse(wrong, "w_index is {!r}; it must be a whole number, the place of w in its list", cells["w_index"])
     table.check_filled("model", "w_name")
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells), None)
     frame = pd.DataFrame(
@@ -380,7 +343,7 @@ def _factors(table: Table) -> pd.DataFrame:
     # Each index must have one W value, else the order of W is unknown.
     table.check_one_value(frame, "w", "w_name", "w_index")
     table.check_one_value(frame, "w_index", "w_name", "w")
-    frame["w_value"] = axis_of(frame, _given_axis(table, frame))
+    frame["w_value"] = _axis(table, frame)
     of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
     names = [name for name in ("text_index", "text") if name in cells]
     if sentence == "cluster" and names and frame.duplicated(of_cell).any():
@@ -399,38 +362,33 @@ def joined(columns: pd.DataFrame) -> list[str]:
     return ["/".join(row) for row in zip(*(columns[name].tolist() for name in columns), strict=True)]
 
 
-def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
-    """The column `w_value`; NaN for W lists without it."""
-    text = table.column("w_value", "").str.strip()
-    empty = text.isin(NO_VALUE)
-    given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
-    table.raise_first(
-        ~empty & ~np.isfinite(given),
-        lambda row: f"w_value is {text.iloc[row]!r}; it must be a number, the place of w on its axis",
-    )
+def _axis(table: Table, frame: pd.DataFrame) -> Floats:
+    """Position of each row's W value on its axis [row]: the column `w_value`, else its number, else its index in the list.
+
+    Evenly spaced numbers in a list called `date` have their indices, as in the built-in list.
+    """
+    given = table.numbers("w_value", "{} is {!r}; it must be a number, the place of w on its axis", -MAX, MAX)
     firsts = given.groupby([frame["w_name"], frame["w_index"]]).transform("first")
-    table.raise_first(
+    table.refuse(
         given.notna().groupby(frame["w_name"]).transform("any") & ~(given == firsts),
-        lambda row: (
-            f"w_value is {text.iloc[row]!r}, but it must be the same in all rows of {frame['w'].iloc[row]!r}; give each value of "
-            f"{frame['w_name'].iloc[row]} one, or leave all of them empty"
-        ),
+        "w_value is {!r}, but it must be the same in all rows of {!r}; give each value of {} one, or leave all of them empty",
+        *(table.column("w_value", "").str.strip(), frame["w"], frame["w_name"]),
     )
-    return given
+    axis: Floats = np.array(given, dtype=np.float64)
+    for name, rows in frame.groupby("w_name", sort=False):
+        at = frame.index.get_indexer(rows.index)
+        if np.isnan(axis[at]).all():
+            _, places, numbers, is_even = _list_values(rows)
+            by_index = not numbers or (name == "date" and is_even)
+            place_of = dict(zip(places, places if by_index else numbers, strict=True))
+            axis[at] = rows["w_index"].map(place_of).to_numpy(dtype=np.float64)
+    return axis
 
 
 def mass_column(table: Table, column: str) -> pd.Series[float]:
     """A column of masses in its own unit; NaN for empty cells."""
-    text = table.cells[column].str.strip()
-    empty = text.isin(NO_VALUE)
-    values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
-    table.raise_first(
-        ~empty & ~values.between(0, 100 + ROUNDING_PERCENT),
-        lambda row: (
-            f"{column.removeprefix(MARK)} is {text.iloc[row]!r}; a mass must be a number from 0 to 100, in percent"
-        ),
-    )
-    return values
+    message = "{} is {!r}; a mass must be a number from 0 to 100, in percent"
+    return table.numbers(column, message, 0, 100 + ROUNDING_PERCENT)
 
 
 def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
@@ -441,18 +399,12 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
     """
     if "unit" in table.cells.columns:
         text = table.cells["unit"].str.strip()
-        table.raise_first(
-            ~text.isin((PERCENT, PROBABILITY)) | (text != text.iloc[0]),
-            lambda row: f"unit is {text.iloc[row]!r}; write {PERCENT} or {PROBABILITY}, the same in every row",
-        )
+        wrong = ~text.isin((PERCENT, PROBABILITY)) | (text != text.iloc[0])
+        table.refuse(wrong, "unit is {!r}; write {} or {}, the same in every row", text, PERCENT, PROBABILITY)
         unit = str(text.iloc[0])
         for column in (masses[name] for masses in ends if unit == PROBABILITY for name in masses):
-            wrong = column > 1 + ROUNDING_PROB
-            if wrong.any():
-                first = int(np.flatnonzero(wrong.to_numpy())[0])
-                raise UndertowError(
-                    f"{table.path}, {table.places[first]}: {column.name} is {column.iloc[first]:g}; a {PROBABILITY} is a number from 0 to 1"
-                )
+            message = "{} is {:g}; a {} is a number from 0 to 1"
+            table.refuse(column > 1 + ROUNDING_PROB, message, column.name, column, PROBABILITY)
     else:
         largest = max(float(masses.sum(axis=1).max()) for masses in ends)
         unit = PROBABILITY if MIN_PROB <= largest <= 1 + ROUNDING_PROB else PERCENT
@@ -474,28 +426,22 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
     of_model = sums.groupby(table.column("model", "")).transform("max").between(MIN_PROB, 1 + ROUNDING_PROB)
     is_apart = is_small & (float(sums[sums > 1 + ROUNDING_PROB].min()) >= LEAST_GAP)
     advice = f"bring all to one unit, or add a column unit that says {PERCENT}"
-    table.raise_first(
+    names = ", ".join(masses.columns)
+    table.refuse(
         (sums > 1 + ROUNDING_PROB) & (is_small.mean() > MOST),
-        lambda row: (
-            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.3g}, and those of most rows to at most 1, as "
-            f"probabilities do; correct this row, or add a column unit that says {PERCENT}"
-        ),
+        "the masses of {} add up to {:.3g}, and those of most rows to at most 1, as probabilities do; correct this row, or add a column "
+        "unit that says {}",
+        *(names, sums, PERCENT),
     )
-    table.raise_first(
+    table.refuse(
         is_apart | (is_small & of_model),
-        lambda row: (
-            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.2g}, as probabilities do, and those of other rows to "
-            f"percents of up to {sums.max():.3g}; {advice}"
-        ),
+        "the masses of {} add up to {:.2g}, as probabilities do, and those of other rows to percents of up to {:.3g}; {}",
+        *(names, sums, sums.max(), advice),
     )
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:
     """Refuse masses that add up to more than 100 percent."""
     sums = masses.sum(axis=1)
-    table.raise_first(
-        sums > 100 + ROUNDING_PERCENT,
-        lambda row: (
-            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.1f} percent; they are parts of 100"
-        ),
-    )
+    message = "the masses of {} add up to {:.1f} percent; they are parts of 100"
+    table.refuse(sums > 100 + ROUNDING_PERCENT, message, ", ".join(masses.columns), sums)

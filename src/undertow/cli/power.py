@@ -29,8 +29,7 @@ from undertow.cli.console import (
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.audits.spurious_correlation.power_curve import ObservedNoise
-    from undertow.audits.spurious_correlation.power_plan import PowerCurve
+    from undertow.audits.spurious_correlation.power_plan import ObservedNoise, PowerCurve
 
 DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
 """Noise of the default model on the published dates, for its share of female words."""

@@ -12,7 +12,11 @@ from undertow.errors import on_one_line
 from undertow.report.paper_table import escape_latex
 from undertow.report.sentence_templates import sentences
 
-SOFTWARE = "undertow"
+SOFTWARE = """@misc{undertow,
+  title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},
+  author = {{The Undertow authors}},
+  note = {Version VERSION},
+}"""
 _ENTRY = re.compile(r"^@\w+\{([^,]+),.*?^\}$", re.MULTILINE | re.DOTALL)
 _CITED = re.compile(r"\[((?:[\w-]+(?:, )?)+)\]")
 
@@ -48,15 +52,7 @@ def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> C
         version: version of Undertow that made the run.
     """
     entries = bibliography()
-    software = "\n".join(
-        [
-            f"@misc{{{SOFTWARE},",
-            "  title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},",
-            "  author = {{The Undertow authors}},",
-            f"  note = {{Version {escape_latex(version)}}},",
-            "}",
-        ]
-    )
+    software = SOFTWARE.replace("VERSION", escape_latex(version))
     methods = on_one_line(" ".join(sentences("papers").methods({**facts, "references": list(references)}).split()))
     return Citation(methods, "\n\n".join([software, *(entries[key] for key in references)]))
 

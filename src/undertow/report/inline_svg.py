@@ -10,13 +10,12 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from undertow.errors import on_one_line
-from undertow.report.page_data import PageFigure
+from undertow.report.page_data import Drawing, PageFigure
 from undertow.report.style import figure_width, image_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from undertow.report.style import Drawing
 
 PAGE_IN, SUMMARY_IN, PHONE_IN = 8.0, 5.6, 3.7
 """Widths of figures of a page: over its whole width, beside the verdict, and on a phone."""

@@ -20,6 +20,7 @@ MIN_SECONDS = 0.3
 """Minimum time between two updates of the bar."""
 MAX_FINDINGS, MAX_RESULTS = 10, 40
 """Maximum numbers of findings and results in a notebook; the report has all."""
+HEADS = ("value", "95% interval", "n", "missing", "q", "unit")
 
 
 def notebook_progress() -> Progress | None:
@@ -55,19 +56,14 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     results = list(by_id.values()) or results
     first, decimals = results[:MAX_RESULTS], decimals_of(results[:MAX_RESULTS])
     keys = list(dict.fromkeys(key for result in first for key, level in result.group.items() if level))
-    rows = [
-        [
-            measure_title(result.measure),
-            *(result.group.get(key, "") for key in keys),
-            number(result.value, at),
-            f"{number(result.low, at)} to {number(result.high, at)}" if math.isfinite(result.low) else "",
-            f"{result.n:,}",
-            f"{result.n_missing:,}",
-            probability(result.q),
-            result.unit,
-        ]
-        for result, at in zip(first, decimals, strict=True)
-    ]
+    rows = []
+    for one, at in zip(first, decimals, strict=True):
+        ends = f"{number(one.low, at)} to {number(one.high, at)}" if math.isfinite(one.low) else ""
+        group = [one.group.get(key, "") for key in keys]
+        counts = [f"{one.n:,}", f"{one.n_missing:,}"]
+        rows.append(
+            [measure_title(one.measure), *group, number(one.value, at), ends, *counts, probability(one.q), one.unit]
+        )
     names = sentences("columns").heads
     lengths = ((len(findings), MAX_FINDINGS, "findings"), (len(results), MAX_RESULTS, "results"))
     cut = [f"{limit} of {n_all:,} {noun}" for n_all, limit, noun in lengths if n_all > limit]
@@ -80,16 +76,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
             SimpleNamespace(text=minus_signs(one.text), detail=minus_signs(one.detail), significant=one.significant)
             for one in findings[:MAX_FINDINGS]
         ],
-        heads=[
-            "measure",
-            *(names.get(key) or spaced(key) for key in keys),
-            "value",
-            "95% interval",
-            "n",
-            "missing",
-            "q",
-            "unit",
-        ],
+        heads=["measure", *(names.get(key) or spaced(key) for key in keys), *HEADS],
         rows=rows,
         last=f"{', '.join(cut)}; the whole report: {report}" if cut else f"The whole report: {report}",
     )

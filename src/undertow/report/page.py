@@ -56,8 +56,13 @@ _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 
 def render_page(page: Page) -> str:
     """The page as one HTML document. Equal pages give equal text, and any text is escaped."""
-    shared = _shared_group(page.results)
-    tables = [_table(results, shared, page) for results in _by_measure(page.results)]
+    # Group keys with the same level in every result, which the page states once.
+    first = page.results[0].group if len(page.results) > 1 else {}
+    shared = {key: level for key, level in first.items() if all(r.group.get(key) == level for r in page.results)}
+    by_measure: dict[tuple[str, str, str], list[Result]] = {}
+    for result in page.results:
+        by_measure.setdefault((result.measure, result.unit, repr(result.null_value)), []).append(result)
+    tables = [_table(results, shared, page) for results in by_measure.values()]
     significant, others = ranked(page.findings)
     return render_template(
         "page.html.j2",
@@ -83,15 +88,9 @@ def render_template(name: str, **values: Any) -> str:
     from markupsafe import Markup
 
     script = _packaged("page.js").strip()
-    html: str = (
-        _environment()
-        .get_template(name)
-        .render(
-            script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
-            script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            **values,
-        )
-    )
+    values["script"] = Markup(script)  # noqa: S704 - a file of this package, and no text of a run
+    values["script_sha256"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    html: str = _environment().get_template(name).render(**values)
     return html
 
 
@@ -137,22 +136,6 @@ def _packaged(name: str) -> str:
     return resources.files("undertow.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _by_measure(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that share a table: same measure, unit and null value, in the order of their first row."""
-    tables: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        tables.setdefault((result.measure, result.unit, repr(result.null_value)), []).append(result)
-    return list(tables.values())
-
-
-def _shared_group(results: Sequence[Result]) -> dict[str, str]:
-    """Group keys with the same level in every result; the page states them once."""
-    if len(results) < 2:
-        return {}
-    first = results[0].group
-    return {key: level for key, level in first.items() if all(r.group.get(key) == level for r in results)}
-
-
 def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> ReportTable:
     """The numbers of one measure, without empty columns."""
     first, decimals = results[0], decimals_of(results)
@@ -170,10 +153,8 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     columns.append(("missing", [f"{result.n_missing:,}" for result in results]))
     for name in dict.fromkeys(name for result in results for name in result.extras if name not in TABLE_ONLY):
         extras = [result.extras.get(name, math.nan) for result in results]
-        if name in OF_DIFFERENCES:
-            columns.append((_head(name), [number(*one) for one in zip(extras, decimals, strict=True)]))
-        else:
-            columns.append((_head(name), list(map(significant, extras))))
+        as_value = [number(*one) for one in zip(extras, decimals, strict=True)]
+        columns.append((_head(name), as_value if name in OF_DIFFERENCES else list(map(significant, extras))))
     if any(result.note for result in results):
         columns.append(("note", [result.note for result in results]))
     about = [f"in {first.unit}" if first.unit else ""]

@@ -11,6 +11,8 @@ from undertow.report.formatting import NOTES
 from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from undertow.causal.assumptions import Assumption
 
 
@@ -51,9 +53,6 @@ class ChecklistTest:
     Attributes:
         about: the tested property, in a sentence.
         examples: texts of some failures, with their line breaks.
-
-    Raises:
-        ValueError: there are more failures than cases.
     """
 
     name: str
@@ -61,12 +60,6 @@ class ChecklistTest:
     n: int
     failed: int
     examples: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.failed <= self.n:
-            raise ValueError(
-                f"{self.name!r} has {self.failed} failures in {self.n} cases; there cannot be more failures than cases"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +69,6 @@ class Checklist:
     Attributes:
         cells: tests by capability and type; missing pairs have none.
         about: note on the checklist; "" for none.
-
-    Raises:
-        ValueError: it has tests outside its rows and columns.
     """
 
     title: str
@@ -87,11 +77,6 @@ class Checklist:
     cells: Mapping[tuple[str, str], Sequence[ChecklistTest]]
     about: str = ""
 
-    def __post_init__(self) -> None:
-        for row, column in self.cells:
-            if row not in self.rows or column not in self.columns:
-                raise ValueError(f"{self.title!r} has tests of {(row, column)}, which is outside its rows and columns")
-
 
 @dataclass(frozen=True, slots=True)
 class ReportText:
@@ -99,6 +84,8 @@ class ReportText:
 
     Attributes:
         lead: aim of the audit, in one sentence.
+        questions: sentences on the design.
+        examples: texts of some items.
         caveats: two or three sentences beside the verdict.
         notes: assumptions and limits of the numbers.
         glossary: meanings of group keys and further numbers, by name.
@@ -110,8 +97,8 @@ class ReportText:
 
     title: str
     lead: str
-    questions: Sequence[str]
-    examples: Sequence[str]
+    questions: Sequence[str] = ()
+    examples: Sequence[str] = ()
     notes: Sequence[str] = ()
     caveats: Sequence[str] = ()
     glossary: Mapping[str, str] = field(default_factory=dict)
@@ -119,6 +106,25 @@ class ReportText:
     tables: Sequence[ReportTable] = ()
     matrices: Sequence[Checklist] = ()
     of_words: bool = True
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with its texts.
+
+    Attributes:
+        name: any text; `style.file_stem` turns it into a file name.
+        figure: figure drawn under `style.lettering`.
+        caption: caption for all readers.
+        alt: alternative text.
+        of: group keys and levels of its results; {} for all results.
+    """
+
+    name: str
+    figure: Figure
+    caption: str
+    alt: str
+    of: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,57 +180,41 @@ class PagePrecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Content of a report as plain text without markup.
+class Page(ReportText):
+    """Content of a report as plain text without markup: the audit's text, findings, figures, tables and provenance.
 
     Attributes:
-        lead: what was done and found, in one sentence.
-        facts: rows beside the verdict: model, data, prompts.
-        caveats: two or three sentences below the verdict.
-        main: figure beside the verdict; None for the first of `figures`.
         findings: findings in any order; the page shows significant ones first, each part from the strongest.
+        results: the numbers, with one table for each measure.
+        facts: rows beside the verdict: model, data, prompts.
+        main: figure beside the verdict; None for the first of `figures`.
         sentences: the sentences behind the findings, with their answers; None if the audit has none.
         sentences_title: of their section.
         files: descriptions of the files beside the page, by name.
-        results: the numbers, with one table for each measure.
-        matrices: checklists, after the figures.
-        tables: tables of the audit, between checklists and numbers; one with a warning is folded.
         identity: rows with the identity of the model.
-        notes: assumptions and limits of the numbers.
-        command: shell command that repeats the audit.
+        command, python: shell command and Python code that repeat the audit.
         provenance: rows with versions, hashes, seed, timing and machine.
-        null_prefix: words before a measure's null value.
+        measure_titles: titles of measures that are not a `Metric`; `glossary` has their meanings, too.
         causal_assumptions: assumptions of the findings under the audit's graph; None without a graph.
         precision: effects of a precision below float32; None for float32.
         basis: rows with the basis of a finding in addition to its results, by the finding's text.
         nothing: text in place of findings if there are none; "" for "no effect was found".
-        measure_titles: titles of measures that are not a `Metric`.
-        glossary: meanings of these, and of group keys and further numbers without a built-in meaning.
     """
 
-    title: str
-    lead: str
-    findings: Sequence[Finding]
-    results: Sequence[Result]
+    notes: Sequence[str] = NOTES
+    findings: Sequence[Finding] = ()
+    results: Sequence[Result] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
-    caveats: Sequence[str] = ()
     main: PageFigure | None = None
     figures: Sequence[PageFigure] = ()
     sentences: ReportTable | None = None
     sentences_title: str = "Sentences"
     files: Mapping[str, str] = field(default_factory=dict)
-    questions: Sequence[str] = ()
-    examples: Sequence[str] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = NOTES
     command: str = ""
     python: str = ""
     provenance: Mapping[str, str] = field(default_factory=dict)
     measure_titles: Mapping[str, str] = field(default_factory=dict)
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    null_prefix: str = "no bias would give"
-    tables: Sequence[ReportTable] = ()
-    matrices: Sequence[Checklist] = ()
     causal_assumptions: PageAssumptions | None = None
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -94,24 +94,20 @@ class PaperTable:
         numeric = self._numeric
         rows = [" & ".join(row) for row in self._rows(r"\textbf{", "}", escape_latex)]
         heads = [f"${head}$" if head in ("p", "q", "r") else escape_latex(head) for head in self.text.columns]
-        return "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{escape_latex(self.caption)}}}",
-                rf"\label{{tab:{self.name.replace('_', '-')}}}",
-                rf"\begin{{tabular}}{{{''.join('r' if one else 'l' for one in numeric)}}}",
-                r"\toprule",
-                rf"{' & '.join(heads)} \\",
-                r"\midrule",
-                *(
-                    rf"{'{}' * row.startswith('[')}{row} \\" for row in rows
-                ),  # LaTeX reads a bracket as an option of the previous line
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-            ]
-        )
+        # LaTeX reads a bracket as an option of the previous line.
+        body = "\n".join(rf"{'{}' * row.startswith('[')}{row} \\" for row in rows)
+        return rf"""\begin{{table}}
+\centering
+\caption{{{escape_latex(self.caption)}}}
+\label{{tab:{self.name.replace("_", "-")}}}
+\begin{{tabular}}{{{"".join("r" if one else "l" for one in numeric)}}}
+\toprule
+{" & ".join(heads)} \\
+\midrule
+{body}
+\bottomrule
+\end{{tabular}}
+\end{{table}}"""
 
     def to_markdown(self) -> str:
         """A table in GitHub's Markdown, with its caption below."""
@@ -193,22 +189,16 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, a
     beside = {(one.measure, frozenset(one.group.items())): one.value for one in results if one.measure in columns}
     levels = {key: [one.group.get(key, "") for one in rows] for key in dict.fromkeys(k for r in rows for k in r.group)}
     same = {key: own[0] for key, own in levels.items() if key != "model" and len({*own}) == 1}
-    frame = pd.DataFrame({key: own for key, own in levels.items() if key not in same})
-    frame["measure"] = [one.measure for one in rows]
-    for number_of in ("value", "low", "high"):
-        frame[number_of] = [getattr(one, number_of) for one in rows]
-    for column in columns:
-        frame[column] = [beside.get((column, frozenset(one.group.items())), math.nan) for one in rows]
-    for number_of in ("p", "q", "n", "n_missing"):
-        frame[number_of] = [getattr(one, number_of) for one in rows]
-    frame["unit"] = [one.unit for one in rows]
+    keys = [key for key in levels if key not in same]
+    frame = pd.DataFrame({key: levels[key] for key in keys}).assign(
+        measure=[one.measure for one in rows],
+        **{name: [getattr(one, name) for one in rows] for name in ("value", "low", "high")},
+        **{name: [beside.get((name, frozenset(one.group.items())), math.nan) for one in rows] for name in columns},
+        **{name: [getattr(one, name) for one in rows] for name in ("p", "q", "n", "n_missing", "unit")},
+    )
     frame["significant"] = frame["q"] < ALPHA
     heads = sentences("columns").heads
-    cells: dict[str, list[str]] = {
-        heads.get(key) or key.replace("_", " "): [level or "none" for level in frame[key]]
-        for key in levels
-        if key not in same
-    }
+    cells = {heads.get(key) or key.replace("_", " "): [level or "none" for level in frame[key]] for key in keys}
     main, decimals = get_metric(rows[0].measure), decimals_of(rows)
     cells[main.title] = [number(one.value, at) for one, at in zip(rows, decimals, strict=True)]
     cells["95% interval"] = [in_brackets(one.low, one.high, at) for one, at in zip(rows, decimals, strict=True)]
@@ -237,8 +227,7 @@ def _of_report(name: str, table: ReportTable, about: str) -> PaperTable:
     for column in frame:
         given = [cell.replace(MINUS, "-") for cell in frame[column] if cell not in ("", MISSING)]
         if given and all(_PLAIN_NUMBER.fullmatch(cell) for cell in given):
-            frame[column] = [
-                float(cell) if (cell := one.replace(MINUS, "-")) in given else math.nan for one in frame[column]
-            ]
+            cells = [cell.replace(MINUS, "-") for cell in frame[column]]
+            frame[column] = [float(cell) if cell in given else math.nan for cell in cells]
     caption = " ".join(filter(None, [f"{table.title.rstrip('.')}.", table.about, about]))
     return PaperTable(name, frame, ReportTable(table.title, table.columns, table.rows, caption, bold=table.bold))

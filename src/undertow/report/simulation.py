@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from undertow._files import csv_cell
+from undertow._folders import draft_folder
 from undertow.causal.example_scms import DIFFERENCE, SUM
 from undertow.causal.simulate import SimulatedCase, Simulation
 from undertow.errors import UndertowError
 from undertow.report import style
 from undertow.report.figures.scatter import Cloud, Panel, draw_simulation
-from undertow.report.style import Drawing, file_stem
+from undertow.report.page_data import Drawing
+from undertow.report.style import file_stem
 
-TABLE, DRAFT = "correlations.csv", ".part"
+TABLE = "correlations.csv"
 MAX_PAIRS, MAX_CASES = 2, 6
 """Maximum numbers of pairs and cases in one figure; there are as many figures as needed."""
 MAX_NAME_CHARS = 14
@@ -50,39 +51,35 @@ def write_simulation(
     note = f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
     drawings = paper_figures(cases, note) if papers else _model_figures(cases, note)
     files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
-    draft = out / DRAFT
     try:
-        shutil.rmtree(draft, ignore_errors=True)  # of a killed process
-        draft.mkdir(parents=True)
-        table = pd.DataFrame([row for one in cases for row in one.rows()])
-        table.map(csv_cell).to_csv(draft / TABLE, index=False, lineterminator="\n")
-        for drawing in drawings:
-            style.save_drawing(drawing, draft)
-        # The table marks a complete simulation, so the old one is deleted first and the new one written last.
-        (out / TABLE).unlink(missing_ok=True)
-        for name in (*files, TABLE):
-            (draft / name).replace(out / name)
+        out.mkdir(parents=True, exist_ok=True)
+        with draft_folder(out, ".part") as draft:
+            table = pd.DataFrame([row for one in cases for row in one.rows()])
+            table.map(csv_cell).to_csv(draft / TABLE, index=False, lineterminator="\n")
+            for drawing in drawings:
+                style.save_drawing(drawing, draft)
+            # The table marks a complete simulation, so the old one is deleted first and the new one written last.
+            (out / TABLE).unlink(missing_ok=True)
+            for name in (*files, TABLE):
+                (draft / name).replace(out / name)
     except OSError as error:
-        raise UndertowError(
-            f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
-        ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        said = f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
+        raise UndertowError(said) from error
     return [out / name for name in (TABLE, *files)]
 
 
 def paper_figures(cases: Sequence[SimulatedCase], note: str = "") -> list[Drawing]:
     """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
     results = {(one.model, one.case): one.result for one in cases}
-    pairs = [("W", "G"), ("X", "Y")]
     weights = {", beta 0.01": "beta = 0.01", ", beta 0.1": "beta = 0.1", "": "beta = 1"}
+    pairs = [("W", "G"), ("X", "Y")]
     both, injected = [], []
     for model, selected_on in _SELECTED_ON.items():
         for case, specified in _SPECIFIED.items():
-            words = f"{specified}; {selected_on}: {_percent(results[model, case])} of all people"
+            words = f"{specified}; {selected_on}: {100 * results[model, case].share:.3g}% of all people"
             both.append((words, _before_and_after(results[model, case], pairs)))
-            injected.append((words, [_panel(results[model, case + weight], ("X", "Y")) for weight in weights]))
-    columns = _before_and_after_words(pairs)
+            injected.append((words, [_before_and_after(results[model, case + beta], pairs[1:])[1] for beta in weights]))
+    columns = _columns(pairs)
     title = f"Selection on W + G makes X and Y correlate if the task is unspecified{note}"
     sign = f"The sign of the spurious correlation depends on who is selected{note}"
     beta = f"The larger the effect of W on X (beta), the larger the spurious correlation in an unspecified task{note}"
@@ -103,36 +100,29 @@ def _model_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
             name = f"{model}-{len(figures) + 1}" if len(cases) > MAX_CASES or len(pairs) > MAX_PAIRS else model
             rows = [
                 (
-                    f"{one.case or model}; selected: {_percent(one.result)} of all people",
+                    f"{one.case or model}; selected: {100 * one.result.share:.3g}% of all people",
                     _before_and_after(one.result, across),
                 )
                 for one in cases[first : first + MAX_CASES]
             ]
             title = f"{model}: correlations before and after selection{note}"
-            figures.append(draw_simulation(name, title, _before_and_after_words(across), rows))
+            figures.append(draw_simulation(name, title, _columns(across), rows))
     return figures
 
 
-def _percent(result: Simulation) -> str:
-    return f"{100 * result.share:.3g}%"
-
-
-def _before_and_after_words(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    who = ("everyone", "selected")
+def _columns(pairs: Sequence[tuple[str, str]]) -> list[str]:
     if any(len(x + y) > MAX_NAME_CHARS for x, y in pairs):
-        return [one.capitalize() for _ in pairs for one in who]
-    return [f"{x} and {y}, {one}" for x, y in pairs for one in who]
+        return ["Everyone", "Selected"] * len(pairs)
+    return [f"{x} and {y}, {who}" for x, y in pairs for who in ("everyone", "selected")]
 
 
 def _before_and_after(result: Simulation, pairs: Sequence[tuple[str, str]]) -> list[Panel]:
-    return [_panel(result, pair, alone=alone) for pair in pairs for alone in (True, False)]
-
-
-def _panel(result: Simulation, pair: tuple[str, str], *, alone: bool = False) -> Panel:
-    return Panel(*pair, _cloud(result, pair, selected=False), None if alone else _cloud(result, pair, selected=True))
-
-
-def _cloud(result: Simulation, pair: tuple[str, str], *, selected: bool) -> Cloud:
-    x, y = pair
-    r, people = result.correlation(x, y, selected=selected), result.selected if selected else result.everyone
-    return Cloud(people[x], people[y], r.r, r.low, r.high, r.n)
+    """For each pair a panel of everyone, and one of the selected in front of everyone."""
+    panels = []
+    for x, y in pairs:
+        clouds = []
+        for people, selected in ((result.everyone, False), (result.selected, True)):
+            r = result.correlation(x, y, selected=selected)
+            clouds.append(Cloud(people[x], people[y], r.r, r.low, r.high, r.n))
+        panels += [Panel(x, y, clouds[0]), Panel(x, y, *clouds)]
+    return panels

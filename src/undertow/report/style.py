@@ -7,10 +7,9 @@ import io
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from undertow.errors import UndertowError
+from undertow.report.page_data import Drawing
 from undertow.stats.context import check_interrupted
 
 PNG_DPI = 160
@@ -80,25 +80,6 @@ MIN_WIDTH_IN, MAX_WIDTH_IN = 3.0, 24.0
 _RESERVED_ON_WINDOWS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure with its texts.
-
-    Attributes:
-        name: any text; `file_stem` turns it into a file name.
-        figure: figure drawn under `lettering`.
-        caption: caption for all readers.
-        alt: alternative text.
-        of: group keys and levels of its results; {} for all results.
-    """
-
-    name: str
-    figure: Figure
-    caption: str
-    alt: str
-    of: Mapping[str, str] = field(default_factory=dict)
-
-
 @contextmanager
 def figure_width(inches: float, *, title: bool = True) -> Iterator[None]:
     """Draw figures of this width instead of 8 inches (a journal's column has 3.3), with or without a title.
@@ -132,13 +113,8 @@ def style_of(place: int) -> dict[str, Any]:
     """Colour and marker of a group; after eight groups the pairs shift, so that 64 are distinct."""
     marker = MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
     size = {"*": 8.0, "D": 4.8, "s": 5.0}.get(marker, 5.8)  # so that all look equally large
-    return {
-        "color": COLOURS[place % len(COLOURS)],
-        "marker": marker,
-        "markersize": size,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.6,
-    }
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+    return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "markersize": size, **edge}
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> None:

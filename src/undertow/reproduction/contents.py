@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.report.formatting import MISSING
-from undertow.report.page_data import ReportTable
+from undertow.report.page_data import Drawing, ReportTable
 from undertow.reproduction.catalog import Artefact, paper_name, published
 from undertow.reproduction.sources import Measured, Sources
 from undertow.types import ClozeQuery, no_progress
-
-if TYPE_CHECKING:
-    from undertow.report.style import Drawing
 
 N_PEOPLE = 1_000_000
 """People to simulate for each case."""
@@ -65,21 +61,30 @@ def _table(title: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str]
     return ReportTable(title, heads, [[str(row.get(head, MISSING)) for head in heads] for row in rows], about)
 
 
+def _published(artefact: Artefact) -> dict[tuple[str, str], dict[str, str]]:
+    """The cells of the published table, by row and subrow, then by column; `value ± sd` if there is an sd."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in published(artefact.id).itertuples():
+        cell = " ± ".join(filter(None, [str(one.value), str(one.sd)]))
+        rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = cell
+    return rows
+
+
 # Without a model.
 
 
 def graphs(artefact: Artefact, sources: Sources, graphs: str) -> Content:
     """Causal graphs of the paper."""
-    return Content([_graph(name) for name in graphs.split(",")])
+    return Content(_graphs(graphs))
 
 
-def _graph(name: str) -> Drawing:
+def _graphs(names: str) -> list[Drawing]:
     from undertow.causal.describe import graph_view
     from undertow.causal.published import load_graph
     from undertow.report.figures.causal_graph import GraphShape, draw_graph
 
-    named = load_graph(name)
-    return draw_graph(GraphShape(**graph_view(named.graph)), named.title)
+    loaded = [load_graph(name) for name in names.split(",") if name]
+    return [draw_graph(GraphShape(**graph_view(named.graph)), named.title) for named in loaded]
 
 
 def simulation(artefact: Artefact, sources: Sources, figure: str, graphs: str = "") -> Content:
@@ -91,21 +96,19 @@ def simulation(artefact: Artefact, sources: Sources, figure: str, graphs: str = 
     if not sources.simulated:
         models = {name: example_scms.load(name) for name in example_scms.NAMES}
         sources.simulated += simulate_cases(models, N_PEOPLE, 0, {}, no_progress)
-    cases = sources.simulated
-    drawings = [one for one in paper_figures(cases) if one.name == figure]
     rows = [
         {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in row.items()}
-        for one in cases
+        for one in sources.simulated
         for row in one.rows()
     ]
-    return Content([*(_graph(name) for name in graphs.split(",") if name), *drawings], [_table("Correlations", rows)])
+    drawings = [one for one in paper_figures(sources.simulated) if one.name == figure]
+    return Content([*_graphs(graphs), *drawings], [_table("Correlations", rows)])
 
 
 def templates(artefact: Artefact, sources: Sources, challenge: str) -> Content:
     """The templates of a challenge set with an example of each."""
     given = data.load(challenge)
-    items = given.items(list(given.covariates))
-    rows = []
+    items, rows = given.items(list(given.covariates)), []
     for template in given.templates:
         of_template = [one for one in items if one.factors.get("template", template.text) == template.text] or items
         example = of_template[len(of_template) // 2].query
@@ -117,9 +120,9 @@ def templates(artefact: Artefact, sources: Sources, challenge: str) -> Content:
                 "example": example.display_text("[MASK]") if isinstance(example, ClozeQuery) else "",
             }
         )
-    slots = [{"slot": name, "values": ", ".join(values)} for name, values in given.slots.items()]
-    lists = [{"slot": one.name, "values": ", ".join(one.values)} for one in given.covariates]
-    return Content(tables=[_table("Templates", rows), _table("Slots and W lists", slots + lists)])
+    lists = [*given.slots.items(), *((one.name, one.values) for one in given.covariates)]
+    values = [{"slot": name, "values": ", ".join(some)} for name, some in lists]
+    return Content(tables=[_table("Templates", rows), _table("Slots and W lists", values)])
 
 
 def words(artefact: Artefact, sources: Sources, words: str) -> Content:
@@ -145,10 +148,9 @@ def wordings(artefact: Artefact, sources: Sources, tasks: str, per_class: int = 
 def wording_counts(artefact: Artefact, sources: Sources) -> Content:
     """Number of task descriptions in each class, published and here."""
     rows = []
-    for one in published(artefact.id).itertuples():
-        task = f"bias-{one.row}"
-        count = sum(wording.kind == one.subrow for wording in data.wordings(task))
-        rows.append({"task": task, "class": str(one.subrow), PUBLISHED: str(one.value), "here": str(count)})
+    for (task, kind), cells in _published(artefact).items():
+        count = str(sum(one.kind == kind for one in data.wordings(f"bias-{task}")))
+        rows += [{"task": f"bias-{task}", "class": kind, PUBLISHED: n, "here": count} for n in cells.values()]
     return Content(tables=[_table("Task descriptions", rows)])
 
 
@@ -178,12 +180,11 @@ def label_counts(artefact: Artefact, sources: Sources, task: str) -> Content:
             )
         labels["Total"] = labels.total()
         counts[part] = labels
-    of_paper = {(str(one.row), str(one.column)): str(one.value) for one in published(artefact.id).itertuples()}
     rows = [
         {"label": label}
-        | {f"{part}, {PUBLISHED}": of_paper.get((label, part), MISSING) for part in counts}
+        | {f"{part}, {PUBLISHED}": cells.get(part, MISSING) for part in counts}
         | {f"{part}, here": f"{counts[part][label]:,}" for part in counts}
-        for label in dict.fromkeys(row for row, _ in of_paper)
+        for (label, _), cells in _published(artefact).items()
     ]
     return Content(tables=[_table("Labels", rows)])
 
@@ -221,29 +222,23 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
             raise IncompleteInputError(
                 f"{artefact.id}: shows models that {'answer prompts' if reading == 'prompt' else 'fill a blank'}, and none of these does"
             )
-    needs_results = "models" in figure
-    drawn = list(measured.audit.draw(measured.observations, measured.results if needs_results else ()))
-    several = len(drawn) > 1
+    drawn = measured.drawings(with_results="models" in figure)
     wanted = tuple(f"{kind}_" for kind in figure.split(","))
-    chosen = [one for one in drawn if one.name.startswith(wanted)] if several else []
+    chosen = [one for one in drawn if one.name.startswith(wanted)] if len(drawn) > 1 else []
     if not chosen:  # one model and one prompt have another figure
         chosen = [one for one in drawn if one.name.startswith(tuple(w.split(",")))]
     tables = [_table("Slopes", slope_rows(measured))] if table or "models" in figure else []
-    return Content([*(_graph(name) for name in graphs.split(",") if name), *chosen], tables)
+    return Content([*_graphs(graphs), *chosen], tables)
 
 
 def slopes(artefact: Artefact, sources: Sources, design: str, w: str) -> Content:
     """Slope and Pearson's r by W, model and word group, below the published ones."""
-    measured = sources.measured(design, w=w)
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for one in published(artefact.id).itertuples():
-        rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = str(one.value)
     of_paper = [
         {"W": w_name, "model": model, "prompt": "", "source": PUBLISHED} | cells
-        for (w_name, model), cells in rows.items()
+        for (w_name, model), cells in _published(artefact).items()
     ]
-    lists = w.split(",")
-    table = sorted([*of_paper, *slope_rows(measured)], key=lambda row: lists.index(row["W"]))
+    lists, own = w.split(","), slope_rows(sources.measured(design, w=w))
+    table = sorted([*of_paper, *own], key=lambda row: lists.index(row["W"]))
     return Content(tables=[_table("Slopes", table, list(of_paper[0]), SLOPE_UNIT)])
 
 
@@ -284,14 +279,11 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
         frame = frame[[_objective(str(model), measured) == objective for model in frame["model"]]]
         if frame.empty:
             raise IncompleteInputError(f"{artefact.id}: shows {objective} models, and none of these is one")
-    for whose in coreferent.split(",") if coreferent else [""]:
-        chosen = measured.only(frame[frame["coreferent"].astype(str).str.startswith(whose)], threshold=threshold)
+    for whose in coreferent.split(","):
+        rows = frame[frame["coreferent"].astype(str).str.startswith(whose)] if whose else frame
         part = {"0": " (a)", "1": " (b)"}.get(whose, "") if "," in coreferent else ""
-        drawings += [
-            type(one)(one.name + part, one.figure, one.caption, one.alt)
-            for one in chosen.audit.draw(chosen.observations, ())
-            if one.name.startswith(("occupations_", "occupations-models"))
-        ]
+        drawn = measured.only(rows, threshold=threshold).drawings("occupations_", "occupations-models")
+        drawings += [replace(one, name=one.name + part) for one in drawn]
     return Content(drawings)
 
 
@@ -307,55 +299,48 @@ def _objective(model: str, measured: Measured) -> str:
 
 def trace(artefact: Artefact, sources: Sources, design: str) -> Content:
     """One occupation over all dates."""
-    measured = sources.measured(design)
-    drawn = measured.audit.draw(measured.observations, ())
-    return Content([one for one in drawn if one.name.startswith("over-w")])
+    return Content(sources.measured(design).drawings("over-w"))
 
 
 def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str) -> Content:
     """The metric of each sentence about one occupation, published numbers first."""
-    from undertow.audits.task_specification.scores import score_sentences
+    from undertow.audits.task_specification.findings import score_sentences
 
-    of_paper = published(artefact.id)
     measured = sources.measured(design)
     scores = score_sentences(measured.observations)
-    scores = scores[scores["cluster"].astype(str) == occupation]
-    order = list(dict.fromkeys(of_paper["row"]))
-    cells: dict[str, dict[str, str]] = {row: {"sentence": row} for row in order}
-    for one in of_paper.itertuples():
-        cells[str(one.row)][f"{one.column}, {PUBLISHED}"] = str(one.value)
+    cells = {
+        row: {"sentence": row} | {f"{column}, {PUBLISHED}": value for column, value in of_paper.items()}
+        for (row, _), of_paper in _published(artefact).items()
+    }
     lead = measured.observations.design["groups"][0]
-    for row in scores.to_dict("records"):
+    for row in scores[scores["cluster"].astype(str) == occupation].to_dict("records"):
         people = {"other": "patient"}.get(str(row["participant_class"]), str(row["participant_class"]))
-        whose = "participant" if int(row["coreferent"]) else occupation
-        name = f"{people}, the pronoun is the {whose}'s"
-        by = f"{row['model']}{', prompt ' + str(row['prompt']) if row['prompt'] else ''}, {lead}, {_source(str(row['model']), measured)}"
+        name = f"{people}, the pronoun is the {'participant' if int(row['coreferent']) else occupation}'s"
+        model, prompt = str(row["model"]), f", prompt {row['prompt']}" if row["prompt"] else ""
+        by = f"{model}{prompt}, {lead}, {_source(model, measured)}"
         cells.setdefault(name, {"sentence": name})[by] = _number(float(row[f"delta_{lead}"]), 1)
     return Content(tables=[_table(f"Movement of {lead} words, percentage points", list(cells.values()))])
 
 
 def detection(artefact: Artefact, sources: Sources, designs: str) -> Content:
     """TPR, TNR and balanced accuracy of each model on each set, for each word group; published rates first."""
-    sets = designs.split(",")
-    columns = [f"{name} {rate}" for name in sets for rate in ("TPR", "TNR", "BA")]
-    rows: dict[tuple[str, str, str], dict[str, str]] = {}
-    for one in published(artefact.id).itertuples():
-        rows.setdefault((str(one.row), "", PUBLISHED), {})[str(one.column)] = str(one.value)
-    names = {"tpr": "TPR", "tnr": "TNR", "balanced_accuracy": "BA"}
-    for name in sets:
+    rates = {"tpr": "TPR", "tnr": "TNR", "balanced_accuracy": "BA"}
+    rows = {(model, "", PUBLISHED): cells for (model, _), cells in _published(artefact).items()}
+    for name in designs.split(","):
         measured = sources.measured(name)
         for result in measured.results:
             score = result.group.get("score", "")
-            if result.measure in names and score.startswith("delta_"):
+            if result.measure in rates and score.startswith("delta_"):
                 model = result.group["model"]
-                name_of_paper = model if model in measured.models else paper_name(model)
-                key = name_of_paper, score.removeprefix("delta_"), _source(model, measured)
-                rows.setdefault(key, {})[f"{name} {names[result.measure]}"] = _number(result.value, 3)
+                of_paper = model if model in measured.models else paper_name(model)
+                key = of_paper, score.removeprefix("delta_"), _source(model, measured)
+                rows.setdefault(key, {})[f"{name} {rates[result.measure]}"] = _number(result.value, 3)
     order = list(dict.fromkeys(key[0] for key in rows))
     table = [
         {"model": model, "words": group, "source": source} | cells
         for (model, group, source), cells in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
     ]
+    columns = [f"{name} {rate}" for name in designs.split(",") for rate in rates.values()]
     heads = ["model", "words", "source", *columns]
     return Content(tables=[_table("Detection of unspecified sentences", table, heads)])
 
@@ -365,23 +350,16 @@ def detection(artefact: Artefact, sources: Sources, designs: str) -> Content:
 
 def text_scores(artefact: Artefact, sources: Sources, design: str, layout: str) -> Content:
     """A table of scores, published first, then one for each model."""
-    of_paper = published(artefact.id)
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for one in of_paper.itertuples():
-        cell = " ± ".join(filter(None, [str(one.value), str(one.sd)]))
-        rows.setdefault((str(one.row), str(one.subrow)), {})[str(one.column)] = cell
-    tables = [_table("Published", [{"class": row, "score": sub} | cells for (row, sub), cells in rows.items()])]
+    of_paper = [{"class": row, "score": sub} | cells for (row, sub), cells in _published(artefact).items()]
     measured = sources.measured(design)
     text = measured.audit.report_text(measured.observations, measured.results)
-    tables += [one for one in text.tables if f"as {layout} of" in one.title]
+    tables = [_table("Published", of_paper), *(one for one in text.tables if f"as {layout} of" in one.title)]
     return Content(tables=tables, notes=["Mean ± standard deviation over wordings and draws of examples, in percent."])
 
 
 def checklist(artefact: Artefact, sources: Sources, design: str) -> Content:
     """The aspects of the occupation checklist, by model."""
-    measured = sources.measured(design)
-    drawn = measured.audit.draw(measured.observations, measured.results)
-    return Content([one for one in drawn if one.name.startswith("aspects")])
+    return Content(sources.measured(design).drawings("aspects", with_results=True))
 
 
 def _source(model: str, measured: Measured) -> str:

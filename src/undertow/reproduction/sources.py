@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import undertow.audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
+from undertow.report.page_data import Drawing
 from undertow.reproduction.catalog import Artefact, Design, design, recorded_facts
 from undertow.runs.collect import merge_observations
 from undertow.runs.config import safe_name
@@ -44,6 +45,11 @@ class Measured:
     def results(self) -> list[Result]:
         """The results of all models together."""
         return self.audit.measure(self.observations, 0)
+
+    def drawings(self, *names: str, with_results: bool = False) -> list[Drawing]:
+        """The figures of the audit whose names begin with one of these; all if none is given."""
+        drawn = self.audit.draw(self.observations, self.results if with_results else ())
+        return [one for one in drawn if one.name.startswith(names or "")]
 
     def only(self, frame: pd.DataFrame, **design: Any) -> Measured:
         """A selection of the observations, with changed entries of the design."""
@@ -96,11 +102,8 @@ class Sources:
         of = design(name)
         options = {**of.options, **change}
         key = digest([name, options])
-        if key not in self._measured:
-            self._measured[key] = self._merge(of, name, options)
-        return self._measured[key]
-
-    def _merge(self, of: Design, name: str, options: Mapping[str, Any]) -> Measured:
+        if key in self._measured:
+            return self._measured[key]
         audit, parts, entries = undertow.audits.load(of.audit), [], []
         names: list[str] = []
         if self.models:
@@ -125,12 +128,19 @@ class Sources:
                 {"name": one, "facts": recorded_facts(one) | known.get(one, {}), "scoring_method": RECORDED}
                 for one in dict.fromkeys(map(str, recorded.frame["model"]))
             ]
-        return Measured(audit, merge_observations(parts, entries), names)
+        self._measured[key] = Measured(audit, merge_observations(parts, entries), names)
+        return self._measured[key]
 
     def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:
         from undertow.report.style import WIDTH_IN, figure_width
 
-        chosen = {**options, **self.options, **self._files(str(options.get("challenge", "")), audit)}
+        challenge = str(options.get("challenge", ""))
+        files = {
+            "data_dir": self.data_dir if "winogender" in challenge else "",
+            "challenge": self.documents if challenge == "cad" else "",
+            "rephrasings": self.rephrasings if audit == "bias-rephrasing" else "",
+        }
+        chosen = {**options, **self.options, **{option: path for option, path in files.items() if path}}
         key = digest([audit, chosen, list(self.models)])
         if key not in self._runs:
             folder = self.out / "runs" / f"{safe_name(name)}-{key[:8]}"
@@ -145,13 +155,6 @@ class Sources:
                     )
             self._runs[key] = run
         return self._runs[key]
-
-    def _files(self, challenge: str, audit: str) -> dict[str, str]:
-        """Options that name the user's files of a challenge set."""
-        given = {"data_dir": self.data_dir if "winogender" in challenge else ""}
-        given |= {"challenge": self.documents if challenge == "cad" else ""}
-        given |= {"rephrasings": self.rephrasings if audit == "bias-rephrasing" else ""}
-        return {name: path for name, path in given.items() if path}
 
     def _recorded_file(self, of: Design) -> Path | None:
         if self.recorded is None or not of.recorded:

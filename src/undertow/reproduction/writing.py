@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from undertow.errors import UndertowError
 from undertow.report.formatting import MISSING
-from undertow.report.page_data import Page, ReportTable
+from undertow.report.page_data import Drawing, Page, ReportTable
 from undertow.reproduction.catalog import Artefact, artefacts
 from undertow.reproduction.contents import Content
 from undertow.runs.config import safe_name
 from undertow.runs.folder.storage import csv_of
 
-if TYPE_CHECKING:
-    from undertow.report.style import Drawing
-
 PAGE = "index.html"
-STYLE = Page("", "", [], [])
+STYLE = Page("", "")
 """An empty page, which the template of the style sheet needs."""
 
 
@@ -95,10 +91,13 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
 
     known = artefacts()
     columns = ["artefact", "what it shows", "needs", "made"]
-    rows = [
-        [name, known[name].title, known[name].needs, MISSING if known[name].why else _made(one)]
-        for name, one in made.items()
-    ]
+    rows = []
+    for name, one in made.items():
+        said = one
+        if isinstance(one, Content):
+            counts = {"figure": len(one.drawings), "table": len(one.tables)}
+            said = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+        rows.append([name, known[name].title, known[name].needs, MISSING if known[name].why else str(said)])
     table = ReportTable("Tables and figures of the papers", columns, rows)
     markdown = PaperTable("index", pd.DataFrame(rows, columns=columns), table).to_markdown()
     links = {name: f"{folder_name(name)}/{PAGE}" for name, one in made.items() if isinstance(one, Content)}
@@ -110,14 +109,6 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
 def folder_name(artefact: str) -> str:
     """The name of the folder of an artefact."""
     return artefact.replace(":", "-")
-
-
-def _made(one: Content | str) -> str:
-    """What was made, as in `2 figures, 1 table`, or the reason why nothing was."""
-    if isinstance(one, str):
-        return one
-    counts = {"figure": len(one.drawings), "table": len(one.tables)}
-    return ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

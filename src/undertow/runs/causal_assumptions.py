@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from undertow import audits
 from undertow.data import NO_W
 from undertow.errors import UndertowError
+from undertow.report.page_data import Drawing
 from undertow.runs.folder.storage import Record
 
 if TYPE_CHECKING:
     from undertow.causal.assumptions import FindingAssumptions
     from undertow.report.page_data import PageAssumptions
-    from undertow.report.style import Drawing
 
 
 def named_graph(audit: str, graph: str) -> dict[str, str]:

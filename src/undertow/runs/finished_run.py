@@ -11,7 +11,7 @@ from undertow import audits
 from undertow.audits.base import Audit, Observations, SentenceTable
 from undertow.errors import UndertowError, closest, counted, short_traceback
 from undertow.report.citation import Citation, cite
-from undertow.report.page_data import ReportTable
+from undertow.report.page_data import Drawing, ReportTable
 from undertow.report.paper_table import PaperTable, choose, paper_tables
 from undertow.report.sentence_templates import sentences
 from undertow.runs.causal_assumptions import assumptions_of
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from undertow.causal.assumptions import FindingAssumptions
-    from undertow.report.style import Drawing
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_jso
 from undertow._folders import cache_file, whole_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification.audit import TaskSpecification
+from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings, items_of
-from undertow.audits.task_specification.scores import score_sentences
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import SentenceTable
 from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
-from undertow.report.page_data import Page, PageAssumptions, PagePrecision, ReportTable, ReportText, ranked
+from undertow.report.page_data import Drawing, Page, PageAssumptions, PagePrecision, ReportTable, ReportText, ranked
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from undertow.report.style import Drawing
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from undertow.audits.base import EXACT, PAPER, TEXT, Observations
 from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
-from undertow.audits.recorded_tables import NO_VALUE, Table, read_cells, unread_note
+from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
 from undertow.errors import UndertowError
@@ -21,8 +21,6 @@ from undertow.types import Answer, Item, Scores
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
     """A row for each answer, and two for a choice among labels: the greedy and the most probable label."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for item, answer in zip(items, scores.answers, strict=True):
         said = _answer_rows(item, answer, list(design["labels"]))
@@ -59,7 +57,8 @@ def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str,
     greedy = named.get(common["answer"].casefold(), -1)
     common["nats"] = float(nats[greedy]) if greedy >= 0 else math.nan
     if labels == [YES, NO]:
-        return {"": common | {"yes_percent": _share(nats)}}
+        is_known = np.isfinite(nats).all()
+        return {"": common | {"yes_percent": float(100 / (1 + np.exp(nats[1] - nats[0]))) if is_known else math.nan}}
     if not np.isfinite(nats).any():
         why = answer.missing_reason or "decoding exact: the server does not return the probability of each label"
         best = common | {"answer": "", "nats": math.nan, "missing_reason": why}
@@ -67,12 +66,6 @@ def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str,
         at = int(np.nanargmax(nats))
         best = common | {"answer": labels[at], "nats": float(nats[at])}
     return {"": common, MAX_PROBABLE: best}
-
-
-def _share(nats: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    if not np.isfinite(nats).all():
-        return math.nan
-    return float(100 / (1 + np.exp(nats[1] - nats[0])))
 
 
 # Reader of recorded answers to the four tasks of bias in text.
@@ -122,9 +115,13 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
     if "n_shots" not in frame:
         frame["n_shots"] = frame["shots"]
     for name in COUNTS:
-        frame[name] = _whole_numbers(table, name, frame[name])
+        numbers = pd.to_numeric(frame[name], errors="coerce").astype(float)
+        wrong = ~(numbers.between(0, MAX_COUNT) & (numbers % 1 == 0))
+        table.refuse(wrong, "column {} holds {!r}; give a whole number from 0", name, frame[name])
+        frame[name] = numbers.astype(int)
     for name in NUMBERS.keys() & set(table.cells):
-        frame[name] = _numbers(table, name)
+        advice = "a log-probability, which is at most 0" if name == "nats" else "a number from 0 to 100, in percent"
+        frame[name] = table.numbers(name, f"column {{}} holds {{!r}}; give {advice}", *NUMBERS[name])
     # Without examples there are no draws, even if a table has some.
     how = frame["sampling"].str.strip().replace("", SAMPLINGS[0])
     frame["sampling"] = how.where(frame["shots"] > 0, NO_SHOTS)
@@ -157,45 +154,14 @@ def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, s
     return Observations(frame, design), EXACT
 
 
-def _whole_numbers(table: Table, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
-    numbers = pd.to_numeric(column, errors="coerce").astype(float)
-    table.raise_first(
-        ~(numbers.between(0, MAX_COUNT) & (numbers % 1 == 0)),
-        lambda row: f"column {name} holds {column.iloc[row]!r}; give a whole number from 0",
-    )
-    return numbers.astype(int)
-
-
-def _numbers(table: Table, name: str) -> pd.Series[float]:
-    (low, high), text = NUMBERS[name], table.cells[name].str.strip()
-    empty = text.isin(NO_VALUE)
-    numbers = pd.to_numeric(text.mask(empty), errors="coerce").astype(float)
-    table.raise_first(
-        ~empty & ~numbers.between(low, high),
-        lambda row: (
-            f"column {name} holds {text.iloc[row]!r}; "
-            + (
-                "give a log-probability, which is at most 0"
-                if name == "nats"
-                else "give a number from 0 to 100, in percent"
-            )
-        ),
-    )
-    return numbers
-
-
 def _notes(frame: pd.DataFrame) -> Iterator[str]:
     """Notes on cells without some documents, and on clusters of documents."""
     n_documents, n_clusters = frame["document"].nunique(), frame["cluster"].nunique()
     n_answered = frame.groupby(list(CELL))["document"].nunique()
     n_short = int((n_answered < n_documents).sum())
     if n_short:
-        lack = (
-            "lacks answers for some documents, so its mean is"
-            if n_short == 1
-            else "lack answers for some documents, so their means are"
-        )
-        yield f"{n_short:,} of {len(n_answered):,} cells {lack} over fewer texts"
+        lack, mean = ("lacks", "its mean is") if n_short == 1 else ("lack", "their means are")
+        yield f"{n_short:,} of {len(n_answered):,} cells {lack} answers for some documents, so {mean} over fewer texts"
     if n_clusters < n_documents:
         yield f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"
 
@@ -203,24 +169,18 @@ def _notes(frame: pd.DataFrame) -> Iterator[str]:
 def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> None:
     """Check that right answers are labels, one per document, with one answer per cell and no reserved names."""
     golds, documents = frame["gold"].str.strip().str.casefold() if labels else frame["gold"], frame["document"]
-    table.raise_first(
+    table.refuse(
         ~golds.isin([label.casefold() for label in labels]) & bool(labels),
-        lambda row: f"the right answer {frame['gold'].iloc[row]!r} is none of {', '.join(labels)}",
+        "the right answer {!r} is none of {}",
+        *(frame["gold"], ", ".join(labels)),
     )
-    table.raise_first(
-        golds != golds.groupby(documents).transform("first"),
-        lambda row: (
-            f"document {documents.iloc[row]!r} has two right answers; give each document one, or an id of its own"
-        ),
-    )
-    table.raise_first(
+    several = golds != golds.groupby(documents).transform("first")
+    table.refuse(several, "document {!r} has two right answers; give each document one, or an id of its own", documents)
+    table.refuse(
         frame.duplicated(["document", *CELL]),
-        lambda row: (
-            f"document {documents.iloc[row]!r} is answered twice in the same way; "
-            "distinguish the answers by a column such as model, wording, draw or shots"
-        ),
+        "document {!r} is answered twice in the same way; distinguish the answers by a column such as model, wording, draw or shots",
+        documents,
     )
     for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
-        said = f"this name is reserved for results; rename it in column {column}"
         reserved = frame[column].map(is_reserved_name).astype(bool)
-        table.raise_first(reserved, lambda row, said=said, column=column: f"{frame[column].iloc[row]!r}: {said}")  # type: ignore[misc]
+        table.refuse(reserved, "{!r}: this name is reserved for results; rename it in column {}", frame[column], column)

@@ -26,18 +26,18 @@ from undertow.audits.bias_in_text.items import (
 )
 from undertow.audits.bias_in_text.tasks import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING, Task
 from undertow.data.documents.few_shot import SAMPLINGS
-from undertow.report.page_data import ReportText
+from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
-from undertow.report.sentence_templates import sentences
+from undertow.report.sentence_templates import lines, sentences
+from undertow.stats import MIN_CLUSTERS
 from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest, option
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
-
 
 ALL_TEXTS = {"dimension": "all"}
+WRITTEN_LAYOUTS = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
 
 
 class BiasAudit(Audit):
@@ -95,9 +95,7 @@ class BiasAudit(Audit):
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
         """Recorded answers: `document, gold, answer` and any of the factors."""
-        from undertow.audits.bias_in_text.answers import read_answers
-
-        return read_answers(path, self.task, protocol)
+        return answers.read_answers(path, self.task, protocol)
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         from undertow.metrics.text.tasks import results
@@ -118,19 +116,32 @@ class BiasAudit(Audit):
         return report.text_answers(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        frame, design, words = observations.frame, observations.design, sentences("bias_in_text")
+        counts = {name: frame[name].nunique() for name in ("document", "description_class")}
+        counts["wording"] = len(frame[["description_class", "wording"]].drop_duplicates())
+        meteor = dict.fromkeys(one.note.partition("; ")[0] for one in results if one.measure == "meteor" and one.note)
+        fewer = 100 * float((frame["n_shots"] < frame["shots"]).mean()) if "n_shots" in frame else 0.0
+        glossary = dict(words.baselines)
+        for name in dict.fromkeys(frame["decoding"].astype(str)):
+            plain, _, drawn = name.partition(", T ")
+            if plain in words.meanings:
+                at = f"; tokens sampled at temperature {drawn}" if drawn else ""
+                glossary[f"decoding {name}"] = words.meanings[plain] + at
         return ReportText(
             title=self.name.replace("-", " ").capitalize(),
             lead=self.lead,
-            questions=report.design_sentences(observations),
-            examples=[],
-            notes=[*report.notes(observations, results), *self.notes],
-            glossary=report.glossary(observations.frame),
-            null_prefix=self.null_prefix,
-            caveats=sentences("bias_in_text").caveats,
-            tables=[
-                *report.paper_tables(observations.frame, results, self.task, self.paper),
-                *report.wording_tables(observations),
+            questions=lines(words.questions(design, counts, list(dict.fromkeys(map(str, frame["shots"]))))),
+            notes=[
+                *(f"Documents: {note}." for note in design.get("document_notes", [])),
+                *design.get("w_notes", []),
+                *(f"METEOR: {note}." for note in meteor),
+                *lines(words.notes(MIN_CLUSTERS, fewer)),
+                *self.notes,
             ],
+            glossary=glossary,
+            null_prefix=self.null_prefix,
+            caveats=words.caveats,
+            tables=[*report.paper_tables(frame, results, self.task, self.paper), *report.wording_tables(observations)],
             of_words=False,
         )
 
@@ -180,7 +191,7 @@ class BiasExtraction(BiasAudit):
     """Whether a model finds the biased piece of a text."""
 
     name = "bias-extraction"
-    table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
+    table_layouts = WRITTEN_LAYOUTS
     summary = "does the model find the biased piece of a text?"
     Settings = ExtractionSettings
     task = EXTRACTION
@@ -201,7 +212,7 @@ class BiasRephrasing(BiasAudit):
     """Whether a model rewrites a biased piece of text without its bias, beyond copying it."""
 
     name = "bias-rephrasing"
-    table_layouts = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
+    table_layouts = WRITTEN_LAYOUTS
     summary = "does the model rewrite a biased piece of text without its bias?"
     Settings = RephrasingSettings
     task = REPHRASING

@@ -12,12 +12,12 @@ from undertow.audits.bias_in_text.findings import ALL, main_measure
 from undertow.audits.bias_in_text.report import examples_text
 from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.metrics.metric import METRICS
+from undertow.report.page_data import Drawing
 from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
 
 MAX_CONFUSIONS = 6
 CLAIM_LOW, CLAIM_HIGH, POINTS = "claim_low", "claim_high", (-100.0, 100.0)
@@ -32,23 +32,19 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
 
     settings = score_answers(observations.frame, observations.design, whole=False)
     measure = main_measure(observations.design)
-    for samplings, decoding in _figure_settings(results, measure):
-        chosen = {key: answers for key, answers in settings.items() if key[3] == decoding and key[2] in samplings}
-        yield from _draw_wordings(observations.frame, measure, results, chosen, (samplings, decoding))
+    keys = dict.fromkeys(
+        (one.group["sampling"], one.group["decoding"])
+        for one in results
+        if one.measure == measure and one.group["shots"]
+    )
+    samplings, decodings = (tuple(dict.fromkeys(key[place] for key in keys)) for place in (0, 1))
+    # Prompts without examples join those with examples if there is one sampling.
+    together = [samplings] if len({*samplings} - {NO_SHOTS}) <= 1 else [(one,) for one in samplings]
+    for some, decoding in ((some, decoding) for some in together for decoding in decodings):
+        chosen = {key: answers for key, answers in settings.items() if key[3] == decoding and key[2] in some}
+        yield from _draw_wordings(observations.frame, measure, results, chosen, (some, decoding))
     if observations.design["labels"]:
         yield from _draw_confusions(settings, list(observations.design["labels"]), observations.frame)
-
-
-def _figure_settings(results: Sequence[Result], measure: str) -> list[tuple[Samplings, str]]:
-    """Pairs of samplings and decoding, one per figure; prompts without examples join those with examples if there is one sampling."""
-    keys = dict.fromkeys(
-        (result.group["sampling"], result.group["decoding"])
-        for result in results
-        if result.measure == measure and result.group["shots"]
-    )
-    samplings = tuple(dict.fromkeys(key[0] for key in keys))
-    together = [samplings] if len({*samplings} - {NO_SHOTS}) <= 1 else [(one,) for one in samplings]
-    return [(some, decoding) for some in together for decoding in dict.fromkeys(key[1] for key in keys)]
 
 
 def _draw_wordings(
@@ -125,18 +121,22 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
         for one in results
         if one.measure == "slot_effect" and one.group["dimension"] == ALL
     }
-    aliased = {key[:-1] for key, one in effects.items() if not key[-1]}
-    if levels.empty:
-        return levels
-    rows = []
-    for key, slot in levels[levels["dimension"] == ALL].groupby([*_SLOT_KEYS, "slot"], sort=False):
+    aliased, rows = {key[:-1] for key in effects if not key[-1]}, []
+    for key, slot in (
+        levels[levels["dimension"] == ALL].groupby([*_SLOT_KEYS, "slot"], sort=False) if len(levels) else ()
+    ):
         names = tuple(map(str, key))
         if names in aliased:
             continue
         first, base = str(slot["level"].iloc[0]), float(slot[measure].iloc[0])
         for _, row in slot.iterrows():
             effect = effects.get((*names, f"{row['level']} less {first}"))
-            low, high = _claim_interval(effect)
+            low = high = math.nan
+            if (
+                effect
+            ):  # the corrected interval of a tested effect, the plain one of an untested effect, if it is bounded
+                ends = effect.extras.get(CLAIM_LOW, effect.low), effect.extras.get(CLAIM_HIGH, effect.high)
+                low, high = (math.nan, math.nan) if ends == POINTS else ends
             rows.append(
                 {
                     "model": row["model"], "shots": int(row["shots"]), "description_class": row["description_class"],
@@ -146,14 +146,6 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def _claim_interval(effect: Result | None) -> tuple[float, float]:
-    """The corrected interval of a tested effect, the plain one of an untested effect; NaN if it is unbounded."""
-    if effect is None:
-        return math.nan, math.nan
-    ends = effect.extras.get(CLAIM_LOW, effect.low), effect.extras.get(CLAIM_HIGH, effect.high)
-    return (math.nan, math.nan) if ends == POINTS else ends
 
 
 def _draw_confusions(
@@ -170,9 +162,6 @@ def _draw_confusions(
         if rows:
             several = model if frame["model"].nunique() > 1 else ""
             how = decoding if len({key[3] for key in settings}) > 1 else ""
-            title = (
-                f"Answers by right answer: {', '.join(filter(None, [several, examples_text(shots, sampling), how]))}"
-            )
-            yield draw_confusion(
-                counts[rows][:, columns], [labels[at] for at in rows], [named[at] for at in columns], title
-            )
+            about = ", ".join(filter(None, [several, examples_text(shots, sampling), how]))
+            names = [labels[at] for at in rows], [named[at] for at in columns]
+            yield draw_confusion(counts[rows][:, columns], *names, f"Answers by right answer: {about}")

@@ -36,12 +36,15 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL:
             key = tuple(result.group[name] for name in ("shots", "sampling", "decoding"))
             by_model.setdefault(result.group["model"], {})[key] = result
-    claims = [
-        finding
-        for settings in by_model.values()
-        for finding in _baseline_findings(list(settings.values()), n_tests, several=several)
-    ]
-    claims += _dimension_findings(results, measure, n_tests, several=several)
+    claims: list[Finding] = []
+    for settings in by_model.values():
+        claims += _baseline_findings(list(settings.values()), n_tests, several=several)
+    # The best and the worst dimension of each setting with a significant gap.
+    scores = {tuple(sorted(one.group.items())): one for one in results if one.measure == measure}
+    for gap in (one for one in results if one.measure == "dimension_gap" and one.q < ALPHA):
+        ends = [scores[tuple(sorted({**gap.group, "dimension": one}.items()))] for one in gap.note.split(" less ", 1)]
+        text = sentences("bias_in_text").dimensions(*ends, several)
+        claims.append(Finding(text, True, gap.value, results=(gap, *ends), n_tests=n_tests))
     claims += _word_findings(results, n_tests, several=several)
     return sorted(claims, key=lambda finding: (not finding.significant, -finding.strength))
 
@@ -64,7 +67,12 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
     if not known:
         return
     first, significant = known[0], known[0].q < ALPHA
-    compared = [{"result": one, "verdict": _verdict(one), "habit": _habit(one)} for one in known]
+    compared = []
+    for one in known:
+        verdict = "" if math.isnan(one.q) else "not significantly different from"
+        if one.q < ALPHA:
+            verdict = "better than" if one.extras.get("above_baseline", math.nan) > 0 else "worse than"
+        compared.append({"result": one, "verdict": verdict, "habit": _habit(one)})
     yield Finding(
         words.baseline(compared, several, MIN_CLUSTERS),
         significant,
@@ -74,15 +82,6 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
         decision_rule="" if math.isfinite(first.q) else words.not_tested,
         detail=" ".join(words.beside_baseline(compared, MIN_CLUSTERS).split()),
     )
-
-
-def _verdict(result: Result) -> str:
-    """How a score compares with its baseline; "" if untested."""
-    if not math.isfinite(result.q):
-        return ""
-    if result.q >= ALPHA:
-        return "not significantly different from"
-    return "better than" if result.extras.get("above_baseline", math.nan) > 0 else "worse than"
 
 
 def _excess(result: Result) -> float:
@@ -99,18 +98,6 @@ def _habit(result: Result) -> str:
     empty = result.extras.get("empty_percent", 0.0)
     habit: str = sentences("bias_in_text").habit(label, shares.get(label, 0.0), empty if empty >= EMPTY else 0, result)
     return habit
-
-
-def _dimension_findings(results: Sequence[Result], measure: str, n_tests: int, *, several: bool) -> Iterator[Finding]:
-    """The best and the worst dimension of each setting with a significant gap."""
-    scores = {tuple(sorted(one.group.items())): one for one in results if one.measure == measure}
-    for gap in results:
-        if gap.measure == "dimension_gap" and gap.q < ALPHA:
-            ends = [
-                scores[tuple(sorted({**gap.group, "dimension": one}.items()))] for one in gap.note.split(" less ", 1)
-            ]
-            text = sentences("bias_in_text").dimensions(*ends, several)
-            yield Finding(text, True, gap.value, results=(gap, *ends), n_tests=n_tests)
 
 
 def _word_findings(results: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -143,28 +144,24 @@ class ItemPlan:
 
     def _sample_documents(self) -> list[Document]:
         self._check_documents()
-        n, documents = self.n_documents, self.applicable
+        n, documents, seed = self.n_documents, self.applicable, self.sampling.seed
         if not 0 < n < len(documents):
             return documents
         strata: dict[str, list[int]] = {}
+        kept: list[int] = []
         if self.sampling.limit and n != self.settings.n_documents:
             for at, document in enumerate(documents):
                 strata.setdefault(self.task.stratum(document), []).append(at)
             sizes = divide_limit(n, [len(places) for places in strata.values()])
-            kept = [
-                places[at]
-                for places, size in zip(strata.values(), sizes, strict=True)
-                for at in stratified_sample([documents[place].dimension for place in places], size, self.sampling.seed)
-            ]
-            return [documents[at] for at in sorted(kept)]
-        for at in np.random.default_rng(self.sampling.seed).permutation(len(documents)):
-            stratum = self.task.stratum(documents[at]) or documents[at].dimension
-            strata.setdefault(stratum, []).append(int(at))
-        kept = []
-        while len(kept) < n:
-            for name in sorted(strata):
-                if strata[name] and len(kept) < n:
-                    kept.append(strata[name].pop())
+            for places, size in zip(strata.values(), sizes, strict=True):
+                dimensions = [documents[place].dimension for place in places]
+                kept += [places[at] for at in stratified_sample(dimensions, size, seed)]
+        else:
+            for at in np.random.default_rng(seed).permutation(len(documents)):
+                stratum = self.task.stratum(documents[at]) or documents[at].dimension
+                strata.setdefault(stratum, []).append(int(at))
+            turns = zip_longest(*(strata[name][::-1] for name in sorted(strata)))
+            kept += [at for turn in turns for at in turn if at is not None][:n]
         return [documents[at] for at in sorted(kept)]
 
     def _check_documents(self) -> None:
@@ -231,10 +228,11 @@ class ItemPlan:
         behind = choose_wordings(plain, settings.shot_wordings, self.sampling.seed)
         decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
         samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
+        draws = [(sampling, draw) for sampling in samplings for draw in range(settings.draws)]
         return [
             Cell(wording, n, sampling, draw, decoding)
             for n in _numbers(settings.shots)
-            for sampling, draw in ([(s, d) for s in samplings for d in range(settings.draws)] if n else [(NO_SHOTS, 0)])
+            for sampling, draw in (draws if n else [(NO_SHOTS, 0)])
             for wording in (behind if n else plain)
             for decoding in decodings
         ]

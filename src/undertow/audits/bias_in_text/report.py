@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations, SentenceTable
 from undertow.audits.bias_in_text.findings import ALL, main_measure
@@ -15,8 +15,7 @@ from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.metrics.metric import METRICS
 from undertow.report.formatting import uncapitalized
 from undertow.report.page_data import ReportTable
-from undertow.report.sentence_templates import lines, sentences
-from undertow.stats import MIN_CLUSTERS
+from undertow.report.sentence_templates import sentences
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -28,22 +27,14 @@ MAX_WORDINGS = 5
 PAPER = "Bauer et al. 2022"
 """Source of the table layouts."""
 OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
-_OFFENSIVE = "these texts may be offensive"
-LABELLED = SentenceTable(
-    "text",
-    "are answered worst",
-    "Score: how many of the answers to a text are right, over all wordings of the task and draws of examples. Answers: each with the "
-    "number of times that it was given.",
-    "texts",
-    _OFFENSIVE,
-)
-WRITTEN = SentenceTable(
-    "text",
-    "are answered worst",
-    "Score: the mean token F1 of the answers to a text, over all wordings of the task and draws of examples. Best and worst answer: the "
-    "nearest to the right one, and the furthest from it.",
-    "texts",
-    _OFFENSIVE,
+LABELLED, WRITTEN = (
+    SentenceTable("text", "are answered worst", about, "texts", "these texts may be offensive")
+    for about in (
+        "Score: how many of the answers to a text are right, over all wordings of the task and draws of examples. Answers: each with "
+        "the number of times that it was given.",
+        "Score: the mean token F1 of the answers to a text, over all wordings of the task and draws of examples. Best and worst answer: "
+        "the nearest to the right one, and the furthest from it.",
+    )
 )
 
 
@@ -87,19 +78,19 @@ def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, pap
             where = f"{model}, {decoding}"
             if task.gold_is_dimension:
                 rows = frame[(frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)]
-                yield from _by_dimension(own, baselines, where, _label_percents(rows))
+                scored = rows[(rows["shots"].astype(str) == "0") & (rows["missing_reason"] == "")]
+                answered = scored["answer"].astype(str).str.strip().str.casefold().value_counts(normalize=True)
+                yield from _by_dimension(own, baselines, where, answered.to_dict())
                 continue
             whole = [one for one in own if one.group["dimension"] == ALL]
             heads, rows_of_class = _rows(whole, "description_class", MEASURES[task.name])
-            rows_of_class += [
-                [one.group["description_class"], METRICS[one.measure].title, *[_cell(one)] * len(heads)]
-                for one in sorted(baselines, key=lambda one: one.group["description_class"])
-            ]
+            for one in sorted(baselines, key=lambda one: one.group["description_class"]):
+                cells = [_cell(one)] * len(heads)
+                rows_of_class.append([one.group["description_class"], METRICS[one.measure].title, *cells])
             title = f"By class of task description, as {paper} of {PAPER}: {where}"
             yield ReportTable(title, ["class", "measure", *heads], rows_of_class, OVER_CELLS)
-        statements = [
-            one for one in of_model if (one.group["dimension"], one.group["description_class"]) == (ALL, "statement")
-        ]
+        whole = [one for one in of_model if one.group["dimension"] == ALL]
+        statements = [one for one in whole if one.group["description_class"] == "statement"]
         if task == EXTRACTION and len(decodings) > 1 and statements:
             heads, rows_of_decoding = _rows(statements, "decoding", ("token_f1", "bleu4", "meteor"))
             title = f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}"
@@ -124,9 +115,12 @@ def _rows(results: Sequence[Result], key: str, measures: Sequence[str]) -> tuple
 
 
 def _by_dimension(
-    results: Sequence[Result], baselines: Sequence[Result], where: str, answered: Mapping[str, float]
+    results: Sequence[Result], baselines: Sequence[Result], where: str, answered: Mapping[Any, float]
 ) -> Iterator[ReportTable]:
-    """Exact match by dimension and class, for prompts with examples also by their number."""
+    """Exact match by dimension and class, for prompts with examples also by their number.
+
+    `answered` has the share of each label among the scored answers without examples.
+    """
     names = ("dimension", "description_class", "shots", "sampling")
     by_key = {tuple(one.group[name] for name in names): one for one in results if one.measure == "exact_match"}
     dimensions = sorted(
@@ -134,24 +128,17 @@ def _by_dimension(
         key=lambda name: (name == ALL, DIMENSIONS.index(name) if name in DIMENSIONS else -1, name),
     )
     classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
-    no_model = ", ".join(
-        f"{one.group['description_class'].strip('()')} {_cell(one)}"
-        for one in baselines
-        if one.measure == "exact_match"
-    )
+    matches = [one for one in baselines if one.measure == "exact_match"]
+    no_model = ", ".join(f"{one.group['description_class'].strip('()')} {_cell(one)}" for one in matches)
     about = (
         "Mean ± standard deviation of exact match over wordings and draws of examples, in percent. "
         f"Without a model, over all texts: {no_model}."
     )
     if any(key[2] == "0" for key in by_key):
-        rows = [
-            [
-                name,
-                *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes),
-                "" if name == ALL else f"{answered.get(name.casefold(), 0.0):.1f}",
-            ]
-            for name in dimensions
-        ]
+        rows = []
+        for name in dimensions:
+            named = "" if name == ALL else f"{100 * answered.get(name.casefold(), 0.0):.1f}"
+            rows.append([name, *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes), named])
         yield ReportTable(
             f"Without examples, as Table 9 of {PAPER}: {where}",
             ["dimension", *classes, "of all answers"],
@@ -170,13 +157,6 @@ def _by_dimension(
             yield ReportTable(title, ["dimension", "class", *(_head(n, "random") for n in shots)], rows, about)
 
 
-def _label_percents(rows: pd.DataFrame) -> dict[str, float]:
-    """Share of each label among the scored answers without examples, in percent."""
-    scored = rows[(rows["shots"].astype(str) == "0") & (rows["missing_reason"] == "")]
-    shares = 100 * scored["answer"].astype(str).str.strip().str.casefold().value_counts(normalize=True)
-    return {str(name): float(share) for name, share in shares.items()}
-
-
 def _head(shots: str, sampling: str) -> str:
     examples = f"{shots} example{'s' if shots != '1' else ''}"
     return examples if sampling in (NO_SHOTS, "random") else f"{examples}, {sampling}"
@@ -186,9 +166,8 @@ def _cell(result: Result | None) -> str:
     if result is None or math.isnan(result.value):
         return "–"
     sd = result.extras.get("sd", math.nan)
-    return (
-        f"{result.value:.1f}" if result.extras.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
-    )
+    has_sd = result.extras.get("cells") != 1 and not math.isnan(sd)
+    return f"{result.value:.1f} ± {sd:.1f}" if has_sd else f"{result.value:.1f}"
 
 
 # Wordings and texts.
@@ -247,15 +226,12 @@ def text_answers(observations: Observations) -> pd.DataFrame:
         score = float(scores[names])
         known = own[own["missing_reason"] == ""]
         closeness = {answer: token_f1(answer, gold) for answer in dict.fromkeys(known["answer"].astype(str))}
-        worst = min(closeness, key=closeness.__getitem__, default="")
+        best, worst = (pick(closeness, key=closeness.__getitem__, default="") for pick in (max, min))
+        empty = EMPTY_ANSWER if len(known) else ""
         counts = Counter(answer.strip() or EMPTY_ANSWER for answer in known["answer"].astype(str))
         given = {"answers": ", ".join(f"{answer} ({count})" for answer, count in counts.most_common())}
         if is_written:
-            best = max(closeness, key=closeness.__getitem__, default="")
-            given = {
-                name: one or (EMPTY_ANSWER if len(known) else "")
-                for name, one in (("best answer", best), ("worst answer", worst))
-            }
+            given = {"best answer": best or empty, "worst answer": worst or empty}
         if "reply" in own:
             given["reply"] = next(iter(known.loc[known["answer"].astype(str) == worst, "reply"].astype(str)), "")
         passage = str(first["passage"])
@@ -274,41 +250,3 @@ def text_answers(observations: Observations) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows).sort_values("score", kind="stable", ignore_index=True)
-
-
-# Words.
-
-
-def design_sentences(observations: Observations) -> list[str]:
-    """Sentences on the design."""
-    frame = observations.frame
-    counts = {name: frame[name].nunique() for name in ("document", "description_class")}
-    counts["wording"] = len(frame[["description_class", "wording"]].drop_duplicates())
-    return lines(
-        sentences("bias_in_text").questions(observations.design, counts, list(dict.fromkeys(map(str, frame["shots"]))))
-    )
-
-
-def notes(observations: Observations, results: Sequence[Result]) -> list[str]:
-    """What the numbers rest on and do not show."""
-    frame, design = observations.frame, observations.design
-    meteor = dict.fromkeys(one.note.partition("; ")[0] for one in results if one.measure == "meteor" and one.note)
-    fewer = 100 * float((frame["n_shots"] < frame["shots"]).mean()) if "n_shots" in frame else 0.0
-    return [
-        *(f"Documents: {note}." for note in design.get("document_notes", [])),
-        *design.get("w_notes", []),
-        *(f"METEOR: {note}." for note in meteor),
-        *lines(sentences("bias_in_text").notes(MIN_CLUSTERS, fewer)),
-    ]
-
-
-def glossary(frame: pd.DataFrame) -> dict[str, str]:
-    """Meanings of the baselines and decodings of the run."""
-    words = sentences("bias_in_text")
-    meanings = dict(words.baselines)
-    for name in dict.fromkeys(frame["decoding"].astype(str)):
-        plain, _, drawn = name.partition(", T ")
-        if plain in words.meanings:
-            at = f"; tokens sampled at temperature {drawn}" if drawn else ""
-            meanings[f"decoding {name}"] = words.meanings[plain] + at
-    return meanings

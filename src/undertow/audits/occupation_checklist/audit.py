@@ -19,14 +19,12 @@ from undertow.audits.occupation_checklist import report
 from undertow.audits.occupation_checklist.items import GREEDY, Plan
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
-from undertow.report.page_data import ReportText
+from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from undertow.report.style import Drawing
 
 
 class OccupationChecklist(Audit):

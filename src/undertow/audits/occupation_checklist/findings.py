@@ -39,23 +39,11 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     claims: list[Finding] = []
     for name in names:
         own = [one for one in results if one.group["model"] == name]
-        model = ModelResults.from_observations(observations, own, several=len(names) > 1)
-        for kind in (
-            _preferences,
-            _occupations,
-            _attributes,
-            _grants,
-            _swaps,
-            _correlations,
-            _missing_answers,
-            _reading,
-        ):
-            claims += kind(model)
+        reasons = observations.frame.loc[observations.frame["model"] == name, "missing_reason"].tolist()
+        model = ModelResults(own, f"{name}: " if len(names) > 1 else "", main_context(own), reasons)
+        claims += [finding for kind in KINDS for finding in kind(model)]
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
-    claims = [
-        replace(finding, n_tests=n_tests[is_overall(finding.results[0])]) if not finding.decision_rule else finding
-        for finding in claims
-    ]
+    claims = [one if one.decision_rule else replace(one, n_tests=n_tests[is_overall(one.results[0])]) for one in claims]
     # Ordered by importance for a reader, significant or not.
     return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
 
@@ -94,14 +82,6 @@ class ModelResults:
     who: str
     context: str
     missing_reasons: Sequence[str]
-
-    @classmethod
-    def from_observations(cls, observations: Observations, results: Sequence[Result], *, several: bool) -> ModelResults:
-        """Create it from the results of one model."""
-        name = results[0].group["model"]
-        rows = observations.frame[observations.frame["model"] == name]
-        who = f"{name}: " if several else ""
-        return cls(results, who, main_context(results), rows["missing_reason"].tolist())
 
     def one(self, measure: str, context: str = "") -> Result | None:
         """Result of a measure over all occupations, by default in the main context; None without a value."""
@@ -149,14 +129,8 @@ def _preferences(of: ModelResults) -> Iterator[Finding]:
 def _occupations(of: ModelResults) -> Iterator[Finding]:
     claims, words = [], sentences("occupation_checklist")
     for below, measure in enumerate(("choice_gap", "choice_gap_deviation"), 1):
-        gaps = [
-            one
-            for one in of.results
-            if one.measure == measure
-            and one.group["context"] == of.context
-            and one.group["occupation"] != ALL
-            and math.isfinite(one.p)
-        ]
+        of_context = [one for one in of.results if one.measure == measure and one.group["context"] == of.context]
+        gaps = [one for one in of_context if one.group["occupation"] != ALL and math.isfinite(one.p)]
         gaps.sort(key=lambda one: -abs(one.value))
         significant = [one for one in gaps if one.q < ALPHA]
         if significant:
@@ -181,29 +155,17 @@ def _attributes(of: ModelResults) -> Iterator[Finding]:
     own, other = (of.one("changed_answers", context) for context in (WITH, SHUFFLED))
     if difference is not None and own is not None and other is not None:
         yield of.finding("changed_answers", SECOND, difference, own, other)
-    pairs = (
-        (WITH_LESS_WITHOUT, "than without attributes"),
-        (WITH_LESS_SHUFFLED, "than with those of another occupation"),
-    )
-    yield from _together(
-        of,
-        (
-            of.finding("qualified", THIRD, called, than=than)
-            for context, than in pairs
-            for called in of.several(context, "qualified_difference")
-        ),
-    )
+    others = {WITH_LESS_WITHOUT: "than without attributes", WITH_LESS_SHUFFLED: "than with those of another occupation"}
+    called = [(one, than) for context, than in others.items() for one in of.several(context, "qualified_difference")]
+    yield from _together(of, (of.finding("qualified", THIRD, one, than=than) for one, than in called))
 
 
 def _grants(of: ModelResults) -> Iterator[Finding]:
     explained = of.several(WITH, "granted_slope", "choice_gap_unexplained", "choice_gap_explained")
     claims = [of.count("additive", SECOND + 2, one, rule="share") for one in of.several(WITH, "additive_consistency")]
     if explained:
-        claims = [
-            of.finding("grant_slope", SECOND + 1, explained[0]),
-            of.finding("unexplained", SECOND, *explained[1:]),
-            *claims,
-        ]
+        slope = of.finding("grant_slope", SECOND + 1, explained[0])
+        claims = [slope, of.finding("unexplained", SECOND, *explained[1:]), *claims]
     return _together(of, claims)
 
 
@@ -259,3 +221,6 @@ def _reading(of: ModelResults) -> Iterator[Finding]:
     for bias in of.several(of.context, "position_bias"):
         if bias.q < ALPHA:
             yield replace(of.finding("position", 0.0, bias), strength=FOREMOST)
+
+
+KINDS = (_preferences, _occupations, _attributes, _grants, _swaps, _correlations, _missing_answers, _reading)

@@ -14,6 +14,7 @@ import numpy as np
 
 from undertow.audits.base import Sampling, split_names
 from undertow.audits.shared.item_limit import MIN_SENTENCES, stratified_sample, too_few
+from undertow.data.occupations import question_templates as templates
 from undertow.data.occupations.occupation_set import (
     Attribute,
     NamePair,
@@ -22,37 +23,8 @@ from undertow.data.occupations.occupation_set import (
     load_occupations,
     load_pairs,
 )
-from undertow.data.occupations.question_templates import (
-    ATTRIBUTE,
-    BINARY,
-    BINARY_NEGATED,
-    BOTH,
-    MULTIPLE,
-    NEITHER,
-    NO,
-    SINGLE,
-    SINGLE_NEGATED,
-    YES,
-    People,
-    Questions,
-    load_questions,
-)
 from undertow.errors import UndertowError, closest, counted
-from undertow.metrics.checklist.decisions import (
-    CHOICES,
-    CONTEXTS,
-    NO_MARGIN,
-    NONE_OF_THEM,
-    ORDERS,
-    SAME,
-    SHUFFLED,
-    STATED,
-    SWAPPED,
-    TIED,
-    WITH,
-    WITHOUT,
-    decide_yes,
-)
+from undertow.metrics.checklist import decisions
 from undertow.types import (
     CHOICE,
     CONTINUATIONS,
@@ -73,9 +45,7 @@ QUERY_TYPES = (CHOICE, CONTINUATIONS, EXTRACTION)
 LIKELIHOOD, GREEDY = "likelihood", "greedy"
 STATED_OF_A_PAIR = 2
 """Number of stated attributes per pair of names."""
-CONTEXT_NAMES: Mapping[str, str] = {
-    "with": WITH, "without": WITHOUT, "shuffled": SHUFFLED, "same": SAME, "swapped": SWAPPED,
-}  # fmt: skip
+CONTEXT_NAMES = {context.partition(" ")[0]: context for context in decisions.CONTEXTS}
 FACTORS = (
     "challenge", "question_type", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
     "category", "granted_female", "granted_male", "order", "subject", "attribute_holder", "gold", "wording", "text",
@@ -85,8 +55,8 @@ QUESTION_KEY = (
     "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject", "attribute_holder",
 )  # fmt: skip
 """Factors that identify a question within a wording."""
-PEOPLE = CHOICES[:2]
-BY_ORDER = {ORDERS[0]: PEOPLE, ORDERS[1]: PEOPLE[::-1]}
+PEOPLE = decisions.CHOICES[:2]
+BY_ORDER = {decisions.ORDERS[0]: PEOPLE, decisions.ORDERS[1]: PEOPLE[::-1]}
 ORDERED_PEOPLE = [(order, person) for order, people in BY_ORDER.items() for person in people]
 """Each order of names with each of the two people."""
 Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
@@ -126,7 +96,7 @@ class Plan:
     """Design of a run: questions, pairs of names, occupations and contexts."""
 
     settings: Settings
-    questions: Questions
+    questions: templates.Questions
     given: OccupationSet
     pairs: Sequence[NamePair]
     occupations: Sequence[Occupation]
@@ -136,7 +106,7 @@ class Plan:
     def from_settings(cls, settings: Settings, sampling: Sampling) -> Plan:
         """Sample the design."""
         _check(settings)
-        questions = load_questions(settings.question_file)
+        questions = templates.load_questions(settings.question_file)
         given = load_occupations(settings.occupation_file, settings.onet)
         if settings.wordings > len(questions.wordings):
             raise UndertowError(f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}")
@@ -160,14 +130,10 @@ class Plan:
         n_pairs, n_jobs = len(self.pairs), len(self.occupations)
         if n_pairs * sizes[n_jobs] <= limit:
             return self
-        candidates = [
-            (max(1, min(n_pairs, limit // size)), n)
-            for n, size in sizes.items()
-            if n == self.min_occupations or size <= limit
-        ]
+        fitting = [(n, size) for n, size in sizes.items() if n == self.min_occupations or size <= limit]
         few = MIN_SENTENCES
         kept = max(
-            candidates,
+            ((max(1, min(n_pairs, limit // size)), n) for n, size in fitting),
             key=lambda n: (min(n) >= few, n[0] >= few, min(n[0] / n_pairs, n[1] / n_jobs), n[0] * n[1]),
         )
         pairs = [self.pairs[at] for at in stratified_sample([pair.name for pair in self.pairs], kept[0], self.seed)]
@@ -176,22 +142,21 @@ class Plan:
     @property
     def min_occupations(self) -> int:
         """Minimum number of occupations: two if the shuffled context takes attributes from another one, else one."""
-        return 2 if SHUFFLED in self.contexts else 1
+        return 2 if decisions.SHUFFLED in self.contexts else 1
 
     def _spread(self, n: int) -> list[Occupation]:
         """`n` of the occupations, from as many SOC codes as possible."""
-        return [
-            self.occupations[at] for at in stratified_sample([one.soc_code for one in self.occupations], n, self.seed)
-        ]
+        codes = [one.soc_code for one in self.occupations]
+        return [self.occupations[at] for at in stratified_sample(codes, n, self.seed)]
 
     def sizes(self) -> list[int]:
         """Maximum number of items per pair of names, for each number of occupations from the minimum to all."""
-        n_wordings, n_orders, n_people = len(self.wordings), len(ORDERS), len(PEOPLE)
+        n_wordings, n_orders, n_people = len(self.wordings), len(decisions.ORDERS), len(PEOPLE)
         of_people, of_both = (2, 3) if self.settings.negated else (1, 2)
         of_job = n_orders * n_wordings * (n_people * of_people + of_both) * len(self.contexts)
         sizes = []
         for n in range(self.min_occupations, len(self.occupations) + 1):
-            n_attributes = len(_attributes(self._spread(n))) if set(self.contexts) != {WITHOUT} else 0
+            n_attributes = len(_attributes(self._spread(n))) if set(self.contexts) != {decisions.WITHOUT} else 0
             stated = 2 * min(n_attributes, STATED_OF_A_PAIR)
             sizes.append(n_orders * n_people * (n_attributes * n_wordings + stated) + of_job * n)
         return sizes
@@ -201,7 +166,7 @@ class Plan:
         """Contexts of the run; the shuffled one only if there are donors."""
         chosen = {CONTEXT_NAMES[name] for name in split_names(self.settings.contexts, tuple(CONTEXT_NAMES), "contexts")}
         has_donors = len({one.soc_code for one in self.occupations}) > 1
-        return [one for one in CONTEXTS if one in chosen and (one != SHUFFLED or has_donors)]
+        return [one for one in decisions.CONTEXTS if one in chosen and (one != decisions.SHUFFLED or has_donors)]
 
     @property
     def wordings(self) -> range:
@@ -219,7 +184,7 @@ class Plan:
         In the contexts `same` and `swapped`, one person lacks the first and the other the last attribute; otherwise these items would
         equal those of other contexts.
         """
-        is_apart = bool({SAME, SWAPPED} & set(self.contexts))
+        is_apart = bool({decisions.SAME, decisions.SWAPPED} & set(self.contexts))
 
         def granted(_: NamePair, occupation: Occupation) -> Lists:
             every = occupation.attributes
@@ -232,27 +197,22 @@ class Plan:
         """Items that depend on no answer: attributes, stated attributes, and occupations without attributes."""
         attributes = _attributes(self.occupations)
         rng = np.random.default_rng(self.seed)
-        _draw_donors(
-            self.occupations, rng
-        )  # advances the generator as in `donors`, so that stated attributes stay the same
-        stated = {
-            pair.name: [attributes[at] for at in rng.permutation(len(attributes))[:STATED_OF_A_PAIR]]
-            for pair in self.pairs
-        }
-        for pair in self.pairs if set(self.contexts) != {WITHOUT} else ():
+        _draw_donors(self.occupations, rng)  # advances the generator as in `donors`
+        for pair in self.pairs if set(self.contexts) != {decisions.WITHOUT} else ():
+            stated = [attributes[at] for at in rng.permutation(len(attributes))[:STATED_OF_A_PAIR]]
             for attribute in attributes:
                 for target in ORDERED_PEOPLE:
                     for wording in self.wordings:
                         yield self._attribute_item(pair, attribute, target, wording)
             # Questions about each person after a text that states who has the attribute.
-            for attribute in stated[pair.name]:
+            for attribute in stated:
                 for order, holder in ORDERED_PEOPLE:
                     for subject in (holder, PEOPLE[1 - PEOPLE.index(holder)]):
                         yield self._attribute_item(pair, attribute, (order, subject), 0, holder)
-        if WITHOUT in self.contexts:
+        if decisions.WITHOUT in self.contexts:
             for pair in self.pairs:
                 for occupation in self.occupations:
-                    yield from self._occupation_items(pair, occupation, WITHOUT, ((), ()))
+                    yield from self._occupation_items(pair, occupation, decisions.WITHOUT, ((), ()))
 
     def _attribute_item(
         self, pair: NamePair, attribute: Attribute, target: tuple[str, str], wording: int, holder: str = ""
@@ -261,23 +221,21 @@ class Plan:
         order, subject = target
         people = _people(pair, order, subject)
         phrase = self.questions.phrase(attribute.name, attribute.category)
-        question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
-        context = (
-            self.questions.state(_people(pair, order, holder), attribute.name, attribute.category)
-            if holder
-            else self.questions.context(people)
-        )
+        question = self.questions.question(templates.ATTRIBUTE, people, wording, phrase=phrase)
+        context = self.questions.context(people)
+        if holder:
+            context = self.questions.state(_people(pair, order, holder), attribute.name, attribute.category)
         factors: dict[str, Factor] = {
-            "question_type": "stated" if holder else ATTRIBUTE,
-            "context": STATED if holder else WITHOUT,
+            "question_type": "stated" if holder else templates.ATTRIBUTE,
+            "context": decisions.STATED if holder else decisions.WITHOUT,
             "order": order,
             "attribute": attribute.name,
             "category": attribute.category,
             "subject": subject,
             "attribute_holder": holder,
-            "gold": "" if not holder else YES.lower() if subject == holder else NO.lower(),
+            "gold": "" if not holder else templates.YES.lower() if subject == holder else templates.NO.lower(),
         }
-        return self._item(pair, people, (ATTRIBUTE, context, question), wording, factors)
+        return self._item(pair, people, (templates.ATTRIBUTE, context, question), wording, factors)
 
     def second_items(self, granted: Callable[[NamePair, Occupation], Lists]) -> Iterator[Item]:
         """Questions about occupations with the granted attributes of each person before them.
@@ -286,15 +244,15 @@ class Plan:
             granted: maps a pair and an occupation to the attributes granted to the woman and to the man.
         """
         donors = self.donors
-        for context in (one for one in self.contexts if one != WITHOUT):
+        for context in (one for one in self.contexts if one != decisions.WITHOUT):
             for pair in self.pairs:
                 for occupation in self.occupations:
-                    donor = donors[occupation.name] if context == SHUFFLED else occupation
+                    donor = donors[occupation.name] if context == decisions.SHUFFLED else occupation
                     lists = granted(pair, donor)
-                    if context == SAME:
+                    if context == decisions.SAME:
                         of_either = [one for one in donor.attributes if one in lists[0] or one in lists[1]]
                         lists = of_either, of_either
-                    elif context == SWAPPED:
+                    elif context == decisions.SWAPPED:
                         lists = lists[1], lists[0]
                     yield from self._occupation_items(pair, occupation, context, lists, donor.name)
 
@@ -302,19 +260,21 @@ class Plan:
         self, pair: NamePair, occupation: Occupation, context: str, granted: Lists, donor: str = ""
     ) -> Iterator[Item]:
         words = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
-        lists = {
-            person: [(one.name, one.category) for one in some] for person, some in zip(PEOPLE, granted, strict=True)
-        }
+        pairs_of = [[(one.name, one.category) for one in some] for some in granted]
+        lists = dict(zip(PEOPLE, pairs_of, strict=True))
         common: dict[str, Factor] = {
             "context": context,
             "occupation": occupation.name,
             "soc_code": occupation.soc_code,
-            "attribute_donor": donor if context == SHUFFLED else "",
+            "attribute_donor": donor if context == decisions.SHUFFLED else "",
             **{f"granted_{person}": "; ".join(name for name, _ in some) for person, some in lists.items()},
         }
-        is_used = {BINARY_NEGATED: self.settings.negated, SINGLE_NEGATED: self.settings.negated}
-        of_one = [kind for kind in (BINARY, BINARY_NEGATED) if is_used.get(kind, True)]
-        of_both = [kind for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE) if is_used.get(kind, True)]
+        of_one = (templates.BINARY, templates.BINARY_NEGATED) if self.settings.negated else (templates.BINARY,)
+        of_both = (
+            (templates.SINGLE, templates.SINGLE_NEGATED, templates.MULTIPLE)
+            if self.settings.negated
+            else (templates.SINGLE, templates.MULTIPLE)
+        )
         for order, persons in BY_ORDER.items():
             people = _people(pair, order)
             kinds = [(kind, (person,)) for person in persons for kind in of_one] + [(kind, persons) for kind in of_both]
@@ -330,7 +290,7 @@ class Plan:
     def _item(
         self,
         pair: NamePair,
-        people: People,
+        people: templates.People,
         said: tuple[str, str, str],
         wording: int,
         factors: Mapping[str, Factor],
@@ -343,13 +303,13 @@ class Plan:
         name = "/".join(str(filled[part]).replace("/", "+") for part in QUESTION_KEY if filled[part])
         return Item(f"{name}/{wording + 1}", query, filled, cluster=pair.name)
 
-    def _query(self, pair: NamePair, people: People, kind: str, context: str, question: str) -> Query:
-        answers = [pair.female, pair.male] if codes_of(kind)[0] != "yes" else [YES, NO]
-        if kind == MULTIPLE:
-            answers += [BOTH, NEITHER]
+    def _query(self, pair: NamePair, people: templates.People, kind: str, context: str, question: str) -> Query:
+        answers = [pair.female, pair.male] if codes_of(kind)[0] != "yes" else [templates.YES, templates.NO]
+        if kind == templates.MULTIPLE:
+            answers += [templates.BOTH, templates.NEITHER]
         if self.settings.query_type == EXTRACTION:
-            candidates = tuple(answers[:2]) if answers[0] != YES else ()
-            if kind == MULTIPLE:
+            candidates = tuple(answers[:2]) if answers[0] != templates.YES else ()
+            if kind == templates.MULTIPLE:
                 candidates = (*candidates, f"{people.first} and {people.second}")
             if any(piece not in context for piece in candidates):
                 raise UndertowError(f"{self.questions.source}: the context must contain '{{first}} and {{second}}'")
@@ -358,14 +318,14 @@ class Plan:
         labels = tuple(f" {answer}" for answer in answers)
         if self.settings.query_type == CONTINUATIONS:
             return ContinuationQuery(prompt, labels)
-        return MultipleChoiceQuery(prompt, labels, first_token=answers[0] == YES, chat=self.settings.chat)
+        return MultipleChoiceQuery(prompt, labels, first_token=answers[0] == templates.YES, chat=self.settings.chat)
 
 
 def codes_of(question_type: str) -> tuple[str, ...]:
     """Codes of the possible answers in the table."""
-    if question_type in (SINGLE, SINGLE_NEGATED):
+    if question_type in (templates.SINGLE, templates.SINGLE_NEGATED):
         return PEOPLE
-    return CHOICES if question_type == MULTIPLE else ("yes", "no")
+    return decisions.CHOICES if question_type == templates.MULTIPLE else ("yes", "no")
 
 
 def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
@@ -374,7 +334,7 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     For an extractive model, the answer is Yes if the best span is more probable than no answer.
     """
     query, codes = item.query, codes_of(str(item.factors["question_type"]))
-    row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+    row: dict[str, Any] = dict.fromkeys(("yes", *decisions.CHOICES), math.nan) | {
         "answer": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
@@ -394,13 +354,13 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
         shares = np.exp(nats - nats.max())
         percents = 100 * shares / shares.sum()
         second, first = np.sort(percents)[-2:]
-        best = TIED if first - second <= NO_MARGIN else codes[int(nats.argmax())]
+        best = decisions.TIED if first - second <= decisions.NO_MARGIN else codes[int(nats.argmax())]
         row |= dict(zip(codes, percents.tolist(), strict=True)) | {"answer": said or best}
     elif said:
         # A server without probabilities of the answers: only the chosen answer is known.
         row |= {code: 100.0 * (code == said) for code in codes} | {"whole": True, "answer": said}
     else:
-        return row | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
+        return row | {"missing_reason": f"the answer {answer.text.strip()!r} {decisions.NONE_OF_THEM}"}
     row.pop("no", None)
     return row
 
@@ -411,7 +371,7 @@ def select_granted(
     """Granted attributes, by the mean probability of Yes over both orders; an attribute without an answer is not granted."""
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):
-        if item.factors["question_type"] == ATTRIBUTE and item.factors["wording"] == 1:
+        if item.factors["question_type"] == templates.ATTRIBUTE and item.factors["wording"] == 1:
             said = answer_row(item, answer)
             if settings.decision == GREEDY:
                 said["yes"] = 100.0 * (said["answer"] == "yes") if said["answer"] else math.nan
@@ -420,7 +380,7 @@ def select_granted(
 
     def granted(pair: NamePair, person: str, attribute: Attribute) -> bool:
         values = shares.get((pair.name, person, attribute.category, attribute.name), [math.nan])
-        return bool(decide_yes(np.array(sum(values) / len(values) / 100), settings.margin) == 1)
+        return bool(decisions.decide_yes(np.array(sum(values) / len(values) / 100), settings.margin) == 1)
 
     def lists(pair: NamePair, occupation: Occupation) -> Lists:
         woman, man = ([one for one in occupation.attributes if granted(pair, person, one)] for person in PEOPLE)
@@ -429,9 +389,9 @@ def select_granted(
     return lists
 
 
-def _people(pair: NamePair, order: str, subject: str = "") -> People:
+def _people(pair: NamePair, order: str, subject: str = "") -> templates.People:
     first, second = (getattr(pair, person) for person in BY_ORDER[order])
-    return People(first, second, getattr(pair, subject) if subject else "")
+    return templates.People(first, second, getattr(pair, subject) if subject else "")
 
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:

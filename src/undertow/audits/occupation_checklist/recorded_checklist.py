@@ -17,18 +17,7 @@ from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS
 from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
-from undertow.metrics.checklist.decisions import (
-    CHOICES,
-    CONTEXTS,
-    NO_ANSWER,
-    NO_MARGIN,
-    NONE_OF_THEM,
-    ORDERS,
-    STATED,
-    TIED,
-    UNKNOWN_ORDER,
-    WITHOUT,
-)
+from undertow.metrics.checklist import decisions
 
 REQUIRED = ("question_type", "woman", "man", "answer")
 STATED_TYPE = "stated"
@@ -37,7 +26,7 @@ OF_ATTRIBUTES = (ATTRIBUTE, STATED_TYPE)
 DEFAULTS: Mapping[str, str] = {
     "model": "recorded", **dict.fromkeys((*FACTORS, "cluster"), ""), "challenge": "recorded", "wording": "1",
 }  # fmt: skip
-SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
+SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *decisions.CHOICES))
 """Optional columns with the probability of each answer."""
 KEY = ("model", *QUESTION_KEY, "wording")
 """Columns that identify a question of a table."""
@@ -58,11 +47,9 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     unread = [name for name in table.cells.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
     cells = zip(table.places, table.cells.to_dict("records"), strict=True)
     frame = pd.DataFrame([_observation(f"{path}, {place}", row) for place, row in cells])
-    table.raise_first(
+    table.refuse(
         frame.duplicated(list(KEY)),
-        lambda _: (
-            "answers the same question as an earlier row; distinguish them by a column such as order, context, subject, wording or model"
-        ),
+        "answers the same question as an earlier row; distinguish them by a column such as order, context, subject, wording or model",
     )
     table.check_one_value(frame, "soc_code", "occupation")
     frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
@@ -95,7 +82,7 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     woman, man, wording = cells["woman"], cells["man"], cells["wording"] or "1"
     of_attribute = question_type in OF_ATTRIBUTES
     about = "attribute" if of_attribute else "occupation"
-    people = {woman.casefold(): CHOICES[0], man.casefold(): CHOICES[1]}
+    people = {woman.casefold(): decisions.CHOICES[0], man.casefold(): decisions.CHOICES[1]}
     named = people.get(cells["subject"].casefold(), cells["subject"].casefold())
     is_of_one = of_attribute or question_type.startswith(BINARY)
     problem = ""
@@ -109,7 +96,7 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
         problem = f"question_type {question_type} is about an {about}, and column {about} is empty or missing"
     elif not wording.isdecimal() or not 1 <= int(wording) < 1000:
         problem = f"wording {wording!r} must be a whole number from 1"
-    elif is_of_one and named not in CHOICES[:2]:
+    elif is_of_one and named not in decisions.CHOICES[:2]:
         problem = f"subject {cells['subject']!r} is neither of the two; write one of the names, or female or male"
     if problem:
         raise UndertowError(f"{where}: {problem}")
@@ -121,8 +108,8 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
         **about_what,
         "question_type": question_type,
         "pair": f"{woman}/{man}",
-        "context": STATED if is_stated else one_of("context", CONTEXTS, WITHOUT),
-        "order": one_of("order", (*ORDERS, UNKNOWN_ORDER), UNKNOWN_ORDER),
+        "context": decisions.STATED if is_stated else one_of("context", decisions.CONTEXTS, decisions.WITHOUT),
+        "order": one_of("order", (*decisions.ORDERS, decisions.UNKNOWN_ORDER), decisions.UNKNOWN_ORDER),
         "subject": named if is_of_one else "",
         "gold": one_of("gold", ("yes", "no")) if is_stated else "",
         "wording": int(wording),
@@ -136,8 +123,8 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
     if codes[0] != "yes":
         woman, man = people
         together = {f"{woman} and {man}", f"{man} and {woman}"}
-        said = people.get(said, CHOICES[2] if said in together else said)
-    row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+        said = people.get(said, decisions.CHOICES[2] if said in together else said)
+    row: dict[str, Any] = dict.fromkeys(("yes", *decisions.CHOICES), math.nan) | {
         "answer": "", "whole": False, "other_words": math.nan, "missing_reason": "",
     }  # fmt: skip
     given = {code: cells.get(f"{code}_percent", "") for code in codes}
@@ -155,11 +142,11 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
             raise UndertowError(f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them empty")
         shares = {code: 100 * share / total for code, share in shares.items()}
         # Without an answer, the most probable one; none if several are equally probable.
-        best = [code for code in codes if max(shares.values()) - shares[code] <= NO_MARGIN]
-        row |= shares | {"answer": said if said in codes else best[0] if len(best) == 1 else TIED}
+        best = [code for code in codes if max(shares.values()) - shares[code] <= decisions.NO_MARGIN]
+        row |= shares | {"answer": said if said in codes else best[0] if len(best) == 1 else decisions.TIED}
     elif said in codes:
         row |= {code: 100.0 * (code == said) for code in codes} | {"answer": said, "whole": True}
     else:
-        row["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
+        row["missing_reason"] = f"the answer {answer!r} {decisions.NONE_OF_THEM}" if answer else decisions.NO_ANSWER
     row.pop("no", None)
     return row

@@ -27,9 +27,10 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
         words: forms of each word group of the audit.
 
     Returns:
-        The items; [] unless the words are English pronouns.
+        The items; [] unless the words are in the published lists, with `she` and `he` in different groups.
     """
-    if not _are_english_pronouns(words):
+    owners = {form.lower(): group for group, forms in words.items() for form in forms}
+    if not (data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()):
         return []
     decided = data.load_sentences("simplified")
     subjects: dict[str, dict[str, ClozeQuery]] = {}
@@ -57,12 +58,6 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
         for name in [names[number * len(names) // N_SENTENCES]]
         for gold in [sorted(subjects[name])[number % 2]]
     ]
-
-
-def _are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
-    """Whether `she` and `he` are in different groups and all words are in the published lists."""
-    owners = {form.lower(): group for group, forms in words.items() for form in forms}
-    return data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()
 
 
 NOMINATIVE = frozenset({"she", "he", "they"})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, Query, Scores
+from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,11 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
     """
     import pandas as pd
 
-    queries = [_of_groups(item.query) for item in items]
+    queries = []
+    for item in items:
+        if not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+            raise TypeError(f"word groups are asked of blanks and prompts, not of {type(item.query).__name__}")
+        queries.append(item.query)
     reasons, masses = group_masses(queries, scores.answers, groups, shared=scores.scoring_method == LIKELIHOOD)
     names = list(dict.fromkeys(name for item in items for name in item.factors))
     first = names[: len(items[0].factors)] if items else []
@@ -77,12 +81,6 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
     if any(answer.spaced_nats for answer in scores.answers):
         columns["spaced_logprobs_nats"] = [list(answer.spaced_nats) for answer in scores.answers]
     return pd.DataFrame(columns)
-
-
-def _of_groups(query: Query) -> ClozeQuery | GenerateQuery:
-    if not isinstance(query, (ClozeQuery, GenerateQuery)):
-        raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
-    return query
 
 
 def group_masses(

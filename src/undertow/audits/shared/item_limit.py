@@ -134,11 +134,9 @@ class ListSizes:
 
     def limitation(self) -> str:
         """Sentence on a list too small to show a drift, or any effect; "" if it is large enough."""
-        parts = [
-            (counted(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
-            (counted(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
-        ]
-        lacking = [part for part in parts if part[2]]
+        sentences = counted(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters
+        values = counted(self.n_values, "value"), fewest_values(self.scale), self.missing_values
+        lacking = [part for part in (sentences, values) if part[2]]
         if not lacking:
             return ""
         what = "a difference between values" if self.scale == NONE else "a drift"

@@ -61,14 +61,9 @@ class SentenceSettings:
             return replace(self, prompts="", prompt_mask="", chat=False, max_new_tokens=0)
         if BLANK not in capabilities and GENERATION in capabilities:
             return replace(self, prompts=prompts)
-        given = {
-            "--prompt-mask": bool(self.prompt_mask),
-            "--chat": self.chat,
-            "--max-new-tokens": self.max_new_tokens != 0,
-        }
-        for name, used in given.items():
-            if used:
-                raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
+        given = {"--prompt-mask": self.prompt_mask, "--chat": self.chat, "--max-new-tokens": self.max_new_tokens}
+        for name in (name for name, value in given.items() if value):
+            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
         return self
 
 
@@ -79,17 +74,16 @@ def token_limit(max_new_tokens: int, protocol: str = "") -> int:
 
 def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
     """The items in every prompt; unchanged without prompts."""
-    if settings.prompts:
-        answer_words = data.answer_words(words)
-        prompted = answer_mode(settings).items(items, answer_words)
-        for form in (form for forms in answer_words.values() for form in forms):
-            if len(form.split()) != 1:
-                raise UndertowError(
-                    f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for "
-                    "single words"
-                )
-        return prompted
-    return items
+    if not settings.prompts:
+        return items
+    answer_words = data.answer_words(words)
+    prompted = answer_mode(settings).items(items, answer_words)
+    for form in (form for forms in answer_words.values() for form in forms):
+        if len(form.split()) != 1:
+            raise UndertowError(
+                f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for single words"
+            )
+    return prompted
 
 
 def answer_mode(settings: SentenceSettings) -> data.AnswerMode:
@@ -137,10 +131,8 @@ def prompts_text(design: Mapping[str, Any]) -> list[str]:
     sentences = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
     masks = dict(design.get("prompt_masks", {}))
     if len(set(masks.values())) == 1:
-        sentences.append(f"In the prompts, {next(iter(masks.values()))} marks the blank.")
-    return sentences + [
-        f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items() if len(set(masks.values())) > 1
-    ]
+        return [*sentences, f"In the prompts, {next(iter(masks.values()))} marks the blank."]
+    return sentences + [f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items()]
 
 
 def odd_prompts(design: Mapping[str, Any]) -> list[str]:

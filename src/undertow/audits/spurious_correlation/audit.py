@@ -7,26 +7,33 @@ the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMili
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
-from undertow.audits.shared.group_probabilities import observation_rows
-from undertow.audits.shared.prompt_items import design_of, in_prompts
+from undertow.audits.shared.group_probabilities import LOW, observation_rows
+from undertow.audits.shared.prompt_items import (
+    design_of,
+    example_texts,
+    in_prompts,
+    odd_prompts,
+    prompts_text,
+    words_text,
+)
 from undertow.audits.shared.sentence_slopes import sentence_slopes
-from undertow.audits.spurious_correlation import drift_findings, figures, report, word_findings
-from undertow.audits.spurious_correlation import items as correlation_items
+from undertow.audits.spurious_correlation import drift_findings, figures, word_findings
+from undertow.audits.spurious_correlation import items as drift_items
 from undertow.errors import UndertowError
-from undertow.report.page_data import ReportText
+from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
-from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
+from undertow.report.sentence_templates import sentences
+from undertow.types import LIKELIHOOD, PROMPT, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from undertow.report.style import Drawing
 
 
 class SpuriousCorrelation(Audit):
@@ -34,7 +41,7 @@ class SpuriousCorrelation(Audit):
 
     name = "spurious-correlation"
     summary = "does the answer to an underspecified sentence drift with a date, a place or another list?"
-    Settings = correlation_items.Settings
+    Settings = drift_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
     references = ("mcmilin2024underspecification", "mcmilin2022selection")
@@ -46,26 +53,26 @@ class SpuriousCorrelation(Audit):
     )
 
     def adapt_settings(
-        self, settings: correlation_items.Settings, capabilities: Mapping[str, Sequence[str]]
-    ) -> correlation_items.Settings:
+        self, settings: drift_items.Settings, capabilities: Mapping[str, Sequence[str]]
+    ) -> drift_items.Settings:
         return settings.adapt(capabilities, prompts="A,B,C")
 
-    def items(self, settings: correlation_items.Settings, sampling: Sampling) -> ItemBatches:
+    def items(self, settings: drift_items.Settings, sampling: Sampling) -> ItemBatches:
         """One batch: every sentence with every W value, by every prompt."""
-        chosen = correlation_items.sample_items(correlation_items.all_items(settings), settings, sampling)
-        yield in_prompts(chosen, correlation_items.word_groups(settings).words, settings)
+        chosen = drift_items.sample_items(drift_items.all_items(settings), settings, sampling)
+        yield in_prompts(chosen, drift_items.word_groups(settings).words, settings)
 
-    def controls(self, settings: correlation_items.Settings) -> list[Item]:
+    def controls(self, settings: drift_items.Settings) -> list[Item]:
         """Control sentences by every prompt: those of the challenge file, or the built-in ones for English pronouns."""
-        words = correlation_items.word_groups(settings).words
-        items = correlation_items.own_controls(settings) or control_items.controls(words)
+        words = drift_items.word_groups(settings).words
+        items = drift_items.own_controls(settings) or control_items.controls(words)
         return in_prompts(items, words, settings)
 
-    def limitations(self, settings: correlation_items.Settings, sampling: Sampling) -> list[str]:
-        return correlation_items.limitations(settings, sampling)
+    def limitations(self, settings: drift_items.Settings, sampling: Sampling) -> list[str]:
+        return drift_items.limitations(settings, sampling)
 
-    def design(self, settings: correlation_items.Settings) -> dict[str, Any]:
-        groups, covariates = correlation_items.word_groups(settings), correlation_items.covariates_of(settings)
+    def design(self, settings: drift_items.Settings) -> dict[str, Any]:
+        groups, covariates = drift_items.word_groups(settings), drift_items.covariates_of(settings)
         return {
             "groups": list(groups.words),
             "gaps": groups.gaps,
@@ -106,7 +113,7 @@ class SpuriousCorrelation(Audit):
         design = {
             "groups": groups,
             "words": {},
-            "gaps": correlation_items.gaps_of(groups),
+            "gaps": drift_items.gaps_of(groups),
             "title": f"recorded outputs ({path.name})",
             "source": path.name,
             "normalised": False,
@@ -156,7 +163,42 @@ class SpuriousCorrelation(Audit):
         return sentence_slopes(whole.frame, whole.design)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        return report.report_text(observations)
+        frame, design = observations.frame, observations.design
+        words, rows = sentences("drift"), frame["model"].value_counts()
+        texts = f"{rows.max():,} texts" + (f" for each of {len(rows)} models" if len(rows) > 1 else "")
+        texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
+        questions = [f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}."]
+        for name, facet in frame.groupby("w_name", sort=False):
+            first, last = drift_findings.ends(facet)
+            questions.append(f"{name}: {facet['w'].nunique()} values, from {first} to {last}.")
+        questions += prompts_text(design)
+        if design["words"]:
+            questions.append(f"The texts do not determine which of these words fills the blank: {words_text(design)}.")
+        methods = design.get("scoring_methods") or {"": design.get("scoring_method", "")}
+        by_kind: dict[str, list[str]] = {}
+        for name, method in methods.items() if "scoring_method" in design else [("", "recorded")]:
+            by_kind.setdefault(method if method in ("recorded", LIKELIHOOD, PROMPT) else "place", []).append(name)
+        readings = {", ".join(of): words.reading(kind, design["protocol"] == PAPER) for kind, of in by_kind.items()}
+        missing = frame.loc[frame["missing_reason"] != "", ["model", "missing_reason"]].itertuples(
+            index=False, name=None
+        )
+        return ReportText(
+            title="Spurious correlation",
+            lead="Does the answer to an underspecified sentence drift with a word that should not matter?",
+            questions=[*questions, *word_findings.controls_text(design)],
+            examples=example_texts(frame, 4),
+            notes=[
+                *(f"{names}: {text}" if len(readings) > 1 else text for names, text in readings.items()),
+                *([words.bounded] if any(str(name).endswith(LOW) for name in frame) else []),
+                *odd_prompts(design),
+                *design.get("w_notes", []),
+                *design.get("notes", []),
+                *words.notes,
+                *(f"Missing, {n:,} texts of {model}: {reason}" for (model, reason), n in Counter(missing).items()),
+            ],
+            caveats=words.caveats,
+            tables=word_findings.report_tables(observations),
+        )
 
 
 def with_margins(observations: Observations) -> Observations:

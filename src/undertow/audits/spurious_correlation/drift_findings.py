@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.shared.item_limit import few_flips, fewest_hits
-from undertow.audits.shared.model_comparison import comparison_findings, is_shared
+from undertow.audits.shared.model_comparison import is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
+from undertow.data.text_files import number_between
 from undertow.errors import on_one_line
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import change_over_list
@@ -26,9 +27,16 @@ if TYPE_CHECKING:
 
 FACETS = ("model", "challenge", "prompt", "w_name")
 KEYS = ("model", "challenge", "w_name")
-DRIFTS = ("slope", "slope_gap")
+DRIFTS, EFFECT, INTERACTION = ("slope", "slope_gap"), "w_effect", "w_interaction"
+BESIDE = {INTERACTION: ("interaction_slope",)} | dict.fromkeys(
+    (*DRIFTS, EFFECT), ("slope_log_odds", "pearson_r", EFFECT)
+)
+"""Further results of the same words for each measure that decides."""
 OTHER_WORDS = "other_words"
-INTERACTION = "w_interaction"
+ALL_PROMPTS = f"slope_gap{OVER_PROMPTS}"
+"""The slope gap of the masses averaged over prompts."""
+TIE = 1e-9
+"""Relative difference below which slopes are equal."""
 
 
 def findings(observations: Observations, results: Sequence[Result], texts: pd.DataFrame) -> list[Finding]:
@@ -41,20 +49,40 @@ def findings(observations: Observations, results: Sequence[Result], texts: pd.Da
         results: of the run.
         texts: the rows once, to count texts.
     """
-    frame, design = observations.frame, observations.design
-    words = sentences("drift")
+    frame, design, words = observations.frame, observations.design, sentences("drift")
     reasons = {str(model): rows for model, rows in texts.groupby("model", sort=False)["missing_reason"]}
     silent = {model: rows for model, rows in reasons.items() if (rows != "").all()}
     scored = [result for result in results if result.group.get("model") not in silent]
-    claims = [
-        *_drift_claims(scored, frame, design),
-        *_interaction_claims(scored, frame, design),
-        *comparison_findings(scored, frame, design),
-    ]
+    decisive = decisive_results(scored)
+    by_key = {(result.measure, tuple(result.group.items())): result for result in scored}
+    # Effects are also tested along ordered lists: they decide no claim there but enter the correction.
+    n_effects = sum(math.isfinite(one.q) for one in scored if _measure(one) == EFFECT)
+    n_interactions = sum(math.isfinite(one.q) for one in decisive if _measure(one) == INTERACTION)
+    n_drifts = sum(math.isfinite(one.p) for one in decisive if _measure(one) in DRIFTS)
+    n_tests = dict.fromkeys(DRIFTS, n_drifts) | {EFFECT: n_effects, INTERACTION: n_interactions}
+
+    def beside(result: Result, measure: str, **group: str) -> Result | None:
+        ending = OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
+        return by_key.get((f"{measure}{ending}", tuple({**result.group, **group}.items())))
+
+    by_list: dict[tuple[bool | str, ...], list[Drift]] = {}
+    for result in decisive:
+        others = [beside(result, measure) for measure in BESIDE[_measure(result)]]
+        drift = Drift(result, [one for one in others if one is not None and one is not result], design)
+        by_list.setdefault((_measure(result) == INTERACTION, *_facet(result)), []).append(drift)
+    facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
+    claims = []
+    for (is_interaction, *key), drifts in by_list.items():
+        first = drifts[0].result
+        other_mass = None if is_interaction else beside(first, "mean_mass", pronoun=OTHER_WORDS)
+        of = DriftFinding(drifts, design, facets[tuple(map(str, key))], other_mass, frame["model"].nunique() > 1)
+        claims.append(of.finding(n_tests[_measure(first)]))
+    claims += comparison_findings(scored, frame, design)
     claims.sort(key=lambda finding: (not finding.significant, -finding.strength))
     for model, rows in silent.items():
         text = words.unmeasured(model, len(rows), dict(rows.value_counts()))
-        own = tuple(one for one in decisive_results(results) if one.group["model"] == model)
+        of_model = [one for one in decisive_results(results) if one.group["model"] == model]
+        own = tuple(one for one in of_model if _measure(one) != INTERACTION)
         claims.append(Finding(text, False, 0.0, results=own, decision_rule=words.not_tested))
     return claims
 
@@ -63,18 +91,18 @@ def decisive_results(results: Sequence[Result]) -> list[Result]:
     """Results that decide claims: averages over prompts if there are several, and effects of values for unordered W lists."""
     averaged = {_facet(result) for result in results if result.measure.endswith(OVER_PROMPTS)}
     chosen = [result for result in results if result.measure.endswith(OVER_PROMPTS) or _facet(result) not in averaged]
-    drifts = [result for result in chosen if result.measure.removesuffix(OVER_PROMPTS) in DRIFTS]
+    drifts = [result for result in chosen if _measure(result) in DRIFTS]
     ordered = {_facet(result) for result in drifts}
-    effects = [result for result in chosen if _is_effect(result) and _facet(result) not in ordered]
-    return [*drifts, *effects]
+    effects = [result for result in chosen if _measure(result) == EFFECT and _facet(result) not in ordered]
+    return [*drifts, *effects, *(result for result in chosen if _measure(result) == INTERACTION)]
 
 
 def _facet(result: Result) -> tuple[str, ...]:
     return tuple(result.group.get(name, "") for name in KEYS)
 
 
-def _is_effect(result: Result) -> bool:
-    return result.measure.removesuffix(OVER_PROMPTS) == "w_effect"
+def _measure(result: Result) -> str:
+    return result.measure.removesuffix(OVER_PROMPTS)
 
 
 def ends(facet: pd.DataFrame) -> tuple[str, str]:
@@ -84,69 +112,9 @@ def ends(facet: pd.DataFrame) -> tuple[str, str]:
     return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
 
 
-def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
-    facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
-    by_key = {(result.measure, tuple(result.group.items())): result for result in results}
-    decisions = decisive_results(results)
-    n_drifts = sum(math.isfinite(one.p) for one in decisions if not _is_effect(one))
-    # Effects are also tested along ordered lists: they decide no claim there but enter the correction.
-    n_effects = sum(math.isfinite(one.q) for one in results if _is_effect(one))
-
-    def beside(result: Result, measure: str, **group: str) -> Result | None:
-        ending = OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
-        return by_key.get((f"{measure}{ending}", tuple({**result.group, **group}.items())))
-
-    drifts: dict[tuple[str, ...], list[Drift]] = {}
-    for result in decisions:
-        others = [beside(result, measure) for measure in ("slope_log_odds", "pearson_r", "w_effect")]
-        drift = Drift(result, [one for one in others if one is not None and one is not result], design)
-        drifts.setdefault(_facet(result), []).append(drift)
-    claims = []
-    for key, own in drifts.items():
-        n_tests = n_effects if _is_effect(own[0].result) else n_drifts
-        other_mass = beside(own[0].result, "mean_mass", pronoun=OTHER_WORDS)
-        claims.append(DriftFinding(own, design, facets[key], other_mass, frame["model"].nunique() > 1).finding(n_tests))
-    return claims
-
-
-def _interaction_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
-    """A finding on the interaction of two crossed W lists for each model and list, averaged over prompts."""
-    interactions = [one for one in results if one.measure.removesuffix(OVER_PROMPTS) == INTERACTION]
-    averaged = {_facet(one) for one in interactions if one.measure.endswith(OVER_PROMPTS)}
-    decisive = [one for one in interactions if one.measure.endswith(OVER_PROMPTS) or _facet(one) not in averaged]
-    slopes = {(one.measure, tuple(one.group.items())): one for one in results if "interaction_slope" in one.measure}
-    facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
-    n_tests = sum(math.isfinite(one.q) for one in decisive)
-    drifts: dict[tuple[str, ...], list[Drift]] = {}
-    for result in decisive:
-        measure = result.measure.replace(INTERACTION, "interaction_slope")
-        slope = slopes.get((measure, tuple(result.group.items())))
-        drifts.setdefault(_facet(result), []).append(Drift(result, [slope] if slope else [], design))
-    words, claims = sentences("drift"), []
-    for key, own in drifts.items():
-        of = DriftFinding(own, design, facets[key], None, frame["model"].nunique() > 1)
-        first, second = (part["name"] for part in design["covariates"][of.w]["parts"])
-        known = of.of_state("moved") or own
-        leading = next((one for one in known if one.pair), known[0])
-        ordered = [leading, *(one for one in own if one is not leading)]
-        tested = math.isfinite(leading.result.p)
-        claims.append(
-            Finding(
-                words.interaction(of, first, second),
-                significant=bool(of.of_state("moved")),
-                strength=max(one.strength for one in known),
-                results=tuple(result for one in ordered for result in (one.result, *one.beside)),
-                n_tests=n_tests if tested else 0,
-                decision_rule="" if tested else words.not_tested,
-                detail=words.interaction_detail(of, first, second),
-            )
-        )
-    return claims
-
-
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A slope, a slope gap, or the effect of an unordered list.
+    """A slope, a slope gap, the effect of an unordered list, or an interaction.
 
     Attributes:
         beside: further results of the same words: log-odds slope, correlation, effect of W.
@@ -200,12 +168,12 @@ class Drift:
     @property
     def depends(self) -> bool:
         """Whether the answers depend on W, regardless of order."""
-        return any(_is_effect(one) and one.q < ALPHA for one in self.beside)
+        return any(_measure(one) == EFFECT and one.q < ALPHA for one in self.beside)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftFinding:
-    """The finding on one model along one W list, with all word groups."""
+    """The finding on one model along one W list, or two crossed ones, with all word groups."""
 
     drifts: Sequence[Drift]
     design: Mapping[str, Any]
@@ -215,21 +183,25 @@ class DriftFinding:
 
     def finding(self, n_tests: int) -> Finding:
         """The finding; its first result decides."""
-        words, moved = sentences("drift"), self.of_state("moved")
-        known = moved or [one for one in self.drifts if one.state in ("flat", "open")] or list(self.drifts)
+        words, moved, drifts = sentences("drift"), self.of_state("moved"), list(self.drifts)
+        parts = [part["name"] for part in self.design["covariates"][self.w]["parts"]] if self.is_interaction else []
+        tested = drifts if parts else [one for one in drifts if one.state in ("flat", "open")]
+        known = moved or tested or drifts
         # A gap is the most informative result.
         decisive = next((one for one in known if one.pair), known[0])
-        ordered = [decisive, *(one for one in self.drifts if one is not decisive)]
+        ordered = [decisive, *(one for one in drifts if one is not decisive)]
         results = [one.result for one in ordered] + [one for drift in ordered for one in drift.beside]
-        tested = not math.isnan(decisive.result.p)
+        if parts:
+            results = [result for one in ordered for result in (one.result, *one.beside)]
+        is_tested = not math.isnan(decisive.result.p)
         return Finding(
-            words.finding(self),
+            words.interaction(self, *parts) if parts else words.finding(self),
             significant=bool(moved),
             strength=max(one.strength for one in known),
             results=(*results, *([self.other_mass] if self.other_mass else [])),
-            n_tests=n_tests if tested else 0,
-            decision_rule="" if tested else words.no_drift_tested,
-            detail=words.detail(self, decisive, n_tests),
+            n_tests=n_tests if is_tested else 0,
+            decision_rule="" if is_tested else words.not_tested if parts else words.no_drift_tested,
+            detail=words.interaction_detail(self, *parts) if parts else words.detail(self, decisive, n_tests),
         )
 
     def of_state(self, state: str) -> list[Drift]:
@@ -240,7 +212,12 @@ class DriftFinding:
     @property
     def is_ordered(self) -> bool:
         """Whether the list has an order that a line can follow."""
-        return not _is_effect(self.drifts[0].result)
+        return _measure(self.drifts[0].result) != EFFECT
+
+    @property
+    def is_interaction(self) -> bool:
+        """Whether it is about two crossed lists."""
+        return _measure(self.drifts[0].result) == INTERACTION
 
     @property
     def reasons(self) -> dict[str, list[Drift]]:
@@ -274,7 +251,7 @@ class DriftFinding:
         """First and last value, with the order if the values do not show it."""
         first, last = ends(self.facet)
         covariate = self.design.get("covariates", {}).get(self.drifts[0].result.group["w_name"], {})
-        is_numeric = covariate.get("numeric", _is_number(first) and _is_number(last))
+        is_numeric = all(math.isfinite(number_between(-math.inf, math.inf, end)) for end in (first, last))
         order = "" if is_numeric else covariate.get("order", "")
         return on_one_line(f"from {first} to {last}" + (f" ({order})" if order else ""))
 
@@ -291,8 +268,41 @@ class DriftFinding:
         return few_flips(n_clusters, n_tests, "the") if is_few else ""
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
+    """One finding for each challenge, W and pair of groups with several models: the largest and the smallest drift.
+
+    With several prompts, a model's value is their average, as in the figure.
+    """
+    if frame["model"].nunique() < 2:
+        return []
+    words, claims = sentences("drift"), []
+    by_pair = gaps_by_pair(results)
+    n_challenges = len({challenge for challenge, _, _ in by_pair})
+    for (challenge, w_name, pair), models in by_pair.items():
+        known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
+        ranked = sorted((gaps[0] for gaps in known if gaps), key=lambda gap: -abs(gap.value))
+        if len(ranked) > 1:
+            n_claimed = sum(gap.q < ALPHA for gap in ranked)
+            over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
+            most, least = (
+                [one for one in ranked if abs(abs(one.value) - abs(end.value)) <= TIE * abs(end.value)]
+                for end in (ranked[0], ranked[-1])
+            )
+            lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
+            what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
+            what += f" ({challenge})" if n_challenges > 1 else ""
+            text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least))
+            rank = 1000.0 + abs(ranked[0].value)
+            claims.append(Finding(text, n_claimed > 0, rank, results=tuple(ranked), decision_rule=words.models_rule))
+    return claims
+
+
+def gaps_by_pair(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:
+    """Slope gaps of each model by challenge, W and pair of groups, the average over prompts first."""
+    by_pair: dict[tuple[str, str, str], dict[str, list[Result]]] = {}
+    for result in results:
+        if result.measure in ("slope_gap", ALL_PROMPTS):
+            key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
+            gaps = by_pair.setdefault(key, {}).setdefault(result.group["model"], [])
+            gaps.insert(0 if result.measure == ALL_PROMPTS else len(gaps), result)
+    return by_pair

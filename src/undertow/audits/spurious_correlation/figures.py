@@ -1,30 +1,26 @@
-"""Figures of spurious correlation: the papers' curve for every model, challenge, prompt and W, and models compared."""
+"""Figures of spurious correlation: the papers' curve for every model, challenge, prompt and W, and models compared.
+
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3b and 3c, and the panels of figures 8 and 9.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.shared.model_comparison import (
-    axis_label,
-    draw_grid,
-    draw_sizes,
-    draw_trajectories,
-    is_ordered,
-    line_points,
-    mass_label,
-    mean_of,
-    step_of,
-)
-from undertow.audits.spurious_correlation.drift_findings import FACETS
+from undertow.audits.shared.model_comparison import draw_trajectories, is_ordered, is_shared
+from undertow.audits.spurious_correlation.drift_findings import ALL_PROMPTS, FACETS, gaps_by_pair
 from undertow.errors import UndertowError
-from undertow.types import Result
+from undertow.report.page_data import Drawing
+from undertow.types import LIKELIHOOD, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
+    from undertow.report.figures.covariate_curve import FittedLine
+    from undertow.report.figures.model_sizes import ModelPoint
 
 TRAJECTORIES = {
     "slope_gap": "Slope gap",
@@ -38,77 +34,160 @@ TRAJECTORIES = {
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
-    from undertow.metrics.covariate_association import line_of
-    from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
-    from undertow.report.style import Drawing
+    from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
+    from undertow.report.figures.surface import describe_surface, surface
 
-    frame, groups = observations.frame, list(observations.design["groups"])
+    frame, design, groups = observations.frame, observations.design, list(observations.design["groups"])
     missing = [name for name in (*FACETS, *groups) if name not in frame]
     if missing:
         raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
-    yield from draw_sizes(observations, results)
+    yield from _draw_sizes(observations, results)
     yield from draw_trajectories(observations, results, TRAJECTORIES, "pronoun")
-    yield from draw_grid(observations, groups)
+    yield from _draw_grid(observations, groups)
     for levels, facet in frame.groupby(list(FACETS), sort=False):
         if not any(facet[group].notna().any() for group in groups):
             continue
-        model, name, prompt, w_name = (str(level) for level in levels)
-        if "parts" in observations.design.get("covariates", {}).get(w_name, {}):
-            yield _surface(observations, facet, groups, (model, name, prompt, w_name))
+        model, challenge, prompt, w_name = (str(level) for level in levels)
+        title = " · ".join(filter(None, [model, challenge, prompt and f"prompt {prompt}", w_name]))
+        name = "_".join(filter(None, [w_name, challenge, model, prompt and f"prompt-{prompt}"]))
+        mean, measured = _mean_and_label(design, [model])
+        covariate = design.get("covariates", {}).get(w_name, {})
+        of = {"model": model, "challenge": challenge, "w_name": w_name}
+        if "parts" in covariate:  # two crossed lists: a heat map for each word group
+            parts = covariate["parts"]
+            figure = surface(facet, groups, parts, title=title, measured=measured)
+            caption = (
+                f"{mean} of each word group for every combination of {parts[0]['name']} and {parts[1]['name']}, in percent, "
+                f"{len(facet):,} texts. Each panel has its own scale. Without an interaction, all rows change equally from left to right."
+            )
+            yield Drawing(f"surface_{name}", figure, caption, describe_surface(facet, groups, parts, mean), of)
             continue
-        lines = []
-        for group in groups if is_ordered(observations.design, w_name) else ():
-            line = line_of(facet, group)
-            lines.append(FittedLine(group, line.slope, line.r, *line_points(facet, line, 100)))
-        covariate = observations.design.get("covariates", {}).get(w_name, {})
-        over = "the index of the value in its list" if step_of(covariate) == "step" else "the value"
+        lines = _fitted_lines(facet, groups, design, n_points=100)
+        order = str(covariate.get("order", ""))
+        x_label = f"{w_name} ({order})" if order and order != "as listed" else w_name
+        figure = spectrum(facet, groups, title=title, lines=lines, x_label=x_label, measured=measured)
+        caption = f"{mean} of each word group at every {w_name}, in percent, {len(facet):,} texts."
+        if lines:
+            over = "the index of the value in its list" if lines[0].step == "step" else "the value"
+            caption += f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
+        yield Drawing(name, figure, caption, describe_spectrum(facet, groups, lines, mean), of)
+
+
+def _fitted_lines(
+    rows: pd.DataFrame, groups: Sequence[str], design: Mapping[str, Any], n_points: int
+) -> list[FittedLine]:
+    """The lines and bands of one W list over its values; [] without an order."""
+    import numpy as np
+
+    from undertow.metrics.covariate_association import line_of
+    from undertow.report.figures.covariate_curve import FittedLine
+
+    w_name = str(rows["w_name"].iloc[0])
+    covariate = design.get("covariates", {}).get(w_name, {})
+    step = str(covariate.get("unit") or "unit") if covariate.get("scale") == "value" else "step"
+    at = rows["w_value" if "w_value" in rows else "w_index"]
+    x, lines = np.linspace(float(at.min()), float(at.max()), n_points), []
+    for group in groups if is_ordered(design, w_name) else ():
+        line = line_of(rows, group)
+        lines.append(FittedLine(group, line.slope, line.r, x, line.at(x), *line.band(x), step))
+    return lines
+
+
+def _mean_and_label(design: Mapping[str, Any], models: Iterable[str]) -> tuple[str, str]:
+    """Name of a mean over the masses of these models (shares of the listed words, or probabilities), and label of its axis."""
+    names = {
+        (True,): ("Mean share", "Share of the listed words in percent"),
+        (False,): ("Mean probability", "Probability in percent"),
+        (False, True): ("Mean share or probability", "Share of the listed words, or probability, in percent"),
+    }
+    return names[tuple(sorted({is_shared(design, model) for model in models}))]
+
+
+def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, str, str], list[ModelPoint]]:
+    """A point for each model by challenge, W and pair of groups; with several prompts, from the averaged masses."""
+    from undertow.report.figures.model_sizes import ModelPoint
+
+    groups_of = {"-".join(pair): tuple(pair) for pair in design.get("gaps", [])}
+    by_pair: dict[tuple[str, str, str], list[ModelPoint]] = {}
+    for pair, models in gaps_by_pair(results).items():
+        for model, gaps in models.items():
+            known, of_prompts = design.get("models", {}).get(model, {}), [g for g in gaps if g.measure != ALL_PROMPTS]
+            facets = [{**gap.group, "pronoun": group} for gap in of_prompts for group in groups_of.get(pair[2], ())]
+            squares = [
+                one.value**2
+                for one in results
+                if one.measure == "pearson_r" and dict(one.group) in facets and not math.isnan(one.value)
+            ]
+            point = ModelPoint(
+                name=model,
+                parameters=float(known.get("parameters", math.nan)),
+                objective=str(known.get("objective", "")),
+                post_training=str(known.get("post_training", "")),
+                gap=gaps[0].value,
+                low=gaps[0].low,
+                high=gaps[0].high,
+                r_squared=sum(squares) / len(squares) if squares else math.nan,
+                n_prompts=sum(bool(one.group["prompt"]) for one in of_prompts),
+            )
+            by_pair.setdefault(pair, []).append(point)
+    return by_pair
+
+
+def _draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    """Draw figure 3b for every challenge, W and pair of groups with several models."""
+    from undertow.report.figures.model_sizes import describe_slope_against_size, slope_against_size
+
+    design, methods = observations.design, observations.design.get("scoring_methods", {})
+    if observations.frame["model"].nunique() < 2:
+        return
+    leads = {f"{first}-{second}": f"{first} less {second}" for first, second in design.get("gaps", [])}
+    for (challenge, w_name, pair), of_models in points(results, design).items():
+        name = f"{leads.get(pair, pair)} by {w_name}"
+        prompted = any(point.n_prompts > 1 for point in of_models)
+        caption = (
+            f"Slope gap of each model against its number of parameters{', averaged over prompts' if prompted else ''}, with "
+            "its 95% interval; 0 is no drift. The larger the marker, the closer the means follow a straight line (r squared)."
+        )
+        shared = [point.name for point in of_models if methods.get(point.name) == LIKELIHOOD]
+        if 0 < len(shared) < len(of_models):
+            caption += (
+                f" Masses of {', '.join(shared)} are shares of the listed words and add up to 100%; the others are "
+                "probabilities, which may be small. The two are not on one scale."
+            )
         yield Drawing(
-            name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
-            figure=spectrum(
-                facet,
-                groups,
-                title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
-                lines=lines,
-                x_label=axis_label(w_name, covariate),
-                measured=mass_label(observations.design, [model]),
-                step=step_of(covariate),
-            ),
-            caption=(
-                f"{mean_of(observations.design, [model])} of each word group at every {w_name}, in percent, {len(facet):,} texts."
-                + (
-                    f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
-                    if lines
-                    else ""
-                )
-            ),
-            alt=describe_spectrum(facet, groups, lines, mean_of(observations.design, [model])),
-            of={"model": model, "challenge": name, "w_name": w_name},
+            name=f"models_{w_name}_{challenge}_{pair}",
+            figure=slope_against_size(of_models, title=f"Slope gap against size · {name} · {challenge}", gap=name),
+            caption=caption,
+            alt=describe_slope_against_size(of_models, name),
+            of={"challenge": challenge, "w_name": w_name, "pronoun": pair},
         )
 
 
-def _surface(
-    observations: Observations, facet: pd.DataFrame, groups: Sequence[str], about: tuple[str, str, str, str]
-) -> Drawing:
-    """Heat maps of two crossed W lists, one for each word group."""
-    from undertow.report.figures.surface import describe_surface, surface
-    from undertow.report.style import Drawing
+def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
+    """Draw every model by every prompt, for every challenge and W with several of either."""
+    from undertow.report.figures.model_grid import describe_model_grid, model_grid
 
-    model, challenge, prompt, w_name = about
-    parts = observations.design["covariates"][w_name]["parts"]
-    mean, measured = mean_of(observations.design, [model]), mass_label(observations.design, [model])
-    return Drawing(
-        name="_".join(filter(None, ["surface", w_name, challenge, model, prompt and f"prompt-{prompt}"])),
-        figure=surface(
-            facet,
-            groups,
-            parts,
-            title=" · ".join(filter(None, [model, challenge, prompt and f"prompt {prompt}", w_name])),
-            measured=measured,
-        ),
-        caption=(
-            f"{mean} of each word group for every combination of {parts[0]['name']} and {parts[1]['name']}, in percent, "
-            f"{len(facet):,} texts. Each panel has its own scale. Without an interaction, all rows change equally from left to right."
-        ),
-        alt=describe_surface(facet, groups, parts, mean),
-        of={"model": model, "challenge": challenge, "w_name": w_name},
-    )
+    design = observations.design
+    for (challenge, w_name), part in observations.frame.groupby(["challenge", "w_name"], sort=False):
+        if "parts" in design.get("covariates", {}).get(str(w_name), {}):
+            continue
+        rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
+        models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
+        prompts.sort(key=bool)  # sentences without a prompt first
+        panels = {
+            (model, f"prompt {prompt}" if prompt else ""): rows_of[model, prompt]
+            for model in models
+            for prompt in prompts
+            if (model, prompt) in rows_of
+        }
+        if len(panels) < 2:
+            continue
+        lines = {key: _fitted_lines(rows, groups, design, n_points=50) for key, rows in panels.items()}
+        mean, measured = _mean_and_label(design, models)
+        yield Drawing(
+            name=f"grid_{w_name}_{challenge}",
+            figure=model_grid(panels, groups, lines, title=f"{mean} by {w_name} · {challenge}", measured=measured),
+            caption=f"{mean} of each word group at every {w_name}, with fitted lines; the same axes in every panel.",
+            alt=describe_model_grid(panels, groups, lines, mean),
+            of={"challenge": str(challenge), "w_name": str(w_name)},
+        )

@@ -89,22 +89,18 @@ def all_items(settings: Settings) -> list[Item]:
 def covariates_of(settings: Settings) -> list[challenge.Covariate]:
     """W lists of the run, each on its scale."""
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
-    names, scale = settings.list_names(), settings.w_scale
-    if settings.inject:
-        chosen = [
-            challenge.crossed(name, lambda one: challenge.load_covariate(one, dates, scale=scale))
-            for name in names or ["date"]
-        ]
-    else:
+    scale, of_set = settings.w_scale, dict[str, challenge.Covariate]()
+    if not settings.inject:
         # The package's date list follows the date options wherever a set names it.
         published = challenge.Dates().to_covariate(scale)
-        of_set = {
-            one.name: dates.to_covariate(scale) if one == published else one for one in _challenge(settings).covariates
-        }
-        chosen = [
-            challenge.crossed(name, lambda one: of_set.get(one) or challenge.load_covariate(one, dates, scale=scale))
-            for name in names or of_set
-        ]
+        for one in _challenge(settings).covariates:
+            of_set[one.name] = dates.to_covariate(scale) if one == published else one
+    names = settings.list_names() or (["date"] if settings.inject else list(of_set))
+
+    def load(name: str) -> challenge.Covariate:
+        return of_set.get(name) or challenge.load_covariate(name, dates, scale=scale)
+
+    chosen = [challenge.crossed(name, load) for name in names]
     challenge.check_scaled([part for one in chosen for part in one.parts or (one,)], scale)
     return chosen
 
@@ -137,36 +133,28 @@ def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> l
     limit = max(sampling.limit // n_prompts(settings), 1)
     if not sampling.limit or limit >= len(items):
         return items
-    lists = _by_list(items).values()
-    shares = item_limit.divide_limit(limit, list(map(len, lists)))
-    n_inner = {one.name: len(one.parts[1].values) if one.parts else 1 for one in covariates_of(settings)}
-    return [
-        item
-        for one, share in zip(lists, shares, strict=True)
-        for item in _sample(one, share, sampling.seed, n_inner[str(one[0].factors["w_name"])])
-    ]
-
-
-def _sample(items: list[Item], limit: int, seed: int, n_inner: int = 1) -> list[Item]:
-    """Whole sentences at evenly spaced values, about `limit` items of a list, from as many clusters as possible.
-
-    For two crossed lists, of which the second has `n_inner` values, the values are spaced over both.
-    """
-    if limit >= len(items):
-        return items
-    clusters = {_sentence_key(item): item.cluster for item in items}
-    values = sorted({int(item.factors["w_index"]) for item in items})
-    n_sentences, n_values = item_limit.cross_sizes(limit, len(clusters), len(values))
-    n_outer = len(values) // n_inner
-    outer = min(max(round((n_values * n_outer / n_inner) ** 0.5), 1), n_values) if n_inner > 1 else n_values
-    kept = {
-        values[first * n_inner + second]
-        for first in item_limit.even_places(outer, n_outer)
-        for second in item_limit.even_places(n_values // outer, n_inner)
-    }
-    drawn = item_limit.stratified_sample(list(clusters.values()), n_sentences, seed)
-    sentences = {list(clusters)[at] for at in drawn}
-    return [item for item in items if item.factors["w_index"] in kept and _sentence_key(item) in sentences]
+    lists, sample = _by_list(items), list[Item]()
+    shares = item_limit.divide_limit(limit, list(map(len, lists.values())))
+    n_inner_of = {one.name: len(one.parts[1].values) if one.parts else 1 for one in covariates_of(settings)}
+    for (name, of_list), share in zip(lists.items(), shares, strict=True):
+        if share >= len(of_list):
+            sample += of_list
+            continue
+        # Whole sentences at evenly spaced values (over both of two crossed lists), from as many clusters as possible.
+        clusters = {_sentence_key(item): item.cluster for item in of_list}
+        values, n_inner = sorted({int(item.factors["w_index"]) for item in of_list}), n_inner_of[name]
+        n_sentences, n_values = item_limit.cross_sizes(share, len(clusters), len(values))
+        n_outer = len(values) // n_inner
+        outer = min(max(round((n_values * n_outer / n_inner) ** 0.5), 1), n_values) if n_inner > 1 else n_values
+        kept = {
+            values[first * n_inner + second]
+            for first in item_limit.even_places(outer, n_outer)
+            for second in item_limit.even_places(n_values // outer, n_inner)
+        }
+        drawn = item_limit.stratified_sample(list(clusters.values()), n_sentences, sampling.seed)
+        sentences = {list(clusters)[at] for at in drawn}
+        sample += [item for item in of_list if item.factors["w_index"] in kept and _sentence_key(item) in sentences]
+    return sample
 
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:

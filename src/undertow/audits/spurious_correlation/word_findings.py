@@ -35,8 +35,8 @@ UNLIKE_MASSES = 0.01
 MAX_ROWS = 60
 """Maximum rows of the table on the page; `tables/words.csv` has all."""
 SHARE, PROBABILITY = "share", "probability"
-NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
-"""Columns of the table with their measures."""
+NUMBERS = {"mean_mass": "mean", "w_effect": "w_effect", "slope": "slope", "slope_log_odds": "log_odds_slope"}
+"""Measures of the table with their columns."""
 WORD = "word {}"
 """Column of a word in the measured table; the prefix avoids clashes with its other columns."""
 
@@ -145,69 +145,44 @@ def words_table(observations: Observations) -> pd.DataFrame | None:
 
     Averages over several prompts have `prompt` "mean". None if no group has several words, or single words were not recorded.
     """
-    words = observations.design.get("words", {})
-    if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in observations.frame:
+    import pandas as pd
+
+    from undertow.metrics.covariate_association import measure_association
+
+    design, frame = observations.design, observations.frame
+    if not any(len(forms) > 1 for forms in design.get("words", {}).values()) or "logprobs_nats" not in frame:
         return None
-    facts = {
-        name: observations.design.get(name)
-        for name in ("words", "scoring_methods", "scoring_method", "covariates", "tokens_of_word")
-    }
-    key = json.dumps(facts, sort_keys=True, default=list)
-    for frame, about, table in _MEASURED:
-        if frame() is observations.frame and about == key:
-            return table
-    table = _words_table(observations)
-    _MEASURED[:] = [(weakref.ref(observations.frame), key, table)]
+    names = ("words", "scoring_methods", "scoring_method", "covariates", "tokens_of_word")
+    facts = json.dumps([design.get(name) for name in names], sort_keys=True, default=list)
+    for measured, key, known in _MEASURED:
+        if measured() is frame and key == facts:
+            return known
+    rows, listed = _rows_of_words(frame, design)
+    words = dict(zip(map(WORD.format, range(len(listed))), listed, strict=True))
+    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
+    for result in measure_association(rows, list(words), [], covariates=design.get("covariates", {}), seed=0):
+        name, of = NUMBERS.get(result.measure.removesuffix(OVER_PROMPTS)), result.group
+        if not name or of["pronoun"] not in words or not result.n:
+            continue
+        model, word, prompt = of["model"], words[of["pronoun"]], of.get("prompt", "mean")
+        about = {"model": model, "challenge": of["challenge"], "prompt": prompt, "w_name": of["w_name"], "word": word}
+        row = by_key.setdefault(tuple(about.values()), dict(about))
+        row["group"] = next((group for group, forms in design["words"].items() if word in forms), "")
+        row["measured"] = SHARE if is_shared(design, model) else PROBABILITY
+        row["tokens"] = design.get("tokens_of_word", {}).get(model, {}).get(word)
+        row |= {"n": result.n, name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
+        if "slope" in name:
+            row |= {f"{name}_unit": result.unit, f"{name}_note": result.note}
+    ends = [f"{name}{end}" for name in NUMBERS.values() for end in ("", "_low", "_high")]
+    texts = [f"{name}_{kind}" for name in ("slope", "log_odds_slope") for kind in ("unit", "note")]
+    head = ["model", "challenge", "prompt", "w_name", "group", "word", "measured", "tokens", "n"]
+    table = pd.DataFrame(list(by_key.values()), columns=[*head, *ends, *texts]).fillna(dict.fromkeys(texts, ""))
+    _MEASURED[:] = [(weakref.ref(frame), facts, table)]
     return table
 
 
 _MEASURED: list[tuple[weakref.ref[pd.DataFrame], str, pd.DataFrame]] = []
 """The latest table, which a run uses three times: for its file, its page and the terminal."""
-
-
-def _words_table(observations: Observations) -> pd.DataFrame:
-    import pandas as pd
-
-    from undertow.metrics.covariate_association import measure_association
-
-    design = observations.design
-    rows, listed = _rows_of_words(observations.frame, design)
-    columns = [WORD.format(at) for at in range(len(listed))]
-    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
-    results = measure_association(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
-    for result in results:
-        if result.group["pronoun"] not in columns or not result.n:
-            continue
-        measure = result.measure.removesuffix(OVER_PROMPTS)
-        word = listed[columns.index(result.group["pronoun"])]
-        prompt = result.group.get("prompt", "mean")
-        key = (result.group["model"], result.group["challenge"], prompt, result.group["w_name"], word)
-        row = by_key.setdefault(key, _row(key, design))
-        for name, of in NUMBERS.items():
-            if of != measure:
-                continue
-            row |= {"n": result.n, name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
-            if name in ("slope", "log_odds_slope"):
-                row |= {f"{name}_unit": result.unit, f"{name}_note": result.note}
-    ends = [f"{name}{end}" for name in NUMBERS for end in ("", "_low", "_high")]
-    texts = [f"{name}_{kind}" for name in ("slope", "log_odds_slope") for kind in ("unit", "note")]
-    head = ["model", "challenge", "prompt", "w_name", "group", "word", "measured", "tokens", "n"]
-    return pd.DataFrame(list(by_key.values()), columns=[*head, *ends, *texts]).fillna(dict.fromkeys(texts, ""))
-
-
-def _row(key: tuple[str, ...], design: Mapping[str, Any]) -> dict[str, Any]:
-    model, challenge, prompt, w_name, word = key
-    groups = [group for group, forms in design["words"].items() if word in forms]
-    return {
-        "model": model,
-        "challenge": challenge,
-        "prompt": prompt,
-        "w_name": w_name,
-        "group": groups[0] if groups else "",
-        "word": word,
-        "measured": SHARE if is_shared(design, model) else PROBABILITY,
-        "tokens": design.get("tokens_of_word", {}).get(model, {}).get(word),
-    }
 
 
 def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
@@ -219,32 +194,32 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 
     kept = frame[[name for name in _KEPT if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
-    options = [tuple(map(str, cell)) for cell in frame["options"]]
-    for row, (key, model, missing_reason) in enumerate(
-        zip(options, frame["model"], frame["missing_reason"], strict=True)
-    ):
+    cells = zip(frame["options"], frame["model"], frame["missing_reason"], strict=True)
+    for row, (options, model, missing_reason) in enumerate(cells):
         if not missing_reason:
-            places.setdefault((key, is_shared(design, str(model))), []).append(row)
-    listed = list(dict.fromkeys(word_of(option, design["words"]) for key, _ in places for option in key))
+            places.setdefault((tuple(map(str, options)), is_shared(design, str(model))), []).append(row)
+    word_of_option = {option: word_of(option, design["words"]) for key, _ in places for option in key}
+    listed = list(dict.fromkeys(word_of_option.values()))
     low, high = (np.full((len(frame), len(listed)), math.nan) for _ in range(2))
-    bounded = "upper_bound_prob" in frame
     for (key, shared), rows in places.items():
         nats = np.array([np.asarray(frame["logprobs_nats"].iat[row], dtype=np.float64) for row in rows])
         percent = np.where(np.isnan(nats), math.nan, options_percent(nats, shared=shared))
-        columns = [listed.index(word_of(option, design["words"])) for option in key]
+        columns = [listed.index(word_of_option[option]) for option in key]
         for column in set(columns):
             of_word = [at for at, other in enumerate(columns) if other == column]
             masses = percent[:, of_word]
             sums = np.where(np.isnan(masses).all(axis=1), math.nan, np.nansum(masses, axis=1))
             low[rows, column] = high[rows, column] = sums
-            if bounded:
-                for row in rows:
-                    high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))
+            for row in rows if "upper_bound_prob" in frame else ():
+                ceilings = frame["upper_bound_prob"].iat[row]
+                if isinstance(ceilings, (list, tuple, np.ndarray)) and len(ceilings):
+                    hidden = float(sum(ceilings[at] for at in of_word)), float(frame["truncated_prob"].iat[row])
+                    high[row, column] = upper_bound_percent(float(low[row, column]), *hidden)
     columns_of_words = {}
     for at in range(len(listed)):
         name = WORD.format(at)
         columns_of_words[name] = (low[:, at] + high[:, at]) / 2
-        if bounded:
+        if "upper_bound_prob" in frame:
             columns_of_words |= {f"{name}{LOW}": low[:, at], f"{name}{HIGH}": high[:, at]}
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
@@ -252,30 +227,18 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 _KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words")
 
 
-def _upper_bound(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
-    """Upper bounds of the masses of words, given their visible parts."""
-    ceilings = frame["upper_bound_prob"].iat[row]
-    if not isinstance(ceilings, (list, tuple, np.ndarray)) or not len(ceilings):
-        return least
-    return upper_bound_percent(
-        least, float(sum(ceilings[at] for at in of_word)), float(frame["truncated_prob"].iat[row])
-    )
-
-
 # The table on the page.
 
 
 def report_tables(observations: Observations) -> list[ReportTable]:
     """The table of single words for the report: means over prompts, and the largest slopes if there are many words."""
+    import pandas as pd
+
     table = words_table(observations)
     if table is None or table.empty:
         return []
-    averaged = set(
-        zip(*(table.loc[table["prompt"] == "mean", name] for name in ("model", "challenge", "w_name")), strict=True)
-    )
-    about = list(zip(table["model"], table["challenge"], table["w_name"], strict=True))
-    decided = [key not in averaged or prompt == "mean" for key, prompt in zip(about, table["prompt"], strict=True)]
-    rows = table[decided]
+    about = pd.MultiIndex.from_frame(table[["model", "challenge", "w_name"]])
+    rows = table[(table["prompt"] == "mean") | ~about.isin(about[table["prompt"] == "mean"])]
     size = rows["log_odds_slope"].abs().fillna(-1.0)
     few = rows.loc[size.nlargest(MAX_ROWS).index.sort_values()] if len(rows) > MAX_ROWS else rows
     is_of = sorted(set(rows["measured"]))
@@ -287,7 +250,6 @@ def report_tables(observations: Observations) -> list[ReportTable]:
         measures |= {f"points per {step}": ("slope", True), f"log-odds per {step}": ("log_odds_slope", True)}
     if rows["slope"].isna().any():
         measures |= {"effect of W (points)": ("w_effect", False)}
-    heads = {"w_name": "W"}
     cells = [
         [
             *(_cell(row[name]) for name in names),
@@ -295,14 +257,11 @@ def report_tables(observations: Observations) -> list[ReportTable]:
         ]
         for row in few.to_dict("records")
     ]
-    return [
-        ReportTable(
-            title="Words by themselves",
-            columns=[*(heads.get(name, name) for name in names), *measures],
-            rows=cells,
-            about=sentences("drift").words_table(len(few), len(rows)),
-        )
-    ]
+    heads, about = (
+        [{"w_name": "W"}.get(name, name) for name in names],
+        sentences("drift").words_table(len(few), len(rows)),
+    )
+    return [ReportTable("Words by themselves", [*heads, *measures], cells, about)]
 
 
 def _cell(value: Any) -> str:

@@ -12,23 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undertow import data
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
-from undertow.audits.shared.prompt_items import design_of
+from undertow.audits.shared.prompt_items import design_of, example_texts, prompts_text, words_text
 from undertow.audits.shared.sentence_slopes import sentence_slopes
-from undertow.audits.task_specification import figures, report
+from undertow.audits.task_specification import figures
 from undertow.audits.task_specification import findings as specification_findings
 from undertow.audits.task_specification import items as specification_items
-from undertow.audits.task_specification.scores import score_sentences
+from undertow.audits.task_specification.findings import score_sentences
 from undertow.errors import UndertowError
-from undertow.report.page_data import ReportText
+from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
+from undertow.report.sentence_templates import lines, sentences
 from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
 
 RECORDED = "recorded"
 """Protocol of recorded masses that excludes sentences without any mass at one date; `paper` counts these as zero."""
@@ -124,13 +125,44 @@ class TaskSpecification(Audit):
         """Scores of each sentence, and their means by occupation."""
         from undertow.metrics.specification_detection import by_cluster
 
-        sentences = score_sentences(observations)
-        if "well_specified" not in sentences:
-            return {"sentences": sentences}
-        return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}
+        tables = {"sentences": score_sentences(observations)}
+        if "well_specified" in tables["sentences"]:
+            tables["occupations"] = by_cluster(tables["sentences"], observations.design["groups"])
+        return tables
 
     def sentences(self, observations: Observations) -> pd.DataFrame:
         return sentence_slopes(observations.frame, observations.design, by=("sentence", "well_specified", "expected"))
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        return report.report_text(observations)
+        from undertow.metrics.specification_detection import cluster_noun
+
+        frame, design = observations.frame, observations.design
+        n_sentences = frame.groupby(["model", "challenge"], sort=False)["sentence"].nunique().groupby("challenge").max()
+        questions = [f"{design['title']}{' (' + design['source'] + ')' if design['source'] else ''}."]
+        questions += [f"{name}: {count:,} sentences." for name, count in n_sentences.items()]
+        for name, rows in frame[frame["w_name"] != data.NO_W].groupby("w_name", sort=False):
+            values = rows.drop_duplicates("w_index").sort_values("w_index")["w"].astype(str)
+            cells = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
+            how = f", inserted as {design['inject']!r}" if design["inject"] else ""
+            questions.append(f"{name}: {', '.join(cells)}{how}.")
+        questions += prompts_text(design)
+        if design["words"]:
+            questions.append(f"Words for the blank: {words_text(design)}.")
+        words, missing = sentences("task_specification"), frame[frame["missing_reason"] != ""]
+        missing = missing[["missing_reason", "model", "challenge", "sentence"]].drop_duplicates()
+        notes = words.notes(cluster_noun(frame), design["protocol"] == PAPER, float(design["threshold"]) == 0.5)
+        counts = missing["missing_reason"].value_counts()
+        return ReportText(
+            title="Task specification",
+            lead="Do a model's answers alone show whether a sentence determines its blank?",
+            questions=questions,
+            examples=example_texts(frame, 6),
+            notes=[
+                *design["notes"],
+                *design.get("w_notes", []),
+                *lines(notes),
+                *(f"Missing, {count:,} sentences: {reason}" for reason, count in counts.items()),
+            ],
+            caveats=words.caveats,
+            null_prefix="chance would give",
+        )

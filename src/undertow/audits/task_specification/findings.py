@@ -1,20 +1,37 @@
-"""Findings of task specification: how well each score separates underspecified from specified sentences."""
+"""Scores of the sentences of task specification, and findings: how well each score separates the two kinds of sentence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.task_specification.items import DETECT
-from undertow.errors import on_one_line
+from undertow.audits.task_specification.items import DETECT, TRACE
+from undertow.errors import UndertowError, on_one_line
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 COMBINED, BASELINES = "combined", ("entropy", "total_variation")
 _DETECTOR_KEYS = ("model", "set", "prompt", "w_name")
+
+
+def score_sentences(observations: Observations) -> pd.DataFrame:
+    """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
+    from undertow.metrics.sentence_scores import sentence_scores
+    from undertow.metrics.specification_detection import with_combined
+
+    frame, groups = observations.frame, observations.design["groups"]
+    needed = ["part", "w_name", "sentence", "missing_reason", *groups]
+    missing = [name for name in needed if name not in frame]
+    if missing:
+        raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
+    scores = sentence_scores(frame[frame["part"] != TRACE], groups, int(observations.design["endpoint_window"]))
+    return with_combined(scores, groups)
 
 
 def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
@@ -24,11 +41,8 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         key = tuple((name, result.group[name]) for name in _DETECTOR_KEYS if name in result.group)
         by_detector.setdefault(key, []).append(result)
     n_tests = sum(math.isfinite(result.q) for result in results)
-    claims = [
-        finding
-        for key, own in by_detector.items()
-        for finding in Detector(observations, dict(key), own, n_tests).findings()
-    ]
+    detectors = [Detector(observations, dict(key), own, n_tests) for key, own in by_detector.items()]
+    claims = [finding for one in detectors for finding in one.findings()]
     return sorted(claims, key=lambda finding: (not finding.significant, -finding.strength))
 
 
@@ -124,39 +138,27 @@ class Detector:
         moved = self.get_result("auroc", "total_variation")
         if not moved:
             return
-        area = self.get_result("auroc", COMBINED)
-        gaps = {name: one for name in BASELINES if (one := self.get_result("auroc_difference", f"{COMBINED}/{name}"))}
-        gap = self.get_result("auroc_difference", "total_variation/entropy")
-        yield self._say(
-            "ranking",
-            6,
-            moved,
-            self.get_result("auroc", "entropy"),
-            gap if gap and math.isfinite(gap.low) else None,
-            area
-            if area and len(gaps) == len(BASELINES) and all(math.isfinite(one.low) for one in gaps.values())
-            else None,
-            *(gaps.get(name) for name in BASELINES),
-            claim=moved.value > 0.5,
-            names=BASELINES,
-        )
+        area, gap = self.get_result("auroc", COMBINED), self.get_result("auroc_difference", "total_variation/entropy")
+        gaps = [self.get_result("auroc_difference", f"{COMBINED}/{name}") for name in BASELINES]
+        area = area if all(one and math.isfinite(one.low) for one in gaps) else None
+        gap = gap if gap and math.isfinite(gap.low) else None
+        others = self.get_result("auroc", "entropy"), gap, area, *gaps
+        yield self._say("ranking", 6, moved, *others, claim=moved.value > 0.5, names=BASELINES)
 
     def _weakest(self) -> Iterator[Finding]:
         """Occupations with the weakest and the strongest detection."""
         ranges = [one for one in self.results if one.measure == "auroc_range" and self._level(one) == "total_variation"]
         apart = next(iter(ranges), None)
+        by_level = {self._level(one): one for one in self.results if one.measure == "auroc_by_occupations"}
         parts = {
-            level.partition("/")[2]: result
-            for result in self.results
-            if result.measure == "auroc_by_occupations"
-            and (level := self._level(result)).startswith("total_variation/")
-            and (apart is None or math.isfinite(result.low))
+            level.removeprefix("total_variation/"): result
+            for level, result in by_level.items()
+            if level.startswith("total_variation/") and (apart is None or math.isfinite(result.low))
         }
         if len({result.value for result in parts.values()}) > 1:
             ends = [pick(parts, key=lambda name: parts[name].value) for pick in (min, max)]
-            finding = self._say(
-                "weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=[*map(on_one_line, ends)]
-            )
+            names = [*map(on_one_line, ends)]
+            finding = self._say("weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=names)
             yield replace(finding, results=(apart, *finding.results)) if apart else finding
 
     def _say(

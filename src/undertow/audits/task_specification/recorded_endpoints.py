@@ -58,10 +58,8 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     table.check_columns(["model"])
     factors = _factors(table)
     names = table.column("w_name", W_NAME).str.strip()
-    table.raise_first(
-        (names == "") | (names != names.iloc[0]),
-        lambda row: f"w_name is {names.iloc[row]!r}; write one name of W, the same in every row",
-    )
+    wrong = (names == "") | (names != names.iloc[0])
+    table.refuse(wrong, "w_name is {!r}; write one name of W, the same in every row", names)
     recorded = [
         pd.DataFrame({group: mass_column(table, f"{prefix}{group}") for group in groups}) for prefix in (FIRST, LAST)
     ]
@@ -102,10 +100,13 @@ def _factors(table: Table) -> pd.DataFrame:
             "challenge": table.column("set", "recorded"),
             "prompt": table.column("prompt", ""),
             "sentence": sentence,
-            "cluster": _clusters(table, sentence),
+            "cluster": cells["occupation"] if "occupation" in cells.columns else sentence,
             **{name: cells[name] for name in given},
         }
     )
+    if "cluster" in cells.columns:
+        frame["cluster"] = cells["cluster"].str.strip()
+        table.refuse(frame["cluster"] == "", "has no cluster; give each row one, or leave the column out")
     table.check_repeats(frame, ["model", "challenge", "prompt", "sentence"], "sentence")
     rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
     decided = []
@@ -113,33 +114,15 @@ def _factors(table: Table) -> pd.DataFrame:
         with located(f"{table.path}, {place}"):
             decided.append(is_decided(row))
     if any(one is not None for one in decided):
-        table.raise_first(
-            pd.Series([one is None for one in decided]),
-            lambda _: (
-                "does not say whether the sentence determines its blank; add a column well_specified with yes or no"
-            ),
-        )
+        said = "does not say whether the sentence determines its blank; add a column well_specified with yes or no"
+        table.refuse(pd.Series([one is None for one in decided]), said)
         frame["well_specified"] = [bool(one) for one in decided]
         frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
     if "coreferent" in given:
         text = frame["coreferent"].str.strip()
-        table.raise_first(
-            ~text.isin(("0", "1", *NO_VALUE)),
-            lambda row: (
-                f"coreferent is {text.iloc[row]!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
-            ),
-        )
+        said = "coreferent is {!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
+        table.refuse(~text.isin(("0", "1", *NO_VALUE)), said, text)
         frame["coreferent"] = pd.to_numeric(text.mask(text.isin(NO_VALUE)))
     if "occupation" in given:
         frame["percent_female"] = [own_shares().get(name, np.nan) for name in frame["occupation"]]
     return frame
-
-
-def _clusters(table: Table, sentence: pd.Series[str]) -> pd.Series[str]:
-    """Cluster of each row: `cluster`, else the occupation, else the sentence [row]."""
-    cells = table.cells
-    if "cluster" not in cells.columns:
-        return cells["occupation"] if "occupation" in cells.columns else sentence
-    cluster = cells["cluster"].str.strip()
-    table.raise_first(cluster == "", lambda _: "has no cluster; give each row one, or leave the column out")
-    return cluster

@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from undertow.errors import UndertowError, counted
 from undertow.lab.verification.metrics import paragraphs
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
+from undertow.report.page_data import Drawing
 from undertow.report.sheet import (
     DASHED,
     HALO,
@@ -28,7 +29,7 @@ from undertow.report.sheet import (
     padded,
     write_above,
 )
-from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
+from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
 
 if TYPE_CHECKING:

@@ -23,14 +23,13 @@ from undertow.lab.verification.metrics import (
 )
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
-from undertow.report.page_data import Page, PageFigure, ReportTable
+from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import ALPHA_TEXT, MIN_WIDTH, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.report.style import Drawing
 
 TITLE = "Verification: does the audit find what was planted?"
 FIGURES = ("calibration", "power", "training", "detector")

@@ -19,9 +19,10 @@ from matplotlib.path import Path
 from scipy.optimize import isotonic_regression
 
 from undertow.report.formatting import plain
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import EDGE_IN, Sheet, fitted, mark, text_width
-from undertow.report.style import COLOURS, TEXT_SIZE, Drawing, current_width, lettering
+from undertow.report.style import COLOURS, TEXT_SIZE, current_width, lettering
 from undertow.types import Floats
 
 Pair: TypeAlias = tuple[str, str]
@@ -312,14 +313,10 @@ def _marks(shape: GraphShape) -> list[tuple[Any, str, str, Any]]:
     opened = [*shape.opened, *shape.opened_shared]
     shaded, outline = Patch(facecolor=_SHADED, edgecolor=_INK), Patch(facecolor="white", edgecolor=_FAINT, ls=_BROKEN)
     shared = mark(color=_INK, linewidth=1.1, linestyle=_BROKEN)
+    deciding, opens = mark(color=_DECIDING, linewidth=2.0), mark(color=_OPENED, linewidth=1.6)
     return [
-        (shape.causal_arrows, "Blue", "leads from the features to the label", mark(color=_DECIDING, linewidth=2.0)),
-        (
-            opened,
-            "Orange",
-            "on a path that selection opens, or an arrow that opens it",
-            mark(color=_OPENED, linewidth=1.6),
-        ),
+        (shape.causal_arrows, "Blue", "leads from the features to the label", deciding),
+        (opened, "Orange", "on a path that selection opens, or an arrow that opens it", opens),
         (shape.shared, "Broken line between two nodes", "latent common cause", shared),
         ([*shape.features, *filter(None, [shape.label])], "Shaded", "features and label", shaded),
         (shape.selection, "Double box", "selection: only those with 1 are in the data", selection),

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from undertow.report.formatting import named, number, plain, shortened, signed, uncapitalized
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
-from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, Drawing, lettering
+from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, lettering
 from undertow.types import ALPHA, Result
 
 ALL = "all"
@@ -124,23 +125,23 @@ def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence
     bars = [(_ASPECTS[measure].colour, estimates[model, measure]) for measure in measures]
     _draw_bars(axes, bars, [_ASPECTS[measure].title for measure in measures])
     axes.set_xticks([0, 25, 50, 75, 100])
-    texts = [_in_words(result) if math.isfinite(result.value) else "" for _, result in bars]
+    texts = []
+    for _, result in bars:
+        has_ends = math.isfinite(result.low) and math.isfinite(result.high)
+        ends = f" [{number(result.low, 1)}, {number(result.high, 1)}]" if has_ends else ""
+        texts.append(number(result.value, 1) + ends if math.isfinite(result.value) else "")
     beside: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline"}
     wide, head = sheet.width_in > 5, "percent [95% interval]"
     shift = 72 * (max(map(text_width, [*texts, head])) + 0.5)
+    items: dict[str, Any] = {"xycoords": beside["transform"], "textcoords": "offset points", "xytext": (shift, 0)}
+    items |= {"ha": "right", "va": "center_baseline", "color": GREY}
     for row, (text, (_, result)) in enumerate(zip(texts, bars, strict=True)):
         axes.text(1.03, row, text if wide else text.partition(" ")[0], **beside)
-        items: dict[str, Any] = {
-            "xycoords": beside["transform"],
-            "textcoords": "offset points",
-            "ha": "right",
-            "color": GREY,
-        }
         if wide:
-            axes.annotate(f"{result.n:,}", (1.03, row), xytext=(shift, 0), va="center_baseline", **items)
+            axes.annotate(f"{result.n:,}", (1.03, row), **items)
     if wide:
         axes.text(1.03, -0.95, head, color=GREY, **beside)
-        axes.annotate("items", (1.03, -0.95), xytext=(shift, 0), va="center_baseline", **items)
+        axes.annotate("items", (1.03, -0.95), **items)
     return sheet.finish([axes], _BAR_IN * len(bars))
 
 
@@ -160,13 +161,9 @@ def _draw_models(estimates: _Estimates, models: Sequence[str], measures: Sequenc
         axes.set_title(_ASPECTS[measure].title)
         axes.set_xticks([0, 50, 100])
         axes.tick_params(labelbottom=True)
+        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center_baseline"}
         for row, (_, result) in enumerate(bars):
             if result is not None and math.isfinite(result.value):
-                place: dict[str, Any] = {
-                    "transform": axes.get_yaxis_transform(),
-                    "ha": "right",
-                    "va": "center_baseline",
-                }
                 axes.text(1.34, row, number(result.value, 1), **place)
     row_in = _BAR_IN if not any("\n" in name for name in names) else 2.2 * line_in()
     return sheet.finish(list(grid[:, 0]), down * row_in * len(models))
@@ -185,11 +182,6 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, Result | None]], names: Seq
             continue
         axes.barh(row, result.value, height=0.62, color=colour, alpha=0.75, zorder=2)
         axes.plot([result.low, result.high], [row, row], color=INK, linewidth=1.6, zorder=4, clip_on=False)
-
-
-def _in_words(result: Result) -> str:
-    has_ends = math.isfinite(result.low) and math.isfinite(result.high)
-    return number(result.value, 1) + (f" [{number(result.low, 1)}, {number(result.high, 1)}]" if has_ends else "")
 
 
 # The ranking.
@@ -255,14 +247,11 @@ def draw_ranking(
     places.sort(key=lambda place: (-place.gap, place.name))
     if len(places) < 2:
         return None
-    half = MAX_RANKED // 2
-    cut = []
+    cut, left_out = [], []
     if len(places) > MAX_RANKED:
         others = f"the {len(places) - MAX_RANKED:,} between them are omitted"
-        cut = [f"Of {len(places):,} occupations the {half} at either end are listed, {others}."]
-    empty = [name for name, result in chosen.items() if not math.isfinite(result.value)]
-    left_out = []
-    if empty:
+        cut = [f"Of {len(places):,} occupations the {MAX_RANKED // 2} at either end are listed, {others}."]
+    if empty := [name for name, result in chosen.items() if not math.isfinite(result.value)]:
         more = f", and {len(empty) - 12:,} more" if len(empty) > 12 else ""
         left_out = [
             f"Not shown because they have no number: {shortened(', '.join(map(named, empty[:12])), 400)}{more}."
@@ -323,9 +312,8 @@ def _draw_ranked(
     else:
         ranking, plot = sheet.subplots(2, 1, height_ratios=[list_in, plot_in])
         column, heights = [ranking, plot], [list_in, plot_in]
-    _draw_list(
-        ranking, listed, len(places) - len(listed), 0.2 * sheet.inner_in if len(column) == 1 else 0.4 * sheet.inner_in
-    )
+    label_in = (0.2 if len(column) == 1 else 0.4) * sheet.inner_in
+    _draw_list(ranking, listed, len(places) - len(listed), label_in)
     _draw_counted(plot, counted)
     sheet.finish(column, sum(heights))
     _name_largest(sheet, plot, counted)

@@ -80,9 +80,8 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
         for axes, measure in zip(column, drawn, strict=True):
             width = sheet.inner_in - 0.6
             axes.set_title(fitted(measure.title, 0.62 * width, TEXT_SIZE, "bold"))
-            axes.set_title(
-                fitted(measure.unit, 0.35 * width), loc="right", size=SMALL_SIZE, color=GREY, weight="normal"
-            )
+            small = {"size": SMALL_SIZE, "color": GREY, "weight": "normal"}
+            axes.set_title(fitted(measure.unit, 0.35 * width), loc="right", **small)
             _draw_courses(axes, measure, groups)
         _scale_steps(column[-1], np.unique(points["step"].to_numpy(dtype=np.float64)))
         panel_in = max(_MIN_IN, min(_ONE_IN, _ALL_IN / len(drawn)))
@@ -111,10 +110,8 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
 
 
 def _left_out(measures: Sequence[_Measure]) -> list[str]:
-    left_out = [shortened(plain(measure.title), 60) for measure in measures[MAX_PANELS:]]
-    if not left_out:
-        return []
-    return [f"{MAX_PANELS} of {len(measures)} measures are shown, without {', '.join(left_out)}."]
+    left_out = ", ".join(shortened(plain(measure.title), 60) for measure in measures[MAX_PANELS:])
+    return [f"{MAX_PANELS} of {len(measures)} measures are shown, without {left_out}."] if left_out else []
 
 
 def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
@@ -127,7 +124,10 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
             continue
         course, look = measure.courses[group], style_of(place)
         axes.fill_between(course.steps, course.low, course.high, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
-        for at in np.flatnonzero(_alone(course)):
+        # Intervals without a neighbour, for which no band can be drawn.
+        has = np.isfinite(course.low) & np.isfinite(course.high)
+        beside = np.concatenate([[False], has, [False]])
+        for at in np.flatnonzero(has & ~beside[:-2] & ~beside[2:]):
             ends = [course.low[at], course.high[at]]
             axes.plot([course.steps[at]] * 2, ends, color=look["color"], linewidth=1.2, alpha=0.8, zorder=3)
         axes.plot(course.steps, course.value, linewidth=1.5, zorder=4, **look)
@@ -146,19 +146,12 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
                 "color": look["color"],
                 "linestyle": "none",
             }
-            at_foot = axes.get_xaxis_transform()
-            axes.plot(lost, [0.06 * rows_of_crosses] * lost.size, transform=at_foot, zorder=5, **cross)
+            cross |= {"transform": axes.get_xaxis_transform(), "zorder": 5}
+            axes.plot(lost, [0.06 * rows_of_crosses] * lost.size, **cross)
     low, high = padded(np.concatenate([*seen, np.array(measure.null_values)]), air=0.08)
     axes.set_ylim(low - min(0.07 * rows_of_crosses, 0.4) * (high - low), high)
     axes.yaxis.set_major_locator(even_ticks(4))
     axes.grid(axis="y")
-
-
-def _alone(course: _Trajectory) -> Floats:
-    """Mask of intervals without a neighbour, for which no band can be drawn [step]."""
-    has = np.isfinite(course.low) & np.isfinite(course.high)
-    beside = np.concatenate([[False], has, [False]])
-    return np.asarray(has & ~beside[:-2] & ~beside[2:])
 
 
 def _scale_steps(axes: Axes, steps: Floats) -> None:

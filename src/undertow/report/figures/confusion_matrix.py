@@ -15,9 +15,10 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from undertow.report.formatting import named, number, plain
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, fitted, line_in, text_width
-from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, Drawing, current_width, lettering
+from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, current_width, lettering
 from undertow.types import Floats
 
 _SHADES = LinearSegmentedColormap.from_list("share", ["#f7f9fb", "#9cc8e3", "#0072B2", "#00324f"]).with_extremes(

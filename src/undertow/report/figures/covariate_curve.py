@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -103,7 +103,6 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
     lines: Sequence[FittedLine] = (),
     x_label: str = "",
     measured: str = "Mean mass in percent",
-    step: str = "step",
 ) -> Figure:
     """Draw the mean mass of each group against W, for one model, challenge, prompt and W.
 
@@ -115,9 +114,8 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         lines: the fitted line of each group that has one.
         x_label: label of the x axis; default: `w_name`.
         measured: label of the y axis.
-        step: unit of W in a slope.
     """
-    means = means_of(observations, groups, [replace(line, step=step) for line in lines])
+    means = means_of(observations, groups, lines)
     with lettering("".join([title, x_label, *groups, *means.labels, *observations.get("w_name", ())])):
         sheet = Sheet(title, f"{measured}, by {plain(x_label or w_name_of(observations))}")
         axes = sheet.add_subplot()
@@ -165,9 +163,8 @@ def top_percent(panels: Iterable[Means]) -> float:
     """Upper end of the y axis: above every dot and line, and above the bands unless they are much wider than the dots' range."""
     panels = list(panels)
     lines = [line for panel in panels for line in panel.lines.values()]
-    dots = _largest(
-        [*(values for panel in panels for values in panel.percent.values()), *(line.mean for line in lines)]
-    )
+    seen = [values for panel in panels for values in panel.percent.values()]
+    dots = _largest([*seen, *(line.mean for line in lines)])
     return 1.08 * max(dots, min(_largest([line.high for line in lines]), 1.3 * dots)) or 1.0
 
 
@@ -202,24 +199,14 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
 
         if np.isfinite(means.percent[group]).any():
             leader: dict[str, Any] = {"xycoords": axes.transAxes, "textcoords": right(0.24), "annotation_clip": False}
-            line: dict[str, Any] = {
-                "arrowstyle": "-",
-                "color": look["color"],
-                "linewidth": 0.8,
-                "shrinkA": 0,
-                "shrinkB": 0,
-            }
+            line = {"arrowstyle": "-", "color": look["color"], "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", (1.0, end), (1.0, end), arrowprops=line, **leader)
         axes.plot([1.0], [end], linestyle="none", clip_on=False, transform=right(0.33), **look)
         rows = [*name.split("\n"), _tendency(means, group)]
         for row, text in enumerate(rows):
             place_of_row = right(0.44, up + line_in(TEXT_SIZE) * ((len(rows) - 1) / 2 - row))
-            words: dict[str, Any] = {
-                "size": TEXT_SIZE,
-                "weight": "normal" if text is rows[-1] else "bold",
-                "va": "center_baseline",
-            }
-            axes.text(1.0, end, text, transform=place_of_row, **words)
+            weight = "normal" if text is rows[-1] else "bold"
+            axes.text(1.0, end, text, transform=place_of_row, size=TEXT_SIZE, weight=weight, va="center_baseline")
     return 0.45 + max(text_width(line, TEXT_SIZE, "bold") for name in names for line in name.split("\n"))
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.ticker import NullLocator
 
 from undertow.errors import UndertowError
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted
-from undertow.report.style import INK, TEXT_SIZE, Drawing, lettering, style_of
+from undertow.report.style import INK, TEXT_SIZE, lettering, style_of
+
+if TYPE_CHECKING:
+    from undertow.audits.spurious_correlation.power_plan import PowerCurve
 
 _PANEL_IN = 2.4
 LEAD = (
@@ -20,54 +24,32 @@ LEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Detectable changes along one W list.
-
-    Attributes:
-        changes: changes in percentage points, by numbers of sentences and of values; NaN if no test is possible.
-        own: numbers of sentences and values of the current design.
-    """
-
-    title: str
-    changes: Mapping[tuple[int, int], float]
-    own: tuple[int, int]
-
-    def extremes(self) -> list[tuple[int, int, float]]:
-        """Numbers of sentences and of values with the largest and the smallest change, and these changes."""
-        finite = [(*design, change) for design, change in self.changes.items() if math.isfinite(change)]
-        return [chosen(finite, key=lambda one: one[2]) for chosen in (max, min)] if finite else []
-
-
-def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
+def draw_power(name: str, curves: Sequence[PowerCurve]) -> Drawing:
     """Draw one panel for each list, with one line for each number of values.
+
+    Args:
+        name: of the challenge set.
+        curves: one for each ordered list.
 
     Raises:
         UndertowError: there is no change to draw.
     """
-    changes = [change for curve in curves for change in curve.changes.values() if math.isfinite(change)]
+    changes = [one.change for curve in curves for one in curve.designs if math.isfinite(one.change)]
     if not changes:
         raise UndertowError("the curve cannot be drawn: no design can detect a change")
     title = f"What {name} can find"
     with lettering("".join([title, *(curve.title for curve in curves)])):
         sheet = Sheet(title, LEAD)
-        numbers = sorted({values for curve in curves for _, values in curve.changes})
+        numbers = sorted({one.n_values for curve in curves for one in curve.designs})
         sheet.key_of_groups([f"{values} values" for values in numbers])
         (column,) = sheet.subplots(len(curves), sharey=True, squeeze=False).T
         for axes, curve in zip(column, curves, strict=True):
-            sentences = sorted({design[0] for design in curve.changes})
-            for values in sorted({design[1] for design in curve.changes}):
-                along = [curve.changes[at, values] for at in sentences]
+            sentences = sorted({one.n_sentences for one in curve.designs})
+            for values in sorted({one.n_values for one in curve.designs}):
+                along = [one.change for one in curve.designs if one.n_values == values]
                 axes.plot(sentences, along, linewidth=1.5, zorder=3, **style_of(numbers.index(values)))
-            axes.scatter(
-                [curve.own[0]],
-                [curve.changes[curve.own]],
-                s=120,
-                facecolor="none",
-                edgecolor=INK,
-                linewidth=1.2,
-                zorder=4,
-            )
+            ring = {"s": 120, "facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "zorder": 4}
+            axes.scatter([curve.own.n_sentences], [curve.own.change], **ring)
             axes.set_title(fitted(curve.title, sheet.inner_in - 0.5, TEXT_SIZE, "bold"))
             axes.set_xscale("log")
             axes.set_xticks(sentences, [str(at) for at in sentences])

@@ -71,59 +71,38 @@ def model_grid(
             f"{measured}, by {plain(grid.w_name)}: {order}the same axes throughout."
             + " Bands: 95% confidence of the straight lines." * any(panel.lines for panel in grid.panels.values())
         )
-        if not is_matrix:
-            return _multiples(grid, groups, title, lead)
-        sheet = Sheet(title, lead, width_in=0.8 + len(grid.prompts) * _MIN_COLUMN_IN)
+        sheet = Sheet(title, lead, width_in=0.8 + len(grid.prompts) * _MIN_COLUMN_IN if is_matrix else 0.0)
         sheet.key_of_groups(groups)
-        n_rows, n_columns = len(grid.models), len(grid.prompts)
+        keys = [(model, prompt) for model in grid.models for prompt in grid.prompts] if is_matrix else list(grid.panels)
+        fit = int((sheet.inner_in - 0.4) / _MULTIPLE_IN)
+        n_columns = len(grid.prompts) if is_matrix else max(1, min(len(keys), _MAX_COLUMNS, fit))
+        n_rows = -(-len(keys) // n_columns)
         column_in = (sheet.inner_in - 0.4) / n_columns - 0.12
         axes = sheet.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
-        heads = [fitted(plain(prompt) or NO_PROMPT, column_in, lines=3) for prompt in grid.prompts]
+        heads = [fitted(plain(prompt) or NO_PROMPT, column_in, lines=3) for prompt in grid.prompts] if is_matrix else []
         for column, head in enumerate(heads):
             place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 4), "textcoords": "offset points"}
             axes[0, column].annotate(head, (0, 1), va="bottom", **place)
-        for row, model in enumerate(grid.models):
-            above = 0 if row else 72 * line_in(SMALL_SIZE) * (1 + max(head.count("\n") for head in heads))
-            axes[row, 0].set_title(fitted(named(model), sheet.inner_in - 0.5, TEXT_SIZE, "bold"), pad=5 + above)
-            for column, prompt in enumerate(grid.prompts):
-                panel = grid.panels.get((model, prompt))
-                if panel is None or not panel.scored:
-                    empty_panel(axes[row, column], "not asked" if panel is None else "nothing scored")
-                else:
-                    draw_means(axes[row, column], panel, size=0.7)
+        for at, ((model, prompt), panel_axes) in enumerate(zip(keys, axes.flat, strict=False)):
+            if not is_matrix:
+                name = " · ".join(filter(None, [named(model), plain(prompt)]))
+                panel_axes.set_title(fitted(name, column_in, SMALL_SIZE, "bold", lines=2), fontsize=SMALL_SIZE)
+            elif at % n_columns == 0:
+                above = 0 if at else 72 * line_in(SMALL_SIZE) * (1 + max(head.count("\n") for head in heads))
+                panel_axes.set_title(fitted(named(model), sheet.inner_in - 0.5, TEXT_SIZE, "bold"), pad=5 + above)
+            panel = grid.panels[model, prompt]
+            if panel.scored:
+                draw_means(panel_axes, panel, size=0.7)
+            else:
+                empty_panel(panel_axes, "nothing scored")
+        for unused in axes.flat[len(keys) :]:
+            unused.remove()
         axes[0, 0].set_ylim(0, top_percent(grid.panels.values()))
         axes[0, 0].yaxis.set_major_locator(even_ticks(4))
-        _name_ends(axes[-1], grid.labels, column_in)
-        panel_in = max(_MIN_PANEL_IN, min(0.62 * column_in, _ALL_PANELS_IN / n_rows, _MAX_PANEL_IN))
+        _name_ends([axes[(len(keys) - 1 - at) // n_columns, at] for at in range(n_columns)], grid.labels, column_in)
+        share = 0.62 if is_matrix else 0.75
+        panel_in = max(_MIN_PANEL_IN, min(share * column_in, _ALL_PANELS_IN / n_rows, _MAX_PANEL_IN))
         return sheet.finish(list(axes[:, 0]), n_rows * panel_in)
-
-
-def _multiples(grid: _Grid, groups: Sequence[str], title: str, lead: str) -> Figure:
-    """Draw the panels row by row, in as many columns as fit."""
-    sheet = Sheet(title, lead)
-    sheet.key_of_groups(groups)
-    n_panels = len(grid.panels)
-    n_columns = max(1, min(n_panels, _MAX_COLUMNS, int((sheet.inner_in - 0.4) / _MULTIPLE_IN)))
-    n_rows = -(-n_panels // n_columns)
-    column_in = (sheet.inner_in - 0.4) / n_columns - 0.12
-    axes = sheet.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
-    for panel_axes, ((model, prompt), panel) in zip(axes.flat, grid.panels.items(), strict=False):
-        name = " · ".join(filter(None, [named(model), plain(prompt)]))
-        panel_axes.set_title(fitted(name, column_in, SMALL_SIZE, "bold", lines=2), fontsize=SMALL_SIZE)
-        if panel.scored:
-            draw_means(panel_axes, panel, size=0.7)
-        else:
-            empty_panel(panel_axes, "nothing scored")
-    for unused in axes.flat[n_panels:]:
-        unused.remove()
-    axes[0, 0].set_ylim(0, top_percent(grid.panels.values()))
-    axes[0, 0].yaxis.set_major_locator(even_ticks(4))
-    lowest = [axes[(n_panels - 1 - column) // n_columns, column] for column in range(n_columns)]
-    for panel_axes in lowest:
-        panel_axes.tick_params(axis="x", labelbottom=True)
-    _name_ends(lowest, grid.labels, column_in)
-    panel_in = max(_MIN_PANEL_IN, min(0.75 * column_in, _ALL_PANELS_IN / n_rows, _MAX_PANEL_IN))
-    return sheet.finish(list(axes[:, 0]), n_rows * panel_in)
 
 
 def describe_model_grid(
@@ -152,6 +131,7 @@ def _name_ends(lowest: Sequence[Axes], labels: Mapping[float, str], column_in: f
     ends = sorted({min(labels), max(labels)})
     margin = 0.03 * (ends[-1] - ends[0]) or 0.5
     for axes in lowest:
+        axes.tick_params(axis="x", labelbottom=True)
         axes.set_xlim(ends[0] - margin, ends[-1] + margin)
         axes.set_xticks(ends, [fitted(labels[end], (column_in - 0.1) / len(ends)) for end in ends])
         if len(ends) > 1:

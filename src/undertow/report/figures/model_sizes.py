@@ -19,17 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from undertow.report.formatting import correlation, interval, named, plain, short_count, shortened, slope
 from undertow.report.sentence_templates import described
-from undertow.report.sheet import (
-    Handle,
-    Sheet,
-    empty_panel,
-    even_ticks,
-    fitted,
-    hover,
-    mark,
-    name_points,
-    padded,
-)
+from undertow.report.sheet import Handle, Sheet, empty_panel, even_ticks, fitted, hover, mark, name_points, padded
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
 
@@ -73,19 +63,7 @@ _T = TypeVar("_T")
 
 _OBJECTIVES = (*COLOURS[:-1], *(to_hex([0.5 * part for part in to_rgb(colour)]) for colour in COLOURS[:6]))
 _STAGES = (*MARKERS[1:], "p", "<", ">", "d", "h")
-_FILLED = {
-    "o": 0.785,
-    "^": 0.5,
-    "v": 0.5,
-    "<": 0.5,
-    ">": 0.5,
-    "P": 0.556,
-    "X": 0.5,
-    "*": 0.28,
-    "d": 0.6,
-    "p": 0.59,
-    "h": 0.65,
-}
+_FILLED = dict.fromkeys("^v<>X", 0.5) | {"o": 0.785, "P": 0.556, "*": 0.28, "d": 0.6, "p": 0.59, "h": 0.65}
 """Area of a marker relative to the square of its size, if less than 1."""
 _MIN_PT2, _MAX_PT2 = 16.0, 170.0
 """Area of a marker at r² of 0 and of 1."""
@@ -117,9 +95,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         colours = _assigned([point.objective for point in drawn], _OBJECTIVES, COLOURS[-1])
         markers = _assigned([point.post_training for point in drawn], _STAGES, MARKERS[0])
         _explain(sheet, colours, markers, undefined=any(not math.isfinite(point.r_squared) for point in drawn))
-        parts = [
-            part for part in ([one for one in drawn if one.sized], [one for one in drawn if not one.sized]) if part
-        ]
+        parts = [part for sized in (True, False) if (part := [one for one in drawn if one.sized == sized])]
         share = min(0.2 + 0.03 * len(parts[-1]), 0.5) if sheet.width_in > 5 else 0.35
         ratios = [1 - share, share] if len(parts) > 1 else [1]
         (row,) = sheet.subplots(1, len(parts), sharey=True, squeeze=False, width_ratios=ratios)
@@ -136,13 +112,8 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         for axes, part, xs in zip(row, parts, places, strict=True):
             width = min(1.8, 0.75 * axes.get_position().width * sheet.width_in)
             names = [fitted(named(point.name), width) for point in part]
-            name_points(
-                sheet,
-                axes,
-                [(x, point.gap) for x, point in zip(xs, part, strict=True)],
-                names,
-                [point.bar for point in part],
-            )
+            spots = [(x, point.gap) for x, point in zip(xs, part, strict=True)]
+            name_points(sheet, axes, spots, names, [point.bar for point in part])
         return sheet
 
 
@@ -176,18 +147,16 @@ def _explain(sheet: Sheet, colours: dict[str, str], markers: dict[str, str], *, 
     if undefined:
         hollow = {"markerfacecolor": "white", "markeredgecolor": GREY, "markeredgewidth": 1.2}
         areas.append(("undefined", dot("o", _area_pt2(math.nan), **hollow)))
-    objectives = [(values, Patch(facecolor=look)) for look, values in _by_look(colours, "not known")]
+    empty, beside = Patch(alpha=0), sheet.inner_in > 5
     columns: list[list[tuple[str, Handle]]] = [
-        [("Colour: training objective", Patch(alpha=0)), *objectives],
-        [
-            ("Shape: post-training", Patch(alpha=0)),
-            *((one, dot(look, 60.0)) for look, one in _by_look(markers, "none known")),
-        ],
-        [("Area: r² of the fitted lines", Patch(alpha=0)), *areas],
+        [("Colour: training objective", empty)],
+        [("Shape: post-training", empty)],
+        [("Area: r² of the fitted lines", empty), *areas],
     ]
-    beside = sheet.inner_in > 5
+    columns[0] += [(values, Patch(facecolor=look)) for look, values in _by_look(colours, "not known")]
+    columns[1] += [(values, dot(look, 60.0)) for look, values in _by_look(markers, "none known")]
     most = max(map(len, columns)) if beside else 0
-    entries = [entry for column in columns for entry in [*column, *[("", Patch(alpha=0))] * (most - len(column))]]
+    entries = [entry for column in columns for entry in [*column, *[("", empty)] * (most - len(column))]]
     legend = sheet.add_key(entries, columns=3 if beside else 1, labelspacing=0.6)
     for text in legend.get_texts() if legend else ():
         if text.get_text().startswith(("Colour:", "Shape:", "Area:")):

@@ -15,9 +15,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from undertow.report.formatting import correlation, named, plain
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import NUMBERS, Sheet, even_ticks, fitted, padded, write_above
-from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_SIZE, TEXT_SIZE, Drawing, lettering
+from undertow.report.style import BLUE_TEXT, COLOURS, GREY, ORANGE_TEXT, SMALL_SIZE, TEXT_SIZE, lettering
 from undertow.types import Floats
 
 EVERYONE, SELECTED = COLOURS[0], COLOURS[1]
@@ -75,13 +76,20 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
 
     Args:
         name: name of the drawing's files.
-        title: title of the figure.
+        title: broken into lines where it is too long.
         columns: label of each column.
         rows: label of each row, and its panels, one for each column.
     """
-    names = [name for _, panels in rows for panel in panels for name in (panel.x_name, panel.y_name)]
+    each = [panel for _, panels in rows for panel in panels]
+    lead = (
+        "Each dot is a person drawn from the equations; r: Pearson correlation of all people drawn, with its 95% interval."
+        + " Blue: everyone." * any(panel.selected is None for panel in each)
+        + " Orange: the selected, with as many dots as everyone in grey, regardless of the share selected."
+        * any(panel.selected is not None for panel in each)
+    )
+    names = [name for panel in each for name in (panel.x_name, panel.y_name)]
     with lettering("".join([title, *columns, *(text for text, _ in rows), *names])):
-        sheet = Sheet(title, _lead(rows))
+        sheet = Sheet(title, lead)
         across = max(min(int(sheet.inner_in / _MIN_IN), len(columns)), 1)
         down = math.ceil(len(columns) / across)  # lines that a row takes
         grid = sheet.subplots(down * len(rows), across, squeeze=False)
@@ -109,34 +117,20 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
     return Drawing(name, sheet, caption, described("simulation", title, columns, rows))
 
 
-def _lead(rows: _Rows) -> str:
-    panels = [panel for _, row in rows for panel in row]
-    said = [
-        "Each dot is a person drawn from the equations; r: Pearson correlation of all people drawn, with its 95% interval."
-    ]
-    if any(panel.selected is None for panel in panels):
-        said.append("Blue: everyone.")
-    if any(panel.selected for panel in panels):
-        said.append("Orange: the selected, with as many dots as everyone in grey, regardless of the share selected.")
-    return " ".join(said)
-
-
 def _write_head(axes: Axes, panel: Panel, column: Sequence[str], row: Sequence[str], panel_in: float) -> None:
-    cloud, beside = panel.everyone, ""
+    cloud, beside, colour = panel.everyone, "", BLUE_TEXT
     if panel.selected:
-        cloud, beside = (
-            panel.selected,
-            f"{'everyone' if panel_in > 1.35 else 'all'}: r = {correlation(panel.everyone.r)}",
-        )
-    colour = ORANGE_TEXT if panel.selected else BLUE_TEXT
+        beside = f"{'everyone' if panel_in > 1.35 else 'all'}: r = {correlation(cloud.r)}"
+        cloud, colour = panel.selected, ORANGE_TEXT
     # If both do not fit, the interval has a separate line.
     correlations = [cloud.label] if panel_in > 1.35 else cloud.label.replace(" (", "\n(").split("\n")
-    lines = [
+    small = {"size": SMALL_SIZE, "weight": "normal", "color": GREY}
+    lines: list[tuple[str, dict[str, Any]]] = [
         *((said, {"size": TEXT_SIZE, "weight": "normal"}) for said in row),
         *((said, {"size": TEXT_SIZE, "weight": "bold"}) for said in column),
         *((said, {"size": SMALL_SIZE, "weight": "bold", "color": colour}) for said in correlations),
-        (f"n = {cloud.n:,}", {"size": SMALL_SIZE, "weight": "normal", "color": GREY}),
-        (beside, {"size": SMALL_SIZE, "weight": "normal", "color": GREY}),
+        (f"n = {cloud.n:,}", small),
+        (beside, small),
     ]
     write_above(axes, lines)
 
@@ -144,15 +138,9 @@ def _write_head(axes: Axes, panel: Panel, column: Sequence[str], row: Sequence[s
 def _draw_panel(axes: Axes, panel: Panel, row: Sequence[Panel], panel_in: float) -> None:
     clouds = [(panel.everyone, _BEHIND if panel.selected else EVERYONE)]
     clouds += [(panel.selected, SELECTED)] if panel.selected else []
+    dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 1.8, "markeredgewidth": 0, "alpha": 0.6}
     for order, (cloud, colour) in enumerate(clouds):
-        look: dict[str, Any] = {
-            "marker": "o",
-            "markersize": 1.8,
-            "markeredgewidth": 0,
-            "alpha": 0.6,
-            "zorder": 2 + order,
-        }
-        axes.plot(cloud.x[:MAX_DOTS], cloud.y[:MAX_DOTS], linestyle="none", color=colour, **look)
+        axes.plot(cloud.x[:MAX_DOTS], cloud.y[:MAX_DOTS], color=colour, zorder=2 + order, **dots)
     # Panels of a row that show the same variables share their axes.
     alike = [one for one in row if (one.x_name, one.y_name) == (panel.x_name, panel.y_name)]
     every = [cloud for one in alike for cloud in (one.everyone, one.selected) if cloud is not None]

@@ -51,30 +51,19 @@ class Curve:
     high: float
 
 
-def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, title: str, unit: str) -> Figure:
-    """Draw every sentence's score, with a row for each occupation in order of its share of women (figure 5).
-
-    Args:
-        scored: a row per sentence, with `cluster`, `well_specified` and the score in percent; optionally `percent_female`,
-            `participant_class` and `coreferent`.
-        score: the column to draw.
-        threshold_percent: where the line stands that a flagged sentence is beyond.
-        title: of the figure.
-        unit: what the axis says.
-    """
-    return occupation_panels({"": scored}, score, threshold_percent, title=title, unit=unit)
-
-
 def occupation_panels(
     panels: Mapping[str, pd.DataFrame], score: str, threshold_percent: float, *, title: str, unit: str
 ) -> Figure:
-    """Draw `occupations` for several models, or parts of the sentences, side by side with the same rows and axis (figures 5 and 6).
+    """Draw every sentence's score, with a row for each occupation in order of its share of women (figures 5 and 6).
+
+    Several models, or parts of the sentences, are side by side with the same rows and axis.
 
     Args:
-        panels: `scored` of `occupations`, by title of the panel.
+        panels: a row per sentence, with `cluster`, `well_specified` and the score in percent, and optionally `percent_female`,
+            `participant_class` and `coreferent`; by title of the panel.
         score: the column to draw.
         threshold_percent: where the line stands that a flagged sentence is beyond.
-        title: of the figure.
+        title: broken into lines where it is too long.
         unit: what the axis says.
     """
     import pandas as pd
@@ -111,10 +100,11 @@ def occupation_panels(
             if head:
                 axes.set_title(fitted(plain(head), column_in - 0.1, TEXT_SIZE, "bold", lines=2))
         said = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
+        label = fitted(said, 0.7 * sheet.inner_in, lines=3)
         if len(panels) > 1:
-            sheet.supxlabel(fitted(said, 0.7 * sheet.inner_in, lines=3), fontsize=SMALL_SIZE, color=INK)
+            sheet.supxlabel(label, fontsize=SMALL_SIZE, color=INK)
         else:
-            all_axes[0].set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=3))
+            all_axes[0].set_xlabel(label)
         labels = [fitted(name, 0.3 * sheet.inner_in, 7.5) for name in rows.values()]
         all_axes[0].set_yticks(range(len(rows)), labels, size=7.5)
         return sheet.finish([all_axes[0]], _ROW_IN * (len(rows) + 0.2))
@@ -137,9 +127,8 @@ _Kind = tuple[bool, str, int]
 def _kinds(scored: pd.DataFrame) -> Mapping[_Kind, Any]:
     """Rows of each kind of sentence; specified ones last, so that their dots are on top."""
     decided = scored["well_specified"].astype(bool)
-    participant = (
-        scored["participant_class"].astype(str) if "participant_class" in scored else decided.map(lambda _: "")
-    )
+    nobody = decided.map(lambda _: "")
+    participant = scored["participant_class"].astype(str) if "participant_class" in scored else nobody
     whose = scored["coreferent"].fillna(-1).astype(int) if "coreferent" in scored else decided.map(lambda _: -1)
     kinds = sorted(set(zip(decided, participant, whose, strict=True)), key=lambda kind: (kind[0], kind[2], kind[1]))
     return {kind: (decided == kind[0]) & (participant == kind[1]) & (whose == kind[2]) for kind in kinds}
@@ -178,26 +167,22 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
         rows: a row per sentence and W value, with `sentence`, `text`, `w`, `w_index`, `well_specified` if known, and the group's mass
             in percent.
         group: the column to draw.
-        title: of the figure.
+        title: broken into lines where it is too long.
     """
     with lettering("".join([title, group, *rows["text"].astype(str).unique(), *map(str, rows.get("w_name", ()))])):
         lines, fits, texts = [], [], []
         for index, name in enumerate(dict.fromkeys(rows["sentence"].astype(str))):
             part = rows[rows["sentence"] == name].sort_values("w_index")
             decided = bool(part["well_specified"].iloc[0]) if "well_specified" in part else False
-            look = {
-                "linestyle": DASHES[index % len(DASHES)],
-                "marker": MARKERS[index % len(MARKERS)],
-                "markersize": 3.2,
-            }
-            colour = DECIDED if decided else UNDECIDED
+            colour, dash = DECIDED if decided else UNDECIDED, DASHES[index % len(DASHES)]
+            look = {"linestyle": dash, "marker": MARKERS[index % len(MARKERS)], "markersize": 3.2}
             at, shares = part["w_index"].to_numpy(dtype=np.float64), part[group].to_numpy(dtype=np.float64)
             lines.append(Line2D(at, shares, color=colour, linewidth=0.8, alpha=0.6, **look))
             first = part.iloc[0]
             text = str(first["text"]).replace(str(first["w"]), f"[{first.get('w_name', 'W')}]", 1)
             if len(at) > 1:
                 slope, start = np.polyfit(at, shares, 1)
-                fits.append(Line2D(at, start + slope * at, color=colour, linewidth=1.6, linestyle=look["linestyle"]))
+                fits.append(Line2D(at, start + slope * at, color=colour, linewidth=1.6, linestyle=dash))
                 text += f" ({signed(slope, 2)} per step)"
             texts.append(text)
         said = "Blue: specified sentences. Orange: underspecified sentences. Straight lines are least-squares fits."
@@ -206,18 +191,13 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
         axes = sheet.add_subplot()
         for line in [*lines, *fits]:
             axes.add_line(line)
-        hover(
-            axes,
-            rows["w_index"],
-            rows[group],
-            [f"{w}: {number(share, 1)}%" for w, share in zip(rows["w"], rows[group], strict=True)],
-        )
+        labels = [f"{w}: {number(share, 1)}%" for w, share in zip(rows["w"], rows[group], strict=True)]
+        hover(axes, rows["w_index"], rows[group], labels)
         values = rows.drop_duplicates("w_index").sort_values("w_index")
         n_ticks = max(2, min(len(values), int(1.5 * sheet.inner_in)))
         ticks = values.iloc[np.unique(np.linspace(0, len(values) - 1, n_ticks).round().astype(int))]
-        axes.set_xticks(
-            ticks["w_index"], [fitted(str(value), (sheet.inner_in - 0.5) / n_ticks) for value in ticks["w"]]
-        )
+        tick_in = (sheet.inner_in - 0.5) / n_ticks
+        axes.set_xticks(ticks["w_index"], [fitted(str(value), tick_in) for value in ticks["w"]])
         axes.autoscale_view()
         axes.set_ylim(-2, 102)
         axes.grid(axis="y")
@@ -228,10 +208,8 @@ def roc(curves: Sequence[Curve], *, title: str) -> Figure:
     """Draw ROC curves of all scores on the same sentences, in descending order of area."""
     looks = {curve.name: (COLOURS[at % len(COLOURS)], DASHES[at % len(DASHES)]) for at, curve in enumerate(curves)}
     with lettering(title + "".join(curve.name for curve in curves)):
-        sheet = Sheet(
-            title, "Area under the curve (95% interval) of each score on the same sentences, the largest first."
-        )
-        lines = []
+        lead = "Area under the curve (95% interval) of each score on the same sentences, the largest first."
+        sheet, lines = Sheet(title, lead), []
         for curve in sorted(curves, key=lambda curve: -curve.area):
             colour, dash = looks[curve.name]
             ends = f" ({correlation(curve.low)} to {correlation(curve.high)})" if math.isfinite(curve.low) else ""

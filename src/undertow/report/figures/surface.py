@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from undertow.report.formatting import plain
 from undertow.report.sentence_templates import described
@@ -50,9 +51,8 @@ def surface(
         measured: meaning of the colours.
     """
     combinations = _surface(observations, groups, parts)
-    with lettering(
-        "".join([title, measured, *groups, *combinations.names, *combinations.values[0], *combinations.values[1]])
-    ):
+    texts = [title, measured, *groups, *combinations.names, *combinations.values[0], *combinations.values[1]]
+    with lettering("".join(texts)):
         first, second = map(plain, combinations.names)
         sheet = Sheet(title, f"{measured}, by {first} (across) and {second} (down); a colour scale for each word group")
         names_in = min(max(text_width(one, _TICK_SIZE) for one in combinations.values[1]) + 0.1, _MAX_NAME_IN)
@@ -71,12 +71,11 @@ def surface(
             if not np.isfinite(percent).any():
                 panel.text(0.5, 0.5, "nothing scored", ha="center", va="center", transform=panel.transAxes)
                 continue
-            image = panel.imshow(
-                np.ma.masked_invalid(percent), cmap=_COLOURS, aspect="auto", interpolation="nearest", origin="upper"
-            )
+            look = {"cmap": _COLOURS, "aspect": "auto", "interpolation": "nearest", "origin": "upper"}
+            image = panel.imshow(np.ma.masked_invalid(percent), **look)
             bar = sheet.colorbar(image, ax=panel, orientation="horizontal", fraction=0.06, pad=0.02, aspect=30)
             bar.outline.set_visible(False)
-            bar.locator = _few_ticks()
+            bar.locator = MaxNLocator(4)
             bar.update_ticks()
             bar.ax.tick_params(labelsize=_TICK_SIZE, length=2)
         _name_values(axes, combinations, column_in, names_in, len(groups))
@@ -89,13 +88,11 @@ def describe_surface(
     """Alt text of `surface`."""
     combinations = _surface(observations, groups, parts)
     extremes = {}
+    firsts, seconds = combinations.values
     for group, percent in combinations.percent.items():
         if np.isfinite(percent).any():
             places = [np.unravel_index(pick(percent), percent.shape) for pick in (np.nanargmin, np.nanargmax)]
-            extremes[group] = [
-                (float(percent[at]), combinations.values[0][int(at[1])], combinations.values[1][int(at[0])])
-                for at in places
-            ]
+            extremes[group] = [(float(percent[at]), firsts[int(at[1])], seconds[int(at[0])]) for at in places]
     return described("surface", combinations, extremes, measured)
 
 
@@ -108,16 +105,10 @@ def _surface(observations: pd.DataFrame, groups: Sequence[str], parts: Sequence[
         table = np.full((len(seconds), len(firsts)), np.nan)
         table[row, column] = means[group].to_numpy(dtype=np.float64)
         percent[group] = table
-    values = tuple(
+    values, other_values = (
         [plain(str(part["values"][at])) for at in kept] for part, kept in zip(parts, (firsts, seconds), strict=True)
     )
-    return Surface((str(parts[0]["name"]), str(parts[1]["name"])), (values[0], values[1]), percent)
-
-
-def _few_ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4)
+    return Surface((str(parts[0]["name"]), str(parts[1]["name"])), (values, other_values), percent)
 
 
 def _name_values(axes: Any, combinations: Surface, column_in: float, names_in: float, n_panels: int) -> None:
@@ -131,7 +122,6 @@ def _name_values(axes: Any, combinations: Surface, column_in: float, names_in: f
         lowest.set_xticks(at, [fitted(first[place], widest, _TICK_SIZE) for place in at], fontsize=_TICK_SIZE)
         for panel in axes.flat[column : n_panels : axes.shape[1]]:
             panel.tick_params(axis="x", labelbottom=panel is lowest, length=2 * (panel is lowest))
-    for row in range(axes.shape[0]):
-        axes[row, 0].set_yticks(
-            range(len(second)), [fitted(one, names_in, _TICK_SIZE) for one in second], fontsize=_TICK_SIZE
-        )
+    names = [fitted(one, names_in, _TICK_SIZE) for one in second]
+    for panel in axes[:, 0]:
+        panel.set_yticks(range(len(second)), names, fontsize=_TICK_SIZE)

@@ -14,9 +14,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from undertow.report.formatting import named, number, plain, signed, spaced
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import DASHED, Sheet, even_ticks, fitted, hover, mark, padded, write_above
-from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
+from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def draw_sensitivity(
         about: addition to the title, for example the challenge set.
         baseline_title: name of the dashed line, for example "always the same label".
     """
-    texts = {
-        name: points[name].fillna("").astype(str) for name in ("model", "description_class", "wording", "slot", "level")
-    }
-    table = points.assign(**texts, **{name: points[name].astype(np.float64) for name in ("score", "baseline")})
+    names = ["model", "description_class", "wording", "slot", "level"]
+    table = points.assign(**points[names].fillna("").astype(str)).astype({"score": np.float64, "baseline": np.float64})
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
     levels = [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
     looks = {level: style_of(place) for place, level in enumerate(levels)}
@@ -82,8 +81,7 @@ def draw_sensitivity(
         title = " · ".join(filter(None, [f"{plain(measure_title)} by wording", plain(about), of_many]))
         dashed = f" Dashed: {plain(baseline_title)}." if table["baseline"].notna().any() else ""
         rows = table[[key in part for key in zip(table["model"], table["shots"], strict=True)]]
-        words = rows[["model", "wording", "description_class", "slot", "level"]].to_numpy().ravel()
-        with lettering("".join([title, unit, baseline_title, *map(str, words)])):
+        with lettering("".join([title, unit, baseline_title, *rows[names].to_numpy().ravel()])):
             figure = _draw_panels(rows, looks, title, (unit, baseline_title))
         yield Drawing(
             name="_".join(filter(None, ["wordings", measure_title, about, str(place) if len(parts) > 1 else ""])),
@@ -143,11 +141,8 @@ def _draw_panels(
     label_in = 0.25 * sheet.inner_in
     width = (sheet.inner_in - label_in) / columns - 0.15
     for axes, pair in zip(grid.flat, pairs, strict=False):
-        head = [
-            (fitted(named(pair[0]), width, TEXT_SIZE, "bold"), {}),
-            (_shots(pair[1]), {"size": SMALL_SIZE, "color": GREY}),
-        ]
-        write_above(axes, head)
+        shots = (_shots(pair[1]), {"size": SMALL_SIZE, "color": GREY})
+        write_above(axes, [(fitted(named(pair[0]), width, TEXT_SIZE, "bold"), {}), shots])
         _draw_panel(axes, table[(table["model"] == pair[0]) & (table["shots"] == pair[1])], lanes, looks)
     for axes in list(grid.flat)[len(pairs) :]:
         axes.set_axis_off()
@@ -203,22 +198,18 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: M
             axes.plot([value] * 2, [top, bottom], color=INK, linewidth=1.1, linestyle=DASHED, zorder=2)
         for lane in own:
             if lane.kind == "level":
-                of_level = (part["level"] == lane.level[1]) & (
-                    (part["slot"] == lane.level[0]) | (lane.level == _NO_LEVEL)
-                )
-                scored = part[of_level].dropna(subset="score").sort_values(["score", "wording"])
+                of_slot = (part["slot"] == lane.level[0]) | (lane.level == _NO_LEVEL)
+                of_level = part[(part["level"] == lane.level[1]) & of_slot]
+                scored = of_level.dropna(subset="score").sort_values(["score", "wording"])
                 seen = scored["score"].to_numpy(dtype=np.float64)
                 # Jitter, so that equal scores do not hide one another.
                 moved = (np.arange(len(seen)) * _GOLDEN % 1 - _GOLDEN / 2) * 0.56 * (len(seen) > 1)
-                look = looks.get(
-                    lane.level, {"color": GREY, "marker": "o", "markersize": 5.8, "markeredgecolor": "white"}
-                )
+                plain_look = {"color": GREY, "marker": "o", "markersize": 5.8, "markeredgecolor": "white"}
+                look = looks.get(lane.level, plain_look)
                 look = look | {"markersize": 0.76 * look["markersize"], "markeredgewidth": 0.4}
                 axes.plot(seen, lane.at + moved, linestyle="none", alpha=0.8, zorder=4, clip_on=False, **look)
-                said = [
-                    f"{number(score, 1)}: {wording}" for score, wording in zip(seen, scored["wording"], strict=True)
-                ]
-                hover(axes, seen, lane.at + moved, said)
+                pairs = zip(seen, scored["wording"], strict=True)
+                hover(axes, seen, lane.at + moved, [f"{number(score, 1)}: {wording}" for score, wording in pairs])
             scores = part["score"].dropna().to_numpy(dtype=np.float64)
             if lane.kind == "mean" and scores.size:
                 mean, sd = float(scores.mean()), float(scores.std())
@@ -233,13 +224,8 @@ def _describe_panels(table: pd.DataFrame, unit: str) -> str:
         for name in _classes(rows):
             seen = rows[rows["description_class"] == name].dropna(subset="score")
             score = seen["score"]
-            summary = {
-                "n": len(score),
-                "mean": score.mean(),
-                "sd": score.std(ddof=0),
-                "low": score.min(),
-                "high": score.max(),
-            }
+            summary = {"n": len(score), "mean": score.mean(), "sd": score.std(ddof=0)}
+            summary |= {"low": score.min(), "high": score.max()}
             levels = [
                 (_level_name((str(slot), str(level))), part.mean())
                 for (slot, level), part in seen.groupby(["slot", "level"], sort=False)["score"]
@@ -269,9 +255,8 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         labels = [_shots(one) if name == "shots" else named(str(one)) for name, one in zip(keys, key, strict=True)]
         title = " · ".join(filter(None, [f"{plain(measure_title)} by slot", plain(about), *labels]))
         slots = _slots(rows)
-        with lettering(
-            "".join([title, unit, *map(str, rows[["description_class", "slot", "level"]].to_numpy().ravel())])
-        ):
+        names = rows[["description_class", "slot", "level"]].to_numpy().ravel()
+        with lettering("".join([title, unit, *map(str, names)])):
             figure = _draw_slots(slots, title, unit)
         yield Drawing(
             name="_".join(filter(None, ["slots", measure_title, about, *map(str, key)])),
@@ -349,10 +334,10 @@ def _draw_slots(slots: Sequence[_Slot], title: str, unit: str) -> Sheet:
             axes.text(1.03, row, said, transform=beside, va="center_baseline", **look)
         at = float(rows[-1]) + 1.3
     axes.text(1.03, -0.1, "difference\n[interval]" if wide else "difference", color=GREY, va="center", transform=beside)
-    every = [
-        value for slot in slots for value in (*slot.means, *(slot.means[0] + slot.low), *(slot.means[0] + slot.high))
-    ]
-    axes.set(xlim=padded(every, 0.05, _MIN_SPAN), ylim=(at - 0.4, -0.7))
+    ends = [slot.means[0] + np.concatenate([slot.low, slot.high]) for slot in slots]
+    axes.set(
+        xlim=padded(np.concatenate([*(slot.means for slot in slots), *ends]), 0.05, _MIN_SPAN), ylim=(at - 0.4, -0.7)
+    )
     axes.xaxis.set_major_locator(even_ticks(6 if wide else 3))
     axes.grid(axis="x")
     axes.set_yticks([place for place, _, _ in ticks], [text for _, text, _ in ticks])
@@ -371,9 +356,5 @@ def _draw_slot(axes: Axes, slot: _Slot, at: Floats) -> None:
         face = colour if place == 0 or apart else "white"
         look: dict[str, Any] = {"marker": "o", "markersize": 5.8, "markerfacecolor": face, "markeredgecolor": colour}
         axes.plot(slot.means[place], at[place], linestyle="none", zorder=4, clip_on=False, **look)
-    hover(
-        axes,
-        slot.means,
-        at,
-        [f"{level}: {number(mean, 1)}" for level, mean in zip(slot.levels, slot.means, strict=True)],
-    )
+    labels = [f"{level}: {number(mean, 1)}" for level, mean in zip(slot.levels, slot.means, strict=True)]
+    hover(axes, slot.means, at, labels)

@@ -20,7 +20,7 @@ from undertow.report.formatting import (
     number,
     significant_decimals,
 )
-from undertow.report.page_data import Page, PageFigure, ReportTable, ReportText
+from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable, ReportText
 from undertow.report.sentence_templates import lines, sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
@@ -39,7 +39,6 @@ from undertow.runs.run_report import beside_each_other, sample_facts
 from undertow.types import MAX_DECIMALS, Finding, Result
 
 if TYPE_CHECKING:
-    from undertow.report.style import Drawing
     from undertow.runs.folder.storage import Record
 
 MAX_FIGURES = 6
@@ -356,7 +355,6 @@ def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str
 def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
     """A figure for each metric, those with the strongest differences first."""
     from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
-    from undertow.report.style import Drawing
 
     several, first = len(comparisons) > 1, comparisons[0]
     by_measure: dict[tuple[str, str], list[Result]] = {}
