@@ -125,13 +125,18 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     assert question.reading().splitlines() == [f"In {year}, [she/he/they] was a child." for year in (1801, 1900, 2016)]
     listed = presets(audit_name)
     # The range of the command's own default.
-    assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
+    assert (listed[0].covariate.values[0], listed[0].covariate.values[-1]) == (
+        "1801" if audit_name == DRIFT else "1901",
+        "2016",
+    )
     for one in listed:
         typed = one.sentence
         question = read_form(
-            form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), ALLOWED, audit_name
+            form(sentence=typed, values=", ".join(one.covariate.values), placeholder=one.placeholder),
+            ALLOWED,
+            audit_name,
         )
-        assert question.values == one.values
+        assert question.covariate.values == one.covariate.values
         assert question.patterns[0].n_values == 1
 
 
@@ -249,9 +254,9 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
-        values = ", ".join(one.values)
+        values = ", ".join(one.covariate.values)
         question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), ALLOWED, DRIFT)
-        assert question.covariate.axis == tuple(range(len(one.values)))
+        assert question.covariate.axis == tuple(range(len(one.covariate.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
         assert one.covariate.numbers or any(one.covariate.order in caveat for caveat in reply.caveats)
     own = read_form(form(values="Chad, Iran, Mali"), ALLOWED, DRIFT)
@@ -448,10 +453,12 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     (run / "report.html").unlink()
     (run / "report.html").symlink_to(secret)
     assert RunBrowser(two_runs).report("first") == b""
+    manifest = json.loads((run / "manifest.json").read_text())
     for number in range(MAX_RUNS + 5):
         (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
-        manifest = {"created": f"{number:03}", "counts": {"items": "x"}}
-        (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
+        (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(
+            json.dumps(manifest | {"created": f"{number:03}"})
+        )
     listed = RunBrowser(tmp_path / "many").list_runs()
     assert (len(listed), listed[0].name) == (MAX_RUNS, f"{MAX_RUNS + 4:03}")
 
@@ -488,7 +495,7 @@ def test_own_words_in_several_sentences_are_averaged_and_the_same_question_is_a_
     run = asked.run(tmp_path / "new" / "runs", ModelRequest(""), lambda done, total: None)
     assert run.folder.parent == tmp_path / "new" / "runs"
     assert set(run.observations["text"]) == {
-        pattern.with_value(value).display_text() for pattern in question.patterns for value in question.values
+        pattern.with_value(value).display_text() for pattern in question.patterns for value in question.covariate.values
     }
     np.testing.assert_allclose(
         run.observations.groupby("w_index")["good"].mean(), reply.table["good"], err_msg="the page and the audit agree"

@@ -18,8 +18,10 @@ from helpers.random_graphs import graphs
 from undertow.causal import identification
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.describe import describe_graph
-from undertow.causal.graph import MAX_PATHS, Arrow, Graph, Path, network, read_graph
+from undertow.causal.graph import Arrow, Graph, network, read_graph
 from undertow.causal.identification import (
+    MAX_PATHS,
+    Path,
     arrows_between,
     covariate_candidate,
     covariate_candidates,
@@ -284,7 +286,7 @@ def test_what_tells_the_label_without_selection() -> None:
 
 def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six nodes, each with an arrow to all later ones."""
-    monkeypatch.setattr("undertow.causal.graph.MAX_PATHS", 40)
+    monkeypatch.setattr("undertow.causal.identification.MAX_PATHS", 40)
     graph = read_graph("; ".join(f"{one} -> {other}" for one, other in combinations([*"XABCD", "Y"], 2)))
     found = paths(graph, "X", "Y")
     assert (len(found), found[0].text) == (40, "X -> Y")
@@ -293,7 +295,7 @@ def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """W qualifies but for the common cause of the last statement, and the shortest paths end before it."""
-    monkeypatch.setattr("undertow.causal.graph.MAX_PATHS", 4)
+    monkeypatch.setattr("undertow.causal.identification.MAX_PATHS", 4)
     closed = "W -> A <- Y; W -> B <- Y; W -> C <- Y; W -> D <- Y"
     task = f"W -> X; W -> S; G -> S; G -> Y; [S]; {closed}"
     graph = read_graph(f"{task}; W <- (T) <- (U) -> (V) -> Y")
@@ -410,7 +412,7 @@ def test_large_graph_is_answered_without_a_question_for_each_path() -> None:
     pairs = list(combinations(rng.sample(names, len(names)), 2))
     statements = [f"{one} -> {two}" for one, two in rng.sample(pairs, 68)]
     graph = read_graph("; ".join([*statements, *(f"{one} -> [S]" for one in rng.sample(names, 3)), *names]))
-    told = {section.title: section.lines for section in describe_graph(graph)}
+    told = describe_graph(graph)
     n_implied = len(implied_independences(graph))
     assert any(lines and f"{n_implied - 30} more" in lines[-1] for lines in told.values())
 

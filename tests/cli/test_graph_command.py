@@ -27,7 +27,7 @@ def said(cli: Cli, *arguments: str) -> str:
 
 
 def sections(text: str) -> dict[str, tuple[str, ...]]:
-    return {section.title: section.lines for section in describe_graph(read_graph(text))}
+    return describe_graph(read_graph(text))
 
 
 def granted(text: str, audit: str) -> list[bool | None]:

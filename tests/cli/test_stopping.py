@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import UNDERTOW, started
-from undertow import cli
 from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
@@ -73,30 +71,3 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> Non
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 2
-
-
-def ended(monkeypatch: pytest.MonkeyPatch, app: Callable[[], None]) -> object:
-    """The exit status of the command line, with this instead of its commands."""
-    monkeypatch.setattr(cli, "app", app)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # the command line sets it
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    return left.value.code
-
-
-@pytest.mark.parametrize("has_room", [True, False])
-def test_an_error_without_a_reason_is_told_as_memory_where_none_is_left(
-    has_room: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """CPython's compiler says so where it has no room; elsewhere it is a fault of ours, to be seen."""
-
-    def app() -> None:
-        raise SystemError("error return without exception set")
-
-    monkeypatch.setattr(cli, "SPARE_BYTES", 2**20 if has_room else 2**60)
-    if has_room:
-        with pytest.raises(SystemError):
-            ended(monkeypatch, app)
-    else:
-        assert ended(monkeypatch, app) == 1
-        assert "undertow: out of memory" in capsys.readouterr().err

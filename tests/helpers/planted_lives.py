@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.tiny_models import POSITIONS, mild_corpus, one_thread_and_seed
-from undertow.lab.training.finetune import Example
+from undertow.lab.training.token_windows import Example
 
 LABELS = ("female", "male")
 YEARS = tuple(range(1801, 2018, 24))

@@ -12,7 +12,7 @@ from helpers.file_refusal import assert_refused
 from undertow import audits, integrations
 from undertow.audits.base import Sampling
 from undertow.cli.export import FORMATS
-from undertow.integrations.export_format import ExportedFiles, ExportRequest
+from undertow.integrations.export_format import ExportRequest
 from undertow.integrations.item_codec import carried_texts, read_carried
 from undertow.types import ClozeQuery, Factor, GenerateQuery, Item, Option
 
@@ -63,10 +63,10 @@ def test_an_export_is_replaced_only_where_that_is_asked_for_and_anything_else_ne
 def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = integrations.load("lm-eval")
 
-    def write(asked: ExportRequest, folder: Path, place: Path) -> ExportedFiles:
+    def write(asked: ExportRequest, folder: Path, place: Path) -> tuple[list[str], list[str]]:
         place.mkdir()
         (place / integrations.MARK).write_text("another's")
-        return ExportedFiles(["a name"], [])
+        return ["a name"], []
 
     monkeypatch.setattr(chosen, "write", write)
     assert_refused(
@@ -105,7 +105,7 @@ def test_an_audit_that_a_format_cannot_hold_is_refused(
 
 def asked(*items: Item) -> ExportRequest:
     return ExportRequest(
-        "spurious-correlation", {"w": "date"}, 1, 9, items, {"groups": ["a"]}, "f00", "undertow export ..."
+        "spurious-correlation", {"w": "date"}, 1, 9, "f00", {"groups": ["a"]}, len(items), items, "undertow export ..."
     )
 
 

@@ -19,8 +19,9 @@ from helpers.planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from helpers.sampled_cases import briefly
 from helpers.tiny_models import POSITIONS
 from undertow.errors import UndertowError
-from undertow.lab.training.finetune import Example, FinetuneConfig, FinetunedModel, _split, data_sha256, finetune
-from undertow.lab.training.token_windows import batches, rows_of
+from undertow.lab.training.finetune import FinetunedModel, _split, finetune
+from undertow.lab.training.token_windows import Example, batches, data_sha256, rows_of
+from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families import token_classifier
 from undertow.types import Answer, ClozeQuery, Option

@@ -16,8 +16,8 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.lab.training import finetune_data
-from undertow.lab.training.finetune import Example
 from undertow.lab.training.finetune_data import Masker, in_front, labels_of, mask_all, read, word_groups
+from undertow.lab.training.token_windows import Example
 from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
 
 ICML = word_groups("icml")

@@ -37,7 +37,7 @@ from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
 from undertow.lab.verify import _chance_verdict, _command, _rise, beside_notes, split_models, verify
-from undertow.lab.worker_pool import ProcessPool, side_by_side
+from undertow.lab.worker_pool import side_by_side
 
 SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -116,13 +116,13 @@ def planted_access() -> Access:
 
 @pytest.mark.soak
 def test_verification_of_one_model_judges_power_and_neither_scale_nor_coverage(lab: Path) -> None:
-    verified = verify(lab, jobs=1)
-    assert "Verification" in verified.report.read_text(encoding="utf-8")
+    page, verified = verify(lab, jobs=1)
+    assert "Verification" in page.read_text(encoding="utf-8")
     scale, coverage, _, power = verified.verdicts
     assert not scale[3]  # one slope makes no line
     assert not coverage[3]
     assert power[3]
-    models = pd.read_csv(verified.folder / "models.csv")
+    models = pd.read_csv(page.parent / "models.csv")
     assert models["model"].tolist() == [SUBJECT.name] * 2
     assert dict(zip(models["w_name"], models["found"], strict=True))["date"]
 
@@ -152,7 +152,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def here(do: Any, works: Any, *given: object) -> None:
+def here(do: Any, works: Any, *given: object, **named: object) -> None:
     """In place of `side_by_side`: in this process, so that what a test has changed holds."""
     for work in works:
         do(work)
@@ -195,7 +195,7 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
 def test_work_side_by_side_reports_a_failure_once_the_rest_is_done(tmp_path: Path) -> None:
     works = ["recurrent", str(tmp_path / "it")]
     with pytest.raises(UndertowError, match="'recurrent'"):
-        side_by_side(touch, works, ProcessPool(1, tmp_path), 2, lambda done, total: None)
+        side_by_side(touch, works, 2, jobs=1, cache=tmp_path, progress=lambda done, total: None)
     assert (tmp_path / "it").exists()
 
 
@@ -239,7 +239,7 @@ def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
         "import sys\n"
         "from pathlib import Path\n"
         "from undertow.lab import build as building\n"
-        "def hold(*given):\n"
+        "def hold(*given, **named):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
         "building.side_by_side = hold\n"

@@ -15,10 +15,10 @@ from matplotlib.transforms import Affine2D
 from helpers.figure_checks import assert_readable, words
 from helpers.random_graphs import graphs
 from helpers.sampled_cases import briefly
-from undertow.causal.describe import graph_view
+from undertow.causal.describe import graph_shape
 from undertow.causal.graph import Graph, read_graph
 from undertow.causal.published import published
-from undertow.report.figures.causal_graph import NODE_IN, GraphShape, draw_graph, lay_out
+from undertow.report.figures.causal_graph import NODE_IN, draw_graph, lay_out
 from undertow.report.page_data import Drawing
 from undertow.report.style import COLOURS
 
@@ -36,7 +36,7 @@ DENSE = (
 
 
 def figure_of(graph: Graph, title: str = "a graph") -> Drawing:
-    return draw_graph(GraphShape(**graph_view(graph)), title)
+    return draw_graph(graph_shape(graph), title)
 
 
 def colours_of(drawing: Drawing) -> list[str]:
@@ -62,7 +62,7 @@ def test_every_word_can_be_read(text: str) -> None:
 @settings(max_examples=20)
 def test_causes_stand_above_and_arrows_touch_no_other_node(graph: Graph, data: st.DataObject) -> None:
     widths = {node: data.draw(st.sampled_from([NODE_IN, 0.8, 1.6])) for node in graph.nodes}
-    layout = lay_out(GraphShape(**graph_view(graph)), widths)
+    layout = lay_out(graph_shape(graph), widths)
     for cause, effect in graph.arrows:
         assert layout.centres[cause][1] > layout.centres[effect][1]
     for one, other in combinations(graph.nodes, 2):
@@ -97,6 +97,6 @@ def test_colours_tell_the_task_from_what_selection_opens() -> None:
     below = read_graph("X -> C; Y -> C; C -> D; D -> [S]; C -> S; C -> E")
     assert colours_of(figure_of(below)) == [ORANGE] * 5 + [INK]
     # An arrow and a shared cause of the same two are told apart.
-    both = graph_view(read_graph("X <-> A; X -> A; A -> [S]; Y -> S; A -> X2; X2 -> Y2; features X, X2; label Y"))
-    assert both["opened"] == (("X", "A"), ("A", "S"), ("Y", "S"), ("A", "X2"))
-    assert both["opened_shared"] == (("X", "A"),)
+    both = graph_shape(read_graph("X <-> A; X -> A; A -> [S]; Y -> S; A -> X2; X2 -> Y2; features X, X2; label Y"))
+    assert both.opened == (("X", "A"), ("A", "S"), ("Y", "S"), ("A", "X2"))
+    assert both.opened_shared == (("X", "A"),)

@@ -24,7 +24,8 @@ from helpers.specification_rows import drawn as occupations_of
 from helpers.trained_models import lab
 from helpers.wording_rows import drawn as sensitivity
 from helpers.wording_rows import effects, row, slots
-from undertow.report.figures.causal_graph import GraphShape, draw_graph
+from undertow.causal.describe import GraphShape
+from undertow.report.figures.causal_graph import draw_graph
 from undertow.report.figures.checkpoints import trajectory
 from undertow.report.figures.confusion_matrix import draw_confusion
 from undertow.report.figures.covariate_curve import spectrum

@@ -13,8 +13,9 @@ import pytest
 from helpers.hostile_text import page_of
 from helpers.report_page import MANIFEST, section
 from undertow.causal.assumptions import Assumption
+from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
-from undertow.report.figures.causal_graph import GraphShape, draw_graph
+from undertow.report.figures.causal_graph import draw_graph
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.report.page_data import (
     Checklist,

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
-from importlib import resources
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,11 +163,11 @@ def agreement(folder: Path) -> list[dict[str, Any]]:
         n = len(both)
         if not n:
             continue
-        rates = [[float((both[who] == category).mean()) for category in CATEGORIES] for who in (first, second)]
-        same, by_chance = (
+        same, rates = (
             float((both[first] == both[second]).mean()),
-            sum(one * two for one, two in zip(*rates, strict=True)),
+            [both[who].value_counts(normalize=True) for who in both],
         )
+        by_chance = sum(float(rates[0].get(category, 0) * rates[1].get(category, 0)) for category in CATEGORIES)
         kappa = (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
         rows.append({"annotators": [first, second], "n": n, "same_percent": 100 * same, "kappa": kappa})
     return rows
@@ -259,12 +258,11 @@ class AnnotationStore:
 
 def pages(store: AnnotationStore) -> APIRouter:
     """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
+    files, strict = jinja2.PackageLoader("undertow.app", "."), jinja2.StrictUndefined
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, loader=files, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(
-        resources.files("undertow.app").joinpath("annotation.html.j2").read_text("utf-8")
-    )
+    template = environment.get_template("annotation.html.j2")
 
     def page() -> Response:
         nonce = secrets.token_urlsafe(16)

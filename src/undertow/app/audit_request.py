@@ -95,14 +95,8 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
     path = save_challenge(challenge)
     try:
         chosen = data.load(str(path))
-        for n_given, most, what in (
-            (len(chosen.controls), MAX_CONTROLS, "control sentences"),
-            (len(chosen.words.forms), MAX_FORMS, "words"),
-        ):
-            if n_given > most:
-                raise UndertowError(
-                    f"The challenge has {n_given:,} {what}; the limit here is {most}; use undertow run."
-                )
+        _check_size(len(chosen.controls), MAX_CONTROLS, "control sentences")
+        _check_size(len(chosen.words.forms), MAX_FORMS, "words")
         has_place = ["w" in template.holes() for template in chosen.templates]
         is_known = all("well_specified" in template.factors for template in chosen.templates)
         name = SPECIFICATION if is_known and not any(has_place) else DRIFT
@@ -111,21 +105,21 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
                 "The challenge has labelled sentences, which are audited with dates; leave w out, or write {w} in the templates."
             )
         if name == DRIFT and not all(has_place):
-            path = save_challenge(_with_place(challenge))
+            # Templates without {w} get it in front, and a challenge without values dates.
+            entries = [dict(one) if isinstance(one, Mapping) else {"text": one} for one in challenge["templates"]]
+            for entry in entries:
+                if "w" not in Template(entry["text"]).holes():
+                    entry["text"] = INJECTION + entry["text"]
+            path = save_challenge({"w": "date", **challenge, "templates": entries})
             chosen = data.load(str(path))
-        n = {
-            covariate.name: sum(
-                math.prod(len(levels) for slot, levels in chosen.slots.items() if slot in template.holes())
-                for template in chosen.templates
-                if template.serves(covariate.name)
-            )
+        n_items = sum(
+            len(covariate.values)
+            * math.prod(len(levels) for slot, levels in chosen.slots.items() if slot in template.holes())
             for covariate in chosen.covariates
-        }
-        n_items = sum(n[covariate.name] * len(covariate.values) for covariate in chosen.covariates)
-        if n_items > MAX_ITEMS:
-            raise UndertowError(
-                f"The challenge has {n_items:,} texts; the limit here is {MAX_ITEMS:,}; use undertow run."
-            )
+            for template in chosen.templates
+            if template.serves(covariate.name)
+        )
+        _check_size(n_items, MAX_ITEMS, "texts")
         audit_request = AuditRequest(name, models, {"challenge": str(path)}, limit)
         audit = audits.load(name)
         settings = audit.Settings(**audit_request.options)
@@ -138,9 +132,8 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
         )
         limits = audit.limitations(settings, Sampling(limit, 0))
     except UndertowError as error:
-        raise UndertowError(
-            str(error).replace(str(path), "the challenge").replace(path.stem, "the challenge")
-        ) from error
+        message = str(error).replace(str(path), "the challenge").replace(path.stem, "the challenge")
+        raise UndertowError(message) from error
     words = "; ".join(
         f"{group}: {', '.join(' … '.join(forms) for name, forms in chosen.words.forms if name == group)}"
         for group in chosen.words.groups
@@ -153,14 +146,9 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
     )
 
 
-def _with_place(challenge: Mapping[str, Any]) -> dict[str, Any]:
-    """A challenge with `INJECTION` in front of templates without `{w}`, and dates if it has no values."""
-    entries = [dict(entry) if isinstance(entry, Mapping) else {"text": entry} for entry in challenge["templates"]]
-    templates = [
-        entry if "w" in Template(entry["text"]).holes() else entry | {"text": INJECTION + entry["text"]}
-        for entry in entries
-    ]
-    return {"w": "date", **challenge, "templates": templates}
+def _check_size(n_given: int, most: int, what: str) -> None:
+    if n_given > most:
+        raise UndertowError(f"The challenge has {n_given:,} {what}; the limit here is {most:,}; use undertow run.")
 
 
 def read_challenge(text: str) -> dict[str, Any]:

@@ -53,11 +53,6 @@ class Preset:
     placeholder: str
     sentence: str
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The W values, in order."""
-        return self.covariate.values
-
 
 def presets(audit: str) -> list[Preset]:
     """Dates of an audit's own range, countries and subreddits of the papers, with a sentence each."""
@@ -201,11 +196,6 @@ class Question:
     degree: int
     ends: int = 1
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The W values, in order."""
-        return self.covariate.values
-
     def items(self) -> list[Item]:
         """Every sentence with every value."""
         return [
@@ -216,16 +206,17 @@ class Question:
                 cluster=f"sentence {number}",
             )
             for number, pattern in enumerate(self.patterns, 1)
-            for index, (place, value) in enumerate(zip(self.covariate.places(), self.values, strict=True))
+            for index, (place, value) in enumerate(zip(self.covariate.places(), self.covariate.values, strict=True))
         ]
 
     def reading(self) -> str:
         """The sentences as parsed, with the first and the last value, and the words for the blank."""
+        values = self.covariate.values
         if len(self.patterns) == 1:
-            places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
-            texts = [self.patterns[0].reading(self.values[place]) for place in places]
+            places = sorted({round(place) for place in np.linspace(0, len(values) - 1, _SAMPLES)})
+            texts = [self.patterns[0].reading(values[place]) for place in places]
         else:
-            texts = [pattern.reading(self.values[0]) for pattern in self.patterns]
+            texts = [pattern.reading(values[0]) for pattern in self.patterns]
         listed = "; ".join(f"{group}: {', '.join(words)}" for group, words in self.words.items())
         return "\n".join([*texts, *([f"{BLANK_TEXT} is one of {listed}"] if BLANK in self.patterns[0].places else [])])
 
@@ -275,7 +266,7 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
     for pattern in patterns:
         for group, own in pattern.words.items():
             words[group] = tuple(dict.fromkeys([*words.get(group, ()), *own]))
-    known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.values == values]
+    known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.covariate.values == values]
     return Question(
         tuple(pattern if pattern.n_values else pattern.in_front(*IN_FRONT) for pattern in patterns),
         words,

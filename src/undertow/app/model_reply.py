@@ -89,7 +89,17 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
         UndertowError: the model does not support the question, or too few of the labelled sentences.
     """
     answers = _Answers.from_question(question, handle, step("Asking the model"))
-    reference = _reference(question, handle, step("Scoring labelled sentences for comparison"))
+    # Labelled sentences with the same model and values.
+    ends = question.covariate.values[: question.ends] + question.covariate.values[-question.ends :]
+    given = data.load_sentences(SCHEMAS)
+    items = [
+        replace(item, factors={"part": DETECT, "expected": item.gold or "", **item.factors})
+        for item in given.inject(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
+    ]
+    scored, _ = _run(handle, items, step("Scoring labelled sentences for comparison"))
+    design = {"groups": list(given.words), "endpoint_window": question.ends}
+    observations = TaskSpecification().observe(design, items, scored, handle.identity.name)
+    reference = Reference.from_scores(score_sentences(observations), given.words)
     verdict, scores = _verdict(answers, reference)
     return answers.reply("specification", verdict, scores)
 
@@ -180,7 +190,7 @@ class _Answers:
     def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
         """The reply with the sentences of a kind, rendered from `facts`."""
         template, table = _sentences(), self.percent.reset_index(drop=True)
-        table.insert(0, "value", list(self.question.values))
+        table.insert(0, "value", list(self.question.covariate.values))
         for group in self.groups:
             table[f"{group.name} fit"] = group.fit.at(group.axis)
             table[f"{group.name} low"], table[f"{group.name} high"] = group.fit.band(group.axis)
@@ -225,20 +235,6 @@ def _percent(frame: pd.DataFrame, names: Sequence[str], scoring_method: str, *, 
     if scoring_method == LIKELIHOOD:
         percent = percent.mul((100 - other) / 100, axis=0)
     return percent.assign(**{OTHER: other})
-
-
-def _reference(question: Question, handle: ModelHandle, progress: Progress) -> Reference:
-    """Scores of labelled sentences with this model and the same values."""
-    ends = question.values[: question.ends] + question.values[-question.ends :]
-    given = data.load_sentences(SCHEMAS)
-    items = [
-        replace(item, factors={"part": DETECT, "expected": item.gold or "", **item.factors})
-        for item in given.inject(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
-    ]
-    scores, _ = _run(handle, items, progress)
-    design = {"groups": list(given.words), "endpoint_window": question.ends}
-    observations = TaskSpecification().observe(design, items, scores, handle.identity.name)
-    return Reference.from_scores(score_sentences(observations), given.words)
 
 
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:

@@ -130,15 +130,6 @@ def _limits(extent: tuple[float, float], span: float) -> tuple[float, float]:
     return (0.0, max(span, 1.05 * high)) if high <= span else (start, start + span)
 
 
-def _label(curve: Curve, covariate: Covariate) -> str:
-    slope, r = curve.slope
-    if curve.spread < NO_MOVE or not np.isfinite([slope, r]).all():
-        return f"moves by less than {NO_MOVE} points"
-    per = covariate.unit or "unit" if covariate.scale == "value" else "step"
-    digits = significant_decimals(slope, 2)
-    return plain(f"slope {slope:+.{digits}f} points per {per}, r {r:+.2f}")
-
-
 def _figure(
     curves: Mapping[str, Curve], covariate: Covariate, texts: list[str], place: int, limits: tuple[float, float]
 ) -> Figure:
@@ -149,11 +140,13 @@ def _figure(
         axes = figure.add_subplot()
         for at, (model, one) in enumerate(curves.items()):
             look = style_of(place if len(curves) == 1 else at)
-            label = (
-                _label(one, covariate)
-                if len(curves) == 1
-                else f"{plain(shortened(model, 24))}: {_label(one, covariate)}"
-            )
+            label = f"{plain(shortened(model, 24))}: " if len(curves) > 1 else ""
+            slope, r = one.slope
+            if one.spread < NO_MOVE or not np.isfinite([slope, r]).all():
+                label += f"moves by less than {NO_MOVE} points"
+            else:
+                per = covariate.unit or "unit" if covariate.scale == "value" else "step"
+                label += plain(f"slope {slope:+.{significant_decimals(slope, 2)}f} points per {per}, r {r:+.2f}")
             axes.fill_between(one.x, *one.fit.band(one.x), color=look["color"], alpha=0.18, linewidth=0)
             axes.plot(one.x, one.mean, color=look["color"], linewidth=2)
             axes.plot(one.axis, one.percent, linestyle="none", clip_on=False, zorder=4, label=label, **look)

@@ -5,17 +5,17 @@ A name from a visitor is looked up in the list and never joined to a path. Folde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from undertow._files import is_encodable
 from undertow.errors import UndertowError
 from undertow.runs.compare.pairing import NOT_OF_QUESTIONS
 from undertow.runs.finished_run import Run, load_run
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_json
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_manifest
 from undertow.types import Finding, Result, digest
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from undertow.types import Progress
 
 MAX_RUNS, MAX_ENTRIES = 200, 5_000
-MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_ROWS = 500
 MAX_REPORT_BYTES = 64 * 2**20
 MAX_FINDINGS, MAX_DIFFERENCES = 3, 3
@@ -82,11 +81,13 @@ class RunBrowser:
         """
         runs = []
         for folder in self._folders():
-            with suppress(
-                UndertowError
-            ):  # only runs that can be opened are listed; `undertow report` reports the problem
-                manifest = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
-                runs.append(_listing(folder.name, manifest))
+            with suppress(UndertowError):  # `undertow report` says why a run cannot be opened
+                manifest = read_manifest(folder)
+                audit, created, design = manifest["audit"], manifest["created"], manifest["design"]
+                models = tuple(part["name"] for part in manifest.get("models", ())) or (manifest["model"],)
+                of_questions = {key: design[key] for key in design if key not in NOT_OF_QUESTIONS or key == "title"}
+                n_items = manifest.get("counts", {}).get("items", 0)
+                runs.append(RunListing(folder.name, audit, models, created, n_items, digest([audit, of_questions])))
         return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
 
     def _folders(self) -> list[Path]:
@@ -125,8 +126,10 @@ class RunBrowser:
     def report(self, name: object) -> bytes:
         """The report page of a run; b"" where there is none on the list, or it is too large or elsewhere."""
         folder = next((folder for folder in self._folders() if folder.name == name), None)
-        page = b"" if folder is None else _file_in(folder, folder / "report.html", MAX_REPORT_BYTES)
-        return page.replace(b'<div id="files">', b'<div id="files" hidden>')  # the app does not serve them
+        page = folder / "report.html" if folder else self.root
+        if folder is None or not _within(page, folder) or not page.is_file() or page.stat().st_size > MAX_REPORT_BYTES:
+            return b""
+        return page.read_bytes().replace(b'<div id="files">', b'<div id="files" hidden>')  # the app does not serve them
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
         """Compare two runs: a sentence, and a row for each difference.
@@ -150,24 +153,6 @@ class RunBrowser:
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
-def _listing(name: str, manifest: Mapping[str, Any]) -> RunListing:
-    counts, design, several = (manifest.get(key) for key in ("counts", "design", "models"))
-    n_items = counts.get("items") if isinstance(counts, dict) else 0
-    parts = several if isinstance(several, list) else []
-    models = [str(part["name"]) for part in parts if isinstance(part, dict) and "name" in part]
-    facts = design if isinstance(design, dict) else {}
-    of_question = {key: fact for key, fact in facts.items() if key not in NOT_OF_QUESTIONS or key == "title"}
-    audit, created = str(manifest.get("audit", "")), str(manifest.get("created", ""))
-    return RunListing(
-        name,
-        audit,
-        tuple(models or [str(manifest.get("model", ""))]),
-        created,
-        n_items if isinstance(n_items, int) else 0,
-        digest([audit, of_question]),
-    )
-
-
 def _is_run(folder: Path) -> bool:
     """Whether a folder is a run without links to other places, with a printable name."""
     try:
@@ -182,13 +167,6 @@ def _is_run(folder: Path) -> bool:
 def _within(path: Path, folder: Path) -> bool:
     """Whether a file is in the folder after resolving links."""
     return path.resolve().is_relative_to(folder.resolve())
-
-
-def _file_in(folder: Path, path: Path, max_bytes: int) -> bytes:
-    """The content of a run's file; b"" where there is none, or it is too large or elsewhere."""
-    if not _within(path, folder) or not path.is_file() or path.stat().st_size > max_bytes:
-        return b""
-    return path.read_bytes()
 
 
 def finding_text(finding: Finding) -> str:

@@ -18,6 +18,7 @@ from undertow.types import Finding, Item, Result, Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.recorded_tables import Table
 
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: probabilities of all listed forms, the five most probable tokens as in the papers, or a parsed free reply."""
@@ -176,7 +177,7 @@ class Audit(ABC):
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
         """Turn the answers of one model into a table."""
 
-    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Read a recorded table of answers; return it with the protocol of the recording.
 
         Raises:

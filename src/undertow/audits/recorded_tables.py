@@ -128,6 +128,14 @@ class Table:
     places: Sequence[str]
     index: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.path.name
+
     def check_columns(self, required: Sequence[str]) -> None:
         """Refuse a table that lacks one of these columns, or has no rows."""
         lacking = [name for name in required if name not in self.cells.columns]
@@ -182,7 +190,7 @@ class Table:
         self.refuse(frame[column] != firsts, "{} of {} {!r} is {!r}, and was {!r} before; keep one", *values)
 
 
-def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
+def read_recorded(path: Path | Table) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Read a recorded table: observations, names of word groups, and notes."""
     table = read_cells(path)
     table.check_columns(REQUIRED)
@@ -242,7 +250,7 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
         raise UndertowError(f"{table.path}: {named!r} is an index in this file; reset_index() before writing it")
 
 
-def check_reserved_names(path: Path, groups: Collection[str]) -> None:
+def check_reserved_names(path: Path | Table, groups: Collection[str]) -> None:
     """Refuse a word group with the name of a column of the observations."""
     with text_files.located(str(path)):
         check_group_names(groups)
@@ -253,16 +261,20 @@ def check_reserved_names(path: Path, groups: Collection[str]) -> None:
         )
 
 
-def read_cells(path: Path) -> Table:
-    """Read the cells of a CSV, TSV or Parquet file as text; strips white space in the columns `NAMES`."""
-    if not is_plain_file(path):
+def read_cells(path: Path | Table) -> Table:
+    """Read the cells of a CSV, TSV or Parquet file as text, or take those of a table; strips white space in the columns `NAMES`."""
+    if isinstance(path, Table):
+        table = path
+    elif not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-    if path.name.endswith(".parquet"):
+    elif path.name.endswith(".parquet"):
         table = _read_parquet(path)
     else:
         columns, rows = text_files.read_cells(path, MAX_BYTES)
         cells = pd.DataFrame([row for _, row in rows], columns=columns, dtype=str)
         table = Table(path, cells, [f"line {line}" for line, _ in rows])
+    for name in table.cells:
+        table.refuse(table.cells[name].str.contains("\0", regex=False), "{} holds a zero byte; take it out", name)
     for name in (one for one in NAMES if one in table.cells):
         table.cells[name] = table.cells[name].str.strip()
     return table
@@ -313,10 +325,7 @@ def _read_parquet(path: Path) -> Table:
                 f"{path}: column {name!r} has values that cannot be converted to text ({first_line(error)}); remove it"
             ) from error
     cells = pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
-    read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], frozenset(index))
-    for name in names:
-        read.refuse(cells[name].str.contains("\0", regex=False), "{} holds a zero byte; take it out", name)
-    return read
+    return Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], frozenset(index))
 
 
 def _factors(table: Table) -> pd.DataFrame:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from undertow.causal import identification
-from undertow.causal.graph import COVARIATE, ROLES, Graph, Path, read_graph
-from undertow.causal.identification import Candidate
+from undertow.causal.graph import COVARIATE, ROLES, Graph, read_graph
+from undertow.causal.identification import Candidate, Path
 from undertow.causal.published import NamedGraph
 from undertow.errors import UndertowError
 
@@ -57,68 +57,70 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     Raises:
         UndertowError: the audit is neither.
     """
-    if audit not in _ASSUMPTIONS:
-        raise UndertowError(f"what {audit!r} assumes is not known; use one of: {', '.join(_ASSUMPTIONS)}")
+    if audit not in (DRIFT, SPECIFICATION):
+        raise UndertowError(f"what {audit!r} assumes is not known; use one of: {DRIFT}, {SPECIFICATION}")
     if not graph.covariate:
         why = f"no node is called {ROLES[COVARIATE]}, and no statement names the covariate"
-        claim, instead = (
-            "the graph has a node for the covariate W of the texts",
-            "it has no node for the covariate W of the texts",
-        )
-        return (Assumption(claim, False, why, instead),)
+        node = "node for the covariate W of the texts"
+        return (Assumption(f"the graph has a {node}", False, why, f"it has no {node}"),)
     w = identification.covariate_candidate(graph, graph.covariate)
-    return tuple(row(graph, w) for row in _ASSUMPTIONS[audit])
+    of_texts = _of_texts(graph, w) if audit == DRIFT else (_little_left(graph, w),)
+    return (*_of_w(graph, w), _by_selection(graph, w), *of_texts)
 
 
-def _w_causes_features(graph: Graph, w: Candidate) -> Assumption:
+def _of_w(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
+    """W causes the features; it is not causal for the label; the two have no common cause."""
+    label, features = graph.label, joined(graph.features)
     ways = filter(None, (identification.directed_path(graph, w.node, feature) for feature in graph.features))
     because = first_path(ways) if w.causes_features else _no_arrows([w.node], graph.features)
-    holds = w.observed and w.causes_features
-    return Assumption(
-        f"{w.node} is recorded, and a cause of the features {_join(graph.features)}",
-        holds,
-        because if w.observed else f"{w.node} is latent",
-        "" if holds else f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features",
-    )
-
-
-def _w_is_not_causal(graph: Graph, w: Candidate) -> Assumption:
-    holds = not (w.causes_label or w.caused_by_label)
-    instead = f"{graph.label} causes {w.node}" if w.caused_by_label else ""
-    return Assumption(
-        f"{w.node} is neither a cause of the label {graph.label}, except through the features, nor an effect of it",
-        holds,
-        f"no arrows lead from {w.node} to {graph.label} without {_join(graph.features)}, and none back"
-        if holds
-        else first_path(path for path in w.open_in_population if _is_one_way(path)),
-        f"{w.node} causes {graph.label} other than through the features" if w.causes_label else instead,
-    )
-
-
-def _no_confounding(graph: Graph, w: Candidate) -> Assumption:
-    ways = (path for path in w.open_in_population if not _is_one_way(path))
-    return Assumption(
-        f"{_pair(graph, w)} have no common cause, except through the features",
-        not w.shares_cause,
-        first_path(ways) if w.shares_cause else "no path with arrows into both is open in the population",
-        f"{_pair(graph, w)} have a common cause" if w.shares_cause else "",
+    unlike = f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features"
+    is_cause = w.observed and w.causes_features
+    is_not_causal = not (w.causes_label or w.caused_by_label)
+    no_arrows = f"no arrows lead from {w.node} to {label} without {features}, and none back"
+    causal = f"{label} causes {w.node}" if w.caused_by_label else ""
+    causal = f"{w.node} causes {label} other than through the features" if w.causes_label else causal
+    pair, open_ways = f"{w.node} and {label}", w.open_in_population
+    no_path = "no path with arrows into both is open in the population"
+    return (
+        Assumption(
+            f"{w.node} is recorded, and a cause of the features {features}",
+            is_cause,
+            because if w.observed else f"{w.node} is latent",
+            "" if is_cause else unlike,
+        ),
+        Assumption(
+            f"{w.node} is neither a cause of the label {label}, except through the features, nor an effect of it",
+            is_not_causal,
+            no_arrows if is_not_causal else first_path(path for path in open_ways if _is_one_way(path)),
+            causal,
+        ),
+        Assumption(
+            f"{pair} have no common cause, except through the features",
+            not w.shares_cause,
+            first_path(path for path in open_ways if not _is_one_way(path)) if w.shares_cause else no_path,
+            f"{pair} have a common cause" if w.shares_cause else "",
+        ),
     )
 
 
 def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     """The assumption that W and the label are independent in the population and dependent in selected data."""
-    claim = f"{_pair(graph, w)} are connected by selection alone, apart from paths through the features"
+    pair = f"{w.node} and {graph.label}"
+    claim = f"{pair} are connected by selection alone, apart from paths through the features"
     if w.connected_by_selection_alone:
-        return Assumption(claim, True, _collider_text(graph, w))
+        path = w.opened[0] if w.opened else None
+        opened_by = identification.path_status(graph, path, graph.selection).opened_by if path else ()
+        colliders = f"at {joined(collider for collider, _ in opened_by)}" if path else f"by {joined(graph.selection)}"
+        return Assumption(claim, True, f"{first_path(w.opened)} is opened {colliders}")
     if not graph.selection:
         return Assumption(
             claim, False, f"the graph has no selection{selection_hint(graph)}", "the graph has no selection"
         )
     if w.connected_in_population:
         because = f"{first_path(w.open_in_population)} is open without it"
-        return Assumption(claim, False, because, f"not selection alone connects {_pair(graph, w)}")
-    because = f"{_join(graph.selection)} opens no path between them"
-    return Assumption(claim, False, because, f"selection does not connect {_pair(graph, w)}")
+        return Assumption(claim, False, because, f"not selection alone connects {pair}")
+    because = f"{joined(graph.selection)} opens no path between them"
+    return Assumption(claim, False, because, f"selection does not connect {pair}")
 
 
 def selection_hint(graph: Graph) -> str:
@@ -129,34 +131,25 @@ def selection_hint(graph: Graph) -> str:
     return f"; write {marked} if {' or '.join(graph.looks_like_selection)} is selection"
 
 
-def _collider_text(graph: Graph, w: Candidate) -> str:
-    if not w.opened:
-        return f"{first_path(())} is opened by {_join(graph.selection)}"
-    state = identification.path_status(graph, w.opened[0], graph.selection)
-    return f"{w.opened[0].text} is opened at {_join(collider for collider, _ in state.opened_by)}"
-
-
-def _features_do_not_decide(graph: Graph, _: Candidate) -> Assumption:
-    deciding = identification.specification(graph).causal_arrows
-    because = arrows_text(deciding) if deciding else _no_arrows(graph.features, [graph.label])
-    return Assumption(
-        f"the features {_join(graph.features)} do not determine the label {graph.label}",
-        not deciding,
-        because,
-        f"the features determine the label {graph.label}" if deciding else "",
-    )
-
-
-def _no_other_open_path(graph: Graph, w: Candidate) -> Assumption:
-    open_paths, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
-    other = "other " if w.connected_in_population or identification.specification(graph).well_specified else ""
-    return Assumption(
-        f"the features {_join(graph.features)} do not predict the label {label} in another way without selection",
-        not open_paths,
-        f"{open_paths[0].text} is open in the population"
-        if open_paths
-        else f"no {other}path between them is open in the population",
-        f"the features predict the label {label} without selection too, by {open_paths[0].text}" if open_paths else "",
+def _of_texts(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
+    """The features do not determine the label, and do not predict it in another way."""
+    label, features, deciding = graph.label, joined(graph.features), identification.specification(graph).causal_arrows
+    open_paths = identification.noncausal_open_paths(graph, past=w.node)
+    other = "other " if w.connected_in_population or deciding else ""
+    no_path, way = f"no {other}path between them is open in the population", open_paths[0].text if open_paths else ""
+    return (
+        Assumption(
+            f"the features {features} do not determine the label {label}",
+            not deciding,
+            arrows_text(deciding) if deciding else _no_arrows(graph.features, [label]),
+            f"the features determine the label {label}" if deciding else "",
+        ),
+        Assumption(
+            f"the features {features} do not predict the label {label} in another way without selection",
+            not open_paths,
+            f"{way} is open in the population" if open_paths else no_path,
+            f"the features predict the label {label} without selection too, by {way}" if open_paths else "",
+        ),
     )
 
 
@@ -176,19 +169,6 @@ def _little_left(graph: Graph, w: Candidate) -> Assumption:
     )
 
 
-_ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {
-    DRIFT: (
-        _w_causes_features,
-        _w_is_not_causal,
-        _no_confounding,
-        _by_selection,
-        _features_do_not_decide,
-        _no_other_open_path,
-    ),
-    SPECIFICATION: (_w_causes_features, _w_is_not_causal, _no_confounding, _by_selection, _little_left),
-}
-
-
 def first_path(ways: Iterable[Path]) -> str:
     """Text of the first path; a placeholder if the search found none."""
     return next((path.text for path in ways), "a path beyond the search limit")
@@ -198,12 +178,8 @@ def _is_one_way(path: Path) -> bool:
     return path.is_causal or set(path.signs) == {"<-"}
 
 
-def _pair(graph: Graph, w: Candidate) -> str:
-    return f"{w.node} and {graph.label}"
-
-
 def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
-    return f"no arrows lead from {_join(tails)} to {_join(heads)}"
+    return f"no arrows lead from {joined(tails)} to {joined(heads)}"
 
 
 def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
@@ -211,7 +187,8 @@ def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
 
 
-def _join(names: Iterable[str]) -> str:
+def joined(names: Iterable[str]) -> str:
+    """Names with commas between."""
     return ", ".join(names)
 
 

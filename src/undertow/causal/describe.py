@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any
 
 import jinja2
 
@@ -17,41 +17,46 @@ from undertow.causal.assumptions import (
     arrows_text,
     assumptions,
     first_path,
+    joined,
     selection_hint,
 )
-from undertow.causal.graph import MAX_PATHS, Arrow, Graph, Path
+from undertow.causal.graph import Arrow, Graph
+from undertow.causal.identification import MAX_PATHS, Path
 
 MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}
 
 
-class GraphView(TypedDict):
-    """Data of a figure; every arrow is (cause, effect), every shared cause the pair of its effects."""
-
-    nodes: tuple[str, ...]
-    arrows: tuple[Arrow, ...]
-    shared: tuple[Arrow, ...]
-    selection: tuple[str, ...]
-    latent: tuple[str, ...]
-    features: tuple[str, ...]
-    label: str
-    meanings: dict[str, str]
-    causal_arrows: tuple[Arrow, ...]
-    opened: tuple[Arrow, ...]
-    opened_shared: tuple[Arrow, ...]
-
-
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One question about a graph, and its answer as lines of sentences."""
+class GraphShape:
+    """A causal graph to draw.
 
-    title: str
-    lines: tuple[str, ...]
+    Attributes:
+        arrows: (cause, effect); no cycles.
+        shared: pairs with a latent common cause.
+        selection: nodes that are conditioned on, drawn as boxes.
+        latent: unobserved nodes, drawn with broken lines.
+        features, label: inputs and target of the model, shaded.
+        causal_arrows: arrows from the features to the label.
+        opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from these paths to selection.
+    """
+
+    nodes: Sequence[str]
+    arrows: Sequence[Arrow]
+    shared: Sequence[Arrow] = ()
+    selection: Sequence[str] = ()
+    latent: Sequence[str] = ()
+    features: Sequence[str] = ()
+    label: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    causal_arrows: Sequence[Arrow] = ()
+    opened: Sequence[Arrow] = ()
+    opened_shared: Sequence[Arrow] = ()
 
 
-def describe_graph(graph: Graph) -> tuple[Section, ...]:
-    """The output of `undertow graph`."""
-    features, label, selection = _join(graph.features), graph.label, _join(graph.selection)
+def describe_graph(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """The output of `undertow graph`: sentences that answer a question about a graph, by title."""
+    features, label, selection = joined(graph.features), graph.label, joined(graph.selection)
     words, specification = _sentences(), identification.specification(graph)
     recovery = identification.recoverability(graph)
     opened = [
@@ -72,7 +77,7 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
     ]
     independences = identification.implied_independences(graph)
     listed = [
-        f"{one.one} and {one.other} are independent{f' given {_join(one.given)}' if one.given else ''}"
+        f"{one.one} and {one.other} are independent{f' given {joined(one.given)}' if one.given else ''}"
         for one in independences[:MAX_LISTED_INDEPENDENCES]
     ]
     more = len(independences) - len(listed)
@@ -98,7 +103,7 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
     lines = {
         title: tuple(line for text in texts for line in text.split("\n") if line) for title, texts in sections.items()
     }
-    return tuple(Section(title, of) for title, of in lines.items() if of)
+    return {title: of for title, of in lines.items() if of}
 
 
 @cache
@@ -123,25 +128,25 @@ def describe_path(graph: Graph, path: Path) -> str:
     if after.is_open:
         return f"{path.text}: closed in the population; opened by selection {_opening_text(after.opened_by)}"
     if after.opened_by:
-        return f"{path.text}: closed at {_join(after.closed_at)}, though selection opens {_join(c for c, _ in after.opened_by)}"
-    return f"{path.text}: closed at {_join(after.closed_at)}, with selection and without"
+        return f"{path.text}: closed at {joined(after.closed_at)}, though selection opens {joined(c for c, _ in after.opened_by)}"
+    return f"{path.text}: closed at {joined(after.closed_at)}, with selection and without"
 
 
-def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ...]) -> Section:
+def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Whether two nodes are independent given others, and every path between them with what opens or closes it.
 
     Raises:
         UndertowError: a name is no node's, or is given twice.
     """
     apart = identification.d_separated(graph, {one}, {other}, given)
-    condition = f" given {_join(given)}" if given else ""
+    condition = f" given {joined(given)}" if given else ""
     lines = [f"{'Independent: no path between them is open' if apart else 'Dependent: a path between them is open'}."]
     between = identification.paths(graph, one, other)
     for path in between[:MAX_LISTED_PATHS]:
         state = identification.path_status(graph, path, given)
         by = f" {_opening_text(state.opened_by)}" if state.opened_by else ""
-        lines.append(f"{path.text}: {f'open{by}' if state.is_open else f'closed at {_join(state.closed_at)}'}")
-    return Section(f"{one} and {other}{condition}", (*lines, *_rest_line(between)))
+        lines.append(f"{path.text}: {f'open{by}' if state.is_open else f'closed at {joined(state.closed_at)}'}")
+    return {f"{one} and {other}{condition}": (*lines, *_rest_line(between))}
 
 
 def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) -> dict[str, Any]:
@@ -167,13 +172,8 @@ def graph_json(graph: Graph) -> dict[str, Any]:
     result = identification.recoverability(graph)
     return {
         "graph": graph.text(),
-        "nodes": list(graph.nodes),
-        "features": list(graph.features),
-        "label": graph.label,
-        "cause": graph.cause,
-        "covariate": graph.covariate,
-        "selection": list(graph.selection),
-        "latent": list(graph.latent),
+        **{name: list(getattr(graph, name)) for name in ("nodes", "features", "selection", "latent")},
+        **{name: getattr(graph, name) for name in ("label", "cause", "covariate")},
         "meanings": dict(graph.meanings),
         "specification": asdict(identification.specification(graph)),
         "paths": [
@@ -197,8 +197,8 @@ def graph_json(graph: Graph) -> dict[str, Any]:
     }
 
 
-def graph_view(graph: Graph) -> GraphView:
-    """The data of the figure: `GraphShape(**graph_view(graph))`."""
+def graph_shape(graph: Graph) -> GraphShape:
+    """The graph to draw."""
     deciding = identification.specification(graph).causal_arrows
     opened = [
         path for feature in graph.features for path in identification.opened_by_selection(graph, feature, graph.label)
@@ -207,7 +207,7 @@ def graph_view(graph: Graph) -> GraphView:
     colliders = {collider for path in opened for collider in path.colliders}
     steps |= {("->", *arrow) for arrow in identification.arrows_between(graph, colliders, graph.selection)}
     steps |= {(_REVERSED[sign], other, one) for sign, one, other in steps}
-    return GraphView(
+    return GraphShape(
         nodes=graph.nodes,
         arrows=graph.arrows,
         shared=graph.shared,
@@ -253,7 +253,3 @@ def _opening_text(opened_by: Iterable[tuple[str, str]]) -> str:
         f"at {collider}" if collider == condition else f"at {collider}, which is a cause of {condition}"
         for collider, condition in opened_by
     )
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(names)

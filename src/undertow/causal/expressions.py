@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -78,16 +78,6 @@ def _variadic(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *values: functools.reduce(function, values)
 
 
-def _sigmoid(value: Values) -> Values:
-    half: Values = np.tanh(np.divide(value, 2))  # exp(-x) overflows for large negative x
-    return 0.5 + 0.5 * half
-
-
-def _where(condition: Values, one: Values, other: Values) -> Values:
-    chosen: Values = np.where(np.not_equal(condition, 0), one, other)
-    return chosen
-
-
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": np.add,
     "-": np.subtract,
@@ -111,8 +101,8 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
     "log": (np.log, 1, 1),
     "sqrt": (np.sqrt, 1, 1),
     "abs": (np.abs, 1, 1),
-    "sigmoid": (_sigmoid, 1, 1),
-    "where": (_where, 3, 3),
+    "sigmoid": (lambda x: 0.5 + 0.5 * np.tanh(np.divide(x, 2)), 1, 1),  # exp(-x) overflows for large negative x
+    "where": (lambda condition, one, other: np.where(np.not_equal(condition, 0), one, other), 3, 3),
     "min": (_variadic(np.minimum), 2, 20),
     "max": (_variadic(np.maximum), 2, 20),
 }
@@ -177,35 +167,25 @@ class _Parser:
         self._text = text
         self._places = itertools.count()
 
-    def parse(self, node: ast.expr, depth: int) -> Expression:
+    def parse(self, node: ast.expr, depth: int) -> Expression:  # noqa: PLR0911 - a kind of node, a return
         if depth > MAX_DEPTH:
             raise UndertowError(f"{_quote(self._text)} is too deep; divide it into several variables")
-        if isinstance(node, ast.Constant):
-            return Number(self._number(node))
-        if isinstance(node, ast.Name):
-            return Name(self._name(node))
-        if isinstance(node, ast.Call):
-            return self._call(node, depth + 1)
-        return self._operation(node, depth + 1)
-
-    def _number(self, node: ast.Constant) -> float:
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            raise self._unsupported(node)
-        try:
-            number = float(node.value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise UndertowError(f"{self._source(node)} is too large a number; the largest is about 1e308")
-        return number
-
-    def _name(self, node: ast.Name) -> str:
-        if node.id in FUNCTIONS or node.id in NOISES:
-            raise UndertowError(f"{node.id!r} is called with brackets behind it: write {node.id}(...)")
-        return node.id
-
-    def _operation(self, node: ast.expr, inner: int) -> Expression:
+        inner = depth + 1
         match node:
+            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+                try:
+                    number = float(value)
+                except OverflowError:
+                    number = math.inf
+                if not math.isfinite(number):
+                    raise UndertowError(f"{self._source(node)} is too large a number; the largest is about 1e308")
+                return Number(number)
+            case ast.Name(id=name):
+                if name in FUNCTIONS or name in NOISES:
+                    raise UndertowError(f"{name!r} is called with brackets behind it: write {name}(...)")
+                return Name(name)
+            case ast.Call():
+                return self._call(node, inner)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.parse(operand, inner)
             case ast.UnaryOp(op=operator, operand=operand):
@@ -215,8 +195,11 @@ class _Parser:
                 return Application(function, (self.parse(left, inner), self.parse(right, inner)))
             case ast.BoolOp(op=operator, values=values):
                 return self._chain(self._operator(operator, node), [self.parse(one, inner) for one in values])
-            case ast.Compare():
-                return self._comparison(node, inner)
+            case ast.Compare(left=left, ops=operators, comparators=others):
+                # `a < b < c` is `a < b and b < c`; a noise `b` is the same noise in both, because it has the same place.
+                terms = itertools.pairwise([self.parse(one, inner) for one in (left, *others)])
+                tests = zip(operators, terms, strict=True)
+                return self._chain("and", [Application(self._operator(test, node), pair) for test, pair in tests])
         raise self._unsupported(node)
 
     def _operator(self, operator: ast.AST, node: ast.expr) -> str:
@@ -224,17 +207,8 @@ class _Parser:
             raise self._unsupported(node, operator)
         return _NODES[type(operator)]
 
-    def _chain(self, function: str, parts: list[Expression]) -> Expression:
+    def _chain(self, function: str, parts: Sequence[Expression]) -> Expression:
         return functools.reduce(lambda one, other: Application(function, (one, other)), parts)
-
-    def _comparison(self, node: ast.Compare, inner: int) -> Expression:
-        """`a < b < c` is `a < b and b < c`; a noise `b` is the same noise in both, because it has the same place."""
-        terms = [self.parse(one, inner) for one in (node.left, *node.comparators)]
-        tests: list[Expression] = [
-            Application(self._operator(operator, node), pair)
-            for operator, pair in zip(node.ops, itertools.pairwise(terms), strict=True)
-        ]
-        return self._chain("and", tests)
 
     def _call(self, node: ast.Call, inner: int) -> Expression:
         if not isinstance(node.func, ast.Name):
@@ -332,7 +306,9 @@ def names(expression: Expression) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.name for part in subexpressions(expression) if isinstance(part, Name)))
 
 
-def simplify(expression: Expression, constants: Mapping[str, float]) -> Expression:
+def simplify(  # noqa: PLR0911 - a rule, a return
+    expression: Expression, constants: Mapping[str, float]
+) -> Expression:
     """The expression without parts that these constants remove, such as `0 * G`.
 
     It simplifies single operations only; terms that cancel, as in `G - G`, remain.
@@ -344,26 +320,19 @@ def simplify(expression: Expression, constants: Mapping[str, float]) -> Expressi
     arguments = tuple(simplify(one, constants) for one in expression.arguments)
     if isinstance(expression, Noise):
         return Noise(expression.kind, expression.place, arguments)
-    known = [one.value if isinstance(one, Number) else None for one in arguments]
-    settled = _short_circuit(expression.function, known, arguments)
-    if settled is not None:
-        return settled
-    numbers = [value for value in known if value is not None]
-    if len(numbers) == len(known):
-        with np.errstate(all="ignore"):
-            return Number(float(_function(expression.function)(*numbers)))
-    return Application(expression.function, arguments)
-
-
-def _short_circuit(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:
-    """Result of an operation that one argument determines, such as 0 times anything; None if it needs all of them."""
+    function, known = expression.function, [one.value if isinstance(one, Number) else None for one in arguments]
+    # One argument may determine the result, such as 0 times anything.
     if function == "where" and known[0] is not None:
         return arguments[1] if known[0] else arguments[2]
     if (function in ("*", "and") and 0 in known) or (function == "/" and known[0] == 0):
         return Number(0.0)
     if (function == "or" and any(known)) or (function == "**" and known[1] == 0):
         return Number(1.0)
-    return None
+    numbers = [value for value in known if value is not None]
+    if len(numbers) == len(known):
+        with np.errstate(all="ignore"):
+            return Number(float(_function(function)(*numbers)))
+    return Application(function, arguments)
 
 
 def _quote(text: str) -> str:

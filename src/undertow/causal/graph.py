@@ -12,12 +12,9 @@ Statements are divided by `;` or line ends, and `#` begins a comment. A statemen
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import heappop, heappush
-from itertools import count, islice, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import networkx as nx
@@ -111,8 +108,10 @@ def read_graph(text: str, source: str = "graph") -> Graph:
             message names the place.
     """
     reading = _GraphReader(source)
-    for place, statement in _statements(text, source):
-        reading.read_statement(statement, place)
+    for number, line in enumerate(split_lines(text), 1):
+        for statement in filter(None, map(str.strip, line.partition("#")[0].split(";"))):
+            cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
+            reading.read_statement(statement, f"{source}, line {number}, {cut!r}")
     return reading.graph()
 
 
@@ -133,30 +132,9 @@ def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arr
     return nx.freeze(net)
 
 
-def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(split_lines(text), 1):
-        for statement in line.partition("#")[0].split(";"):
-            if said := statement.strip():
-                cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."
-                yield f"{source}, line {number}, {cut!r}", said
-
-
 class _Token(NamedTuple):
     kind: str  # a group of _TOKEN
     text: str
-
-
-def _tokens(statement: str, place: str) -> list[_Token]:
-    tokens, at = [], 0
-    while at < len(statement):
-        match = _TOKEN.match(statement, at)
-        if match is None:
-            strange = statement[at:].split(maxsplit=1)[0]
-            raise UndertowError(f"{place}: {strange!r} is neither a name nor an arrow; arrows are ->, <- and <->")
-        kind = str(match.lastgroup)
-        tokens.append(_Token(kind, match[kind]))
-        at = match.end()
-    return tokens
 
 
 @dataclass
@@ -178,7 +156,15 @@ class _GraphReader:
         if meaning:
             self._read_meaning(meaning["node"], " ".join(meaning["words"].split()), place)
             return
-        tokens = _tokens(statement, place)
+        tokens: list[_Token] = []
+        at = 0
+        while at < len(statement):
+            match = _TOKEN.match(statement, at)
+            if match is None:
+                strange = statement[at:].split(maxsplit=1)[0]
+                raise UndertowError(f"{place}: {strange!r} is neither a name nor an arrow; arrows are ->, <- and <->")
+            tokens.append(_Token(str(match.lastgroup), match[str(match.lastgroup)]))
+            at = match.end()
         if len(tokens) > 1 and tokens[0].kind == tokens[1].kind == "name" and tokens[0].text in ROLES:
             self._read_role(tokens[0].text, tokens[1:], place)
         else:
@@ -195,7 +181,12 @@ class _GraphReader:
                 raise UndertowError(f"{place}: no other statement has {name!r}; the nodes are {', '.join(nodes)}")
         selection = tuple(node for node in nodes if self.marks.get(node) == "selected")
         latent = tuple(node for node in nodes if self.marks.get(node) == "latent")
-        self._check_selection(set(selection))
+        for tail, head in self.arrows:
+            if tail in selection:
+                raise UndertowError(
+                    f"{self.places['leaves', tail]}: {tail} is selection, which cannot be a cause; "
+                    f"start the arrow to {head} at a cause of selection"
+                )
         roles = _assumed_roles(_network(nodes, tuple(self.arrows), tuple(self.shared)), set(selection), self.roles)
         self._check_roles(roles, {*selection, *latent}, set(selection))
         return Graph(
@@ -273,14 +264,6 @@ class _GraphReader:
         self.arrows.append(ends)
         self.places.setdefault(("leaves", tail), place)
 
-    def _check_selection(self, selection: set[str]) -> None:
-        for tail, head in self.arrows:
-            if tail in selection:
-                raise UndertowError(
-                    f"{self.places['leaves', tail]}: {tail} is selection, which cannot be a cause; "
-                    f"start the arrow to {head} at a cause of selection"
-                )
-
     def _check_roles(self, roles: dict[str, tuple[str, ...]], unseen: set[str], selection: set[str]) -> None:
         for role in (FEATURES, LABEL):
             if not roles[role]:
@@ -325,133 +308,3 @@ def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str
         reached = nx.has_path(net, roles[CAUSE][0], roles[LABEL][0])
         roles[CAUSE] = roles[CAUSE] if reached else ()
     return roles
-
-
-# Paths of a graph: those between two nodes, and whether they are open.
-
-
-MAX_PATHS = 1000
-"""Maximum number of paths between two nodes, the shortest first; their number can grow exponentially with the graph.
-
-Paths serve as examples only; connections are tested by d-separation.
-"""
-MAX_STEPS = 100 * MAX_PATHS
-"""Maximum number of path prefixes in the search for open paths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A path between two nodes, along or against its arrows, that visits no node twice.
-
-    Attributes:
-        nodes: from one end to the other, without shared causes.
-        signs: signs between them, `->`, `<-` or `<->` [node - 1].
-        colliders: nodes with arrows from both neighbours.
-    """
-
-    nodes: tuple[str, ...]
-    signs: tuple[str, ...]
-    colliders: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The path as text, `X <- W -> S`."""
-        return self.nodes[0] + "".join(f" {sign} {node}" for sign, node in zip(self.signs, self.nodes[1:], strict=True))
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether it leads from its first node to its last along its arrows."""
-        return set(self.signs) == {"->"}
-
-
-@dataclass(frozen=True, slots=True)
-class PathStatus:
-    """Whether a path is open given some nodes, and why.
-
-    Attributes:
-        closed_at: nodes that close it: colliders without a condition, and conditions that are not colliders.
-        opened_by: (collider, condition) of each opened collider; the condition is the collider itself or a descendant.
-    """
-
-    is_open: bool
-    closed_at: tuple[str, ...]
-    opened_by: tuple[tuple[str, str], ...]
-
-
-def paths_between(net: Any, one: str, other: str) -> tuple[Path, ...]:
-    """The paths between two nodes, the shortest first, `MAX_PATHS` at most."""
-    skeleton = net.to_undirected()
-    if not nx.has_path(skeleton, one, other):
-        return ()
-    return tuple(path_of(net, nodes) for nodes in islice(nx.shortest_simple_paths(skeleton, one, other), MAX_PATHS))
-
-
-def open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterator[tuple[Path, Sequence[Any]]]:
-    """Open paths between two nodes, each with its nodes in the network, the shortest first, `MAX_PATHS` at most.
-
-    The search extends paths only by steps that keep them open and from which the other end is reachable, so closed paths cost nothing.
-    """
-    skeleton, opened = net.to_undirected(), with_ancestors(net, given)
-
-    def is_open(before: Any, node: Any, after: Any) -> bool:
-        return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
-
-    # Number of steps from the first node of an open step to the other end.
-    distances = {(node, other): 1 for node in skeleton[other]}
-    queue = deque(distances)
-    while queue:
-        node, after = queue.popleft()
-        for before in skeleton[node] if node != one else ():
-            if before != after and (before, node) not in distances and is_open(before, node, after):
-                distances[before, node] = distances[node, after] + 1
-                queue.append((before, node))
-    order, n_paths = count(), 0
-    # Order by the minimum length of a path with this prefix; ties by the longest prefix, then the first.
-    beginnings: list[tuple[int, int, int, tuple[Any, ...]]] = [(0, 0, next(order), (one,))]
-    for _ in range(MAX_STEPS):
-        if not beginnings or n_paths == MAX_PATHS:
-            return
-        *_, nodes = heappop(beginnings)
-        if nodes[-1] == other:
-            n_paths += 1
-            yield path_of(net, nodes), nodes
-            continue
-        for after in skeleton[nodes[-1]]:
-            distance = distances.get((nodes[-1], after))
-            if distance and after not in nodes and (len(nodes) < 2 or is_open(nodes[-2], nodes[-1], after)):
-                length = len(nodes) - 1 + distance
-                heappush(beginnings, (length, -len(nodes), next(order), (*nodes, after)))
-
-
-def path_of(net: Any, nodes: Sequence[Any]) -> Path:
-    """The path over these nodes of the network, including shared causes."""
-    signs, visible = [], [nodes[0]]
-    for before, node in pairwise(nodes):
-        if isinstance(before, tuple):  # a shared cause is shown by the sign
-            continue
-        visible.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
-        signs.append("<->" if isinstance(node, tuple) else "->" if net.has_edge(before, node) else "<-")
-    colliders = [
-        node
-        for before, node, after in zip(nodes, nodes[1:], nodes[2:], strict=False)
-        if net.has_edge(before, node) and net.has_edge(after, node)
-    ]
-    return Path(tuple(visible), tuple(signs), tuple(colliders))
-
-
-def status_of_path(net: Any, path: Path, given: set[str]) -> PathStatus:
-    """Whether a path is open given some nodes."""
-    closed, opened = [], []
-    for node in path.nodes[1:-1]:
-        if node not in path.colliders:
-            closed += [node] if node in given else []
-            continue
-        below = {node, *nx.descendants(net, node)} & given
-        opened += [(node, node if node in below else min(below))] if below else []
-        closed += [] if below else [node]
-    return PathStatus(not closed, tuple(closed), tuple(opened))
-
-
-def with_ancestors(net: Any, nodes: Collection[Any]) -> set[Any]:
-    """Some nodes, and all from which arrows lead to them."""
-    return {above for node in nodes for above in (node, *nx.ancestors(net, node))}

@@ -5,29 +5,66 @@ Two nodes are d-separated, given others, if no path between them is open. Select
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice, pairwise
+from heapq import heappop, heappush
+from itertools import combinations, count, islice, pairwise
 from typing import Any
 
 import networkx as nx
 
-from undertow.causal.graph import (
-    Arrow,
-    Graph,
-    Path,
-    PathStatus,
-    network,
-    open_paths,
-    path_of,
-    paths_between,
-    status_of_path,
-    with_ancestors,
-)
+from undertow.causal.graph import Arrow, Graph, network
 from undertow.errors import UndertowError
 
 MAX_EXAMPLES = 30
 """Maximum number of open paths in a reason, the shortest first."""
+MAX_PATHS = 1000
+"""Maximum number of paths between two nodes, the shortest first; their number can grow exponentially with the graph.
+
+Paths serve as examples only; connections are tested by d-separation.
+"""
+MAX_STEPS = 100 * MAX_PATHS
+"""Maximum number of path prefixes in the search for open paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path between two nodes, along or against its arrows, that visits no node twice.
+
+    Attributes:
+        nodes: from one end to the other, without shared causes.
+        signs: signs between them, `->`, `<-` or `<->` [node - 1].
+        colliders: nodes with arrows from both neighbours.
+    """
+
+    nodes: tuple[str, ...]
+    signs: tuple[str, ...]
+    colliders: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The path as text, `X <- W -> S`."""
+        return self.nodes[0] + "".join(f" {sign} {node}" for sign, node in zip(self.signs, self.nodes[1:], strict=True))
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether it leads from its first node to its last along its arrows."""
+        return set(self.signs) == {"->"}
+
+
+@dataclass(frozen=True, slots=True)
+class PathStatus:
+    """Whether a path is open given some nodes, and why.
+
+    Attributes:
+        closed_at: nodes that close it: colliders without a condition, and conditions that are not colliders.
+        opened_by: (collider, condition) of each opened collider; the condition is the collider itself or a descendant.
+    """
+
+    is_open: bool
+    closed_at: tuple[str, ...]
+    opened_by: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +174,17 @@ def d_separated(graph: Graph, one: Collection[str], other: Collection[str], give
 
 
 def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
-    """The paths between two nodes, the shortest first, `paths.MAX_PATHS` at most.
+    """The paths between two nodes, the shortest first, `MAX_PATHS` at most.
 
     Raises:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    return paths_between(network(graph), one, other)
+    net = network(graph)
+    skeleton = net.to_undirected()
+    if not nx.has_path(skeleton, one, other):
+        return ()
+    return tuple(_path_of(net, nodes) for nodes in islice(nx.shortest_simple_paths(skeleton, one, other), MAX_PATHS))
 
 
 def path_status(graph: Graph, path: Path, given: Collection[str] = ()) -> PathStatus:
@@ -153,7 +194,15 @@ def path_status(graph: Graph, path: Path, given: Collection[str] = ()) -> PathSt
         UndertowError: a name is no node's.
     """
     _check_names(graph, given)
-    return status_of_path(network(graph), path, set(given))
+    closed, opened = [], []
+    for node in path.nodes[1:-1]:
+        if node not in path.colliders:
+            closed += [node] if node in given else []
+            continue
+        below = {node, *nx.descendants(network(graph), node)} & set(given)
+        opened += [(node, node if node in below else min(below))] if below else []
+        closed += [] if below else [node]
+    return PathStatus(not closed, tuple(closed), tuple(opened))
 
 
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
@@ -166,7 +215,7 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    return tuple(path for path, _ in open_paths(network(graph), one, other, graph.selection) if path.colliders)
+    return tuple(path for path, _ in _open_paths(network(graph), one, other, graph.selection) if path.colliders)
 
 
 def directed_path(graph: Graph, one: str, other: str) -> Path | None:
@@ -177,7 +226,7 @@ def directed_path(graph: Graph, one: str, other: str) -> Path | None:
     """
     _check_ends(graph, one, other)
     net = network(graph)
-    return path_of(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
+    return _path_of(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
 
 
 def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
@@ -225,7 +274,7 @@ def recoverability(graph: Graph) -> Recoverability:
         open_paths=tuple(
             path
             for node in graph.selection
-            for path, _ in islice(open_paths(net, node, graph.label, features), MAX_EXAMPLES)
+            for path, _ in islice(_open_paths(net, node, graph.label, features), MAX_EXAMPLES)
         ),
         external_covariates=None
         if separator is None
@@ -285,7 +334,7 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
     before = _open_in_population(net, graph, node)
     opened = (
         path
-        for path, nodes in open_paths(net, node, graph.label, graph.selection)
+        for path, nodes in _open_paths(net, node, graph.label, graph.selection)
         if path.colliders and not _is_of_task(net, graph, nodes)
     )
     connected = bool(before) or _connected_by_selection(graph, node)
@@ -336,11 +385,69 @@ def _separator(net: Any, one: set[str], other: str, included: set[str], others: 
     if minimal is None or minimal <= included:
         return minimal
     # A single separating node is on every path between them in the moral graph of their ancestors.
-    moral = nx.moral_graph(net.subgraph(with_ancestors(net, {*one, other, *included})))
+    moral = nx.moral_graph(net.subgraph(_with_ancestors(net, {*one, other, *included})))
     moral.remove_nodes_from(included)
     _, way = nx.multi_source_dijkstra(moral, one, other)
     with_one = (included | {node} for node in net if node in others and node in way)
     return next((few for few in with_one if nx.is_d_separator(net, one, {other}, few)), minimal)
+
+
+def _open_paths(net: Any, one: str, other: str, given: Collection[str]) -> Iterator[tuple[Path, Sequence[Any]]]:
+    """Open paths between two nodes, each with its nodes in the network, the shortest first, `MAX_PATHS` at most.
+
+    The search extends paths only by steps that keep them open and from which the other end is reachable, so closed paths cost nothing.
+    """
+    skeleton, opened = net.to_undirected(), _with_ancestors(net, given)
+
+    def is_open(before: Any, node: Any, after: Any) -> bool:
+        return node in opened if net.has_edge(before, node) and net.has_edge(after, node) else node not in given
+
+    # Number of steps from the first node of an open step to the other end.
+    distances = {(node, other): 1 for node in skeleton[other]}
+    queue = deque(distances)
+    while queue:
+        node, after = queue.popleft()
+        for before in skeleton[node] if node != one else ():
+            if before != after and (before, node) not in distances and is_open(before, node, after):
+                distances[before, node] = distances[node, after] + 1
+                queue.append((before, node))
+    order, n_paths = count(), 0
+    # Order by the minimum length of a path with this prefix; ties by the longest prefix, then the first.
+    beginnings: list[tuple[int, int, int, tuple[Any, ...]]] = [(0, 0, next(order), (one,))]
+    for _ in range(MAX_STEPS):
+        if not beginnings or n_paths == MAX_PATHS:
+            return
+        *_, nodes = heappop(beginnings)
+        if nodes[-1] == other:
+            n_paths += 1
+            yield _path_of(net, nodes), nodes
+            continue
+        for after in skeleton[nodes[-1]]:
+            distance = distances.get((nodes[-1], after))
+            if distance and after not in nodes and (len(nodes) < 2 or is_open(nodes[-2], nodes[-1], after)):
+                length = len(nodes) - 1 + distance
+                heappush(beginnings, (length, -len(nodes), next(order), (*nodes, after)))
+
+
+def _path_of(net: Any, nodes: Sequence[Any]) -> Path:
+    """The path over these nodes of the network, including shared causes."""
+    signs, visible = [], [nodes[0]]
+    for before, node in pairwise(nodes):
+        if isinstance(before, tuple):  # a shared cause is shown by the sign
+            continue
+        visible.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
+        signs.append("<->" if isinstance(node, tuple) else "->" if net.has_edge(before, node) else "<-")
+    colliders = [
+        node
+        for before, node, after in zip(nodes, nodes[1:], nodes[2:], strict=False)
+        if net.has_edge(before, node) and net.has_edge(after, node)
+    ]
+    return Path(tuple(visible), tuple(signs), tuple(colliders))
+
+
+def _with_ancestors(net: Any, nodes: Collection[Any]) -> set[Any]:
+    """Some nodes, and all from which arrows lead to them."""
+    return {above for node in nodes for above in (node, *nx.ancestors(net, node))}
 
 
 # Paths of the task are recognised at the label. From there, all other paths turn downwards before they meet a feature, or reach
@@ -377,7 +484,7 @@ def _open_in_population(net: Any, graph: Graph, node: str) -> Mapping[str, Path]
         # The two halves of a shortest path meet only at the top: a meeting point would be a nearer top.
         top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
         paths["common cause"] = [*above[top], *above_label[top][-2::-1]]
-    return {kind: path_of(net, nodes) for kind, nodes in paths.items()}
+    return {kind: _path_of(net, nodes) for kind, nodes in paths.items()}
 
 
 def _paths_to_ancestors(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
@@ -401,10 +508,10 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
     net, label = network(graph), graph.label
     if set(graph.features).isdisjoint(nx.ancestors(net, label)):
         return not nx.is_d_separator(net, {node}, {label}, set(graph.selection))
-    above = with_ancestors(net, graph.selection)
+    above = _with_ancestors(net, graph.selection)
     skeleton = net.subgraph(above).to_undirected(as_view=True)
     # The first ancestors of selection on the way up from the node, possibly itself.
-    ends = above & with_ancestors(nx.restricted_view(net, [], net.in_edges(above)), [node])
+    ends = above & _with_ancestors(nx.restricted_view(net, [], net.in_edges(above)), [node])
 
     def leads_on(top: Any, climb: Collection[Any]) -> bool:
         parts = nx.connected_components(skeleton.subgraph(above - set(climb)))
@@ -412,7 +519,7 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
         return not reached.isdisjoint(net.successors(top))
 
     past_features = net.subgraph(set(net) - set(graph.features))
-    tops = {top for top in with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
+    tops = {top for top in _with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
     useful = {node for top in tops for node in (top, *nx.descendants(past_features, top))}
     climbs: list[tuple[Any, ...]] = [(label,)] if tops else []
     while climbs:

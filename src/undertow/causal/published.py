@@ -49,28 +49,19 @@ def load_graph(name: str) -> NamedGraph:
     Raises:
         UndertowError: the name is empty, there is no such file, or the content is not a graph.
     """
+    advice = f"give a file, a graph such as 'W -> X; X -> Y', or a name of {', '.join(published())}"
     if not name.strip():
-        raise UndertowError(f"the graph is empty; {_published_names()}")
+        raise UndertowError(f"the graph is empty; {advice}")
     if name in published():
         return published()[name]
     if "->" in name or "<-" in name:
         return NamedGraph("", "", "", read_graph(name))
-    return NamedGraph(name, "", "", read_graph(_content(Path(name)), name))
-
-
-def _content(path: Path) -> str:
-    if not path_exists(path):
-        raise UndertowError(f"{path}: {_unknown_graph(str(path))}")
-    return decode_text(read_file(path, MAX_BYTES, "a graph"), path)
-
-
-def _unknown_graph(name: str) -> str:
-    strange = _OTHER_ARROWS.search(name)
-    if strange:
-        return f"{strange[0]!r} is not an arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
-    near = closest(re.sub(r"[\s_]", "-", name), published())
-    return f"there is no such file{near}; {_published_names()}"
-
-
-def _published_names() -> str:
-    return f"give a file, a graph such as 'W -> X; X -> Y', or a name of {', '.join(published())}"
+    path = Path(name)
+    if path_exists(path):
+        return NamedGraph(name, "", "", read_graph(decode_text(read_file(path, MAX_BYTES, "a graph"), path), name))
+    if strange := _OTHER_ARROWS.search(name):
+        raise UndertowError(
+            f"{path}: {strange[0]!r} is not an arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
+        )
+    near = closest(re.sub(r"[\s_]", "-", str(path)), published())
+    raise UndertowError(f"{path}: there is no such file{near}; {advice}")

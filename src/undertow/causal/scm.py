@@ -122,7 +122,7 @@ class StructuralCausalModel:
 
     def where(self, name: str) -> str:
         """The place of a definition, for errors."""
-        return _place(self.source, (self.variables.get(name) or self.parameters[name]).line)
+        return f"{self.source}, line {(self.variables.get(name) or self.parameters[name]).line}"
 
 
 def implied_graph(model: StructuralCausalModel, settings: Mapping[str, float] | None = None) -> str:
@@ -167,22 +167,20 @@ class _ModelReader:
         if not statement:
             return
         try:
-            self._read_statement(statement, number)
+            if definition := _DEFINITION.fullmatch(statement):
+                name, sign, text = definition.groups()
+                self._define(name, sign, text, number)
+            elif match := _STATEMENT.fullmatch(statement):
+                word, rest = match.groups()
+                {SELECT: self._select, COMPARE: self._compare, CASE: self._case}[word](rest, number)
+            else:
+                cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
+                raise UndertowError(
+                    f"{cut!r} is not a statement: name = number, name := expression, select S, compare X, Y or case name: "
+                    "parameter = number"
+                )
         except UndertowError as error:
-            raise UndertowError(f"{_place(self._source, number)}: {error}") from error
-
-    def _read_statement(self, statement: str, number: int) -> None:
-        if definition := _DEFINITION.fullmatch(statement):
-            name, sign, text = definition.groups()
-            self._define(name, sign, text, number)
-        elif match := _STATEMENT.fullmatch(statement):
-            word, rest = match.groups()
-            {SELECT: self._select, COMPARE: self._compare, CASE: self._case}[word](rest, number)
-        else:
-            cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
-            raise UndertowError(
-                f"{cut!r} is not a statement: name = number, name := expression, select S, compare X, Y or case name: parameter = number"
-            )
+            raise UndertowError(f"{self._source}, line {number}: {error}") from error
 
     def _define(self, name: str, sign: str, text: str, number: int) -> None:
         if name in _NOT_A_NAME or keyword.iskeyword(name) or not name.isidentifier():
@@ -234,7 +232,10 @@ class _ModelReader:
                 raise UndertowError(f"{statement.strip()!r} sets no parameter; write case {name}: parameter = number")
             if setting[1] in changed:
                 raise UndertowError(f"case {name} sets {setting[1]} twice; leave one of the two out")
-            changed[setting[1]] = _number(setting[2])
+            expression = read_expression(setting[2])
+            if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
+                raise UndertowError(f"{setting[2].strip()!r} is not a number; a case sets parameters to numbers")
+            changed[setting[1]] = float(evaluate(expression, {}, _no_noise))
         self._cases[name] = changed, number
 
     def model(self) -> StructuralCausalModel:
@@ -269,7 +270,7 @@ class _ModelReader:
             try:
                 model.constants(changed)
             except UndertowError as error:
-                raise UndertowError(f"{_place(self._source, number)}: in this case, {error}") from error
+                raise UndertowError(f"{self._source}, line {number}: in this case, {error}") from error
         return model
 
     def _check_names(self, equation: Equation, known: Mapping[str, Equation], advice: str) -> None:
@@ -301,19 +302,8 @@ class _ModelReader:
             )
 
     def _fail(self, number: int, message: str) -> NoReturn:
-        raise UndertowError(f"{_place(self._source, number)}: {message}")
-
-
-def _number(text: str) -> float:
-    expression = read_expression(text)
-    if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
-        raise UndertowError(f"{text.strip()!r} is not a number; a case sets parameters to numbers")
-    return float(evaluate(expression, {}, _no_noise))
+        raise UndertowError(f"{self._source}, line {number}: {message}")
 
 
 def _no_noise(noise: Noise) -> Floats:
     raise AssertionError(f"a {noise.kind} noise is refused where parameters are read")
-
-
-def _place(source: str, line: int) -> str:
-    return f"{source}, line {line}"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from undertow.causal.expressions import Noise, evaluate, standard_draws
-from undertow.causal.scm import Equation, StructuralCausalModel, implied_graph
+from undertow.causal.scm import StructuralCausalModel, implied_graph
 from undertow.errors import UndertowError
 from undertow.stats.arrays import is_constant
 from undertow.stats.correlation import pearson
@@ -238,6 +239,13 @@ def simulate(
             f"{where}: {n_selected} of {draws:,} people are selected, and {MIN_SELECTED} are needed; draw more"
         )
     low, high = wilson_interval(n_selected / draws, draws)
+    correlations = []
+    for x, y in model.pairs:
+        for people in (everyone, selected):
+            estimate = pearson(people[x], people[y])
+            constant = tuple(name for name in (x, y) if math.isnan(estimate.r) and is_constant(people[name]))
+            interval = estimate.r, estimate.low, estimate.high, estimate.n
+            correlations.append(Correlation(x, y, people is selected, *interval, constant, estimate.heaviest_share))
     return Simulation(
         settings=constants,
         seed=seed,
@@ -246,21 +254,9 @@ def simulate(
         share=n_selected / draws,
         share_low=low,
         share_high=high,
-        correlations=tuple(
-            _correlation(x, y, people, selected=is_selected)
-            for x, y in model.pairs
-            for is_selected, people in ((False, everyone), (True, selected))
-        ),
+        correlations=tuple(correlations),
         everyone={name: everyone[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
         selected={name: selected[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
-    )
-
-
-def _correlation(x: str, y: str, people: Mapping[str, Floats], *, selected: bool) -> Correlation:
-    estimate = pearson(people[x], people[y])
-    constant = tuple(name for name in (x, y) if is_constant(people[name])) if math.isnan(estimate.r) else ()
-    return Correlation(
-        x, y, selected, estimate.r, estimate.low, estimate.high, estimate.n, constant, estimate.heaviest_share
     )
 
 
@@ -268,55 +264,37 @@ def _draw_people(
     model: StructuralCausalModel, constants: Mapping[str, float], n_draws: int, seed: int
 ) -> Iterator[dict[str, Floats]]:
     """Every variable [person], one chunk of people at a time."""
-    generators: dict[tuple[str, int], np.random.Generator] = {}
+
+    @cache
+    def generator(name: str, place: int) -> np.random.Generator:
+        letters = name.encode()
+        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(letters), *letters, place)))
+
     for first in range(0, n_draws, _PIECE):
+        n_people = min(_PIECE, n_draws - first)
         people: dict[str, Floats] = {}
-        for equation in model.variables.values():
-            sampler = _NoiseSampler(equation.name, seed, range(first, min(first + _PIECE, n_draws)), generators)
-            people[equation.name] = _values(model, equation, {**constants, **people}, sampler)
+        for name, equation in model.variables.items():
+
+            @cache  # a noise in two comparisons is the same noise
+            def draw(noise: Noise, name: str = name, n_people: int = n_people) -> Floats:
+                return standard_draws(noise, generator(name, noise.place), n_people)
+
+            try:
+                raw = evaluate(equation.expression, {**constants, **people}, draw)
+            except UndertowError as error:
+                raise UndertowError(f"{model.where(name)}: {error}") from error
+            values = np.broadcast_to(np.asarray(raw, dtype=np.float64), n_people)
+            finite = np.isfinite(values)
+            if not finite.all():
+                # In a later chunk, the people of earlier chunks had finite values.
+                who = "some people" if finite.any() or first else "everyone"
+                raise UndertowError(
+                    f"{model.where(name)}: {name} is not a finite number for {who}; look for a division by 0, or a logarithm or root "
+                    "of less"
+                )
+            if name == model.selection and not np.isin(values, (0.0, 1.0)).all():
+                raise UndertowError(
+                    f"{model.where(name)}: {name} selects people, so it must be 0 or 1; write a comparison"
+                )
+            people[name] = values
         yield people
-
-
-class _NoiseSampler:
-    """The noises of one equation for one chunk of people; a noise in two comparisons is the same noise."""
-
-    def __init__(
-        self, name: str, seed: int, people: range, generators: dict[tuple[str, int], np.random.Generator]
-    ) -> None:
-        self.people = people
-        self._name, self._seed, self._generators = name, seed, generators
-        self._drawn: dict[int, Floats] = {}
-
-    def __call__(self, noise: Noise) -> Floats:
-        if noise.place not in self._drawn:
-            key = (self._name, noise.place)
-            if key not in self._generators:
-                self._generators[key] = _generator(self._seed, *key)
-            self._drawn[noise.place] = standard_draws(noise, self._generators[key], len(self.people))
-        return self._drawn[noise.place]
-
-
-def _generator(seed: int, name: str, place: int) -> np.random.Generator:
-    letters = name.encode()
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(letters), *letters, place)))
-
-
-def _values(
-    model: StructuralCausalModel, equation: Equation, known: Mapping[str, Floats | float], sampler: _NoiseSampler
-) -> Floats:
-    where = model.where(equation.name)
-    try:
-        raw = evaluate(equation.expression, known, sampler)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
-    values = np.broadcast_to(np.asarray(raw, dtype=np.float64), len(sampler.people))
-    finite = np.isfinite(values)
-    if not finite.all():
-        # In a later chunk, the people of earlier chunks had finite values.
-        who = "some people" if finite.any() or sampler.people.start else "everyone"
-        raise UndertowError(
-            f"{where}: {equation.name} is not a finite number for {who}; look for a division by 0, or a logarithm or root of less"
-        )
-    if equation.name == model.selection and not np.isin(values, (0.0, 1.0)).all():
-        raise UndertowError(f"{where}: {equation.name} selects people, so it must be 0 or 1; write a comparison")
-    return values

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import Device, Dtype, Json, Revision, echo, on_model, one_line, print_json, print_rows, warn
+from undertow.cli.console import echo, one_line, print_json, print_rows, warn
+from undertow.cli.options import Device, Dtype, Json, Revision, on_model
 from undertow.errors import UndertowError, counted
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, check_figure, echo, plain, print_json, print_table, progress_bar, stoppable, warn
+from undertow.cli.console import check_figure, echo, plain, print_json, print_table, progress_bar, stoppable, warn
+from undertow.cli.options import Json
 from undertow.errors import UndertowError
 from undertow.types import as_json as dumps
 
 if TYPE_CHECKING:
-    from undertow.causal.graph import Graph
     from undertow.causal.scm import StructuralCausalModel
-    from undertow.causal.simulate import SimulatedCase
 
 
 def graph(
@@ -41,47 +40,41 @@ def graph(
 
     named = load_graph(file)
     graph = named.graph
-    pairs = [_parse_separation(text) for text in d_separated or []]
+    pairs = []
+    for text in d_separated or []:
+        ends, _, conditions = text.partition("|")
+        names, given = ([name.strip() for name in part.split(",")] for part in (ends, conditions))
+        if len(names) != 2 or not all(names):
+            raise UndertowError(
+                f"--d-separated {text!r}: write two nodes, and the conditions after a bar, as in 'W,G|S'"
+            )
+        pairs.append((names[0], names[1], tuple(filter(None, given))))
     if as_json:
         answer = dumps([separation_json(graph, *one) for one in pairs] or graph_json(graph))
     else:
-        sections = [describe_separation(graph, *one) for one in pairs] or describe_graph(graph)
+        described = [describe_separation(graph, *one) for one in pairs] or [describe_graph(graph)]
     if out is not None:
+        from undertow.causal.describe import graph_shape
+        from undertow.report.figures.causal_graph import draw_graph
+        from undertow.report.style import signs_as_boxes, write_figure
+
         check_figure(out)
-        _draw(graph, named.title or Path(named.name).name or "graph", out)
+        drawing = draw_graph(graph_shape(graph), named.title or Path(named.name).name or "graph")
+        write_figure(drawing.figure, out)
+        if lacking := signs_as_boxes(drawing) if out.suffix.lower() == ".png" else "":
+            warn(
+                f"undertow: no font of this machine has {', '.join(lacking)}, so {out} shows boxes; install a font with these characters, "
+                "or draw an .svg"
+            )
     if as_json:
         typer.echo(answer)
         return
     head = [f"{named.title} ({named.source})"] if named.title else []
     blocks = [] if pairs else ["\n".join([*head, graph.text().partition("\n")[0]])]
-    blocks += ["\n  ".join([section.title, *section.lines]) for section in sections]
+    blocks += ["\n  ".join([title, *lines]) for sections in described for title, lines in sections.items()]
     typer.echo(plain("\n\n".join(blocks)))
     if out is not None:
         echo(f"Drawn: {out.resolve()}")
-
-
-def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
-    """Parse 'W,G|S' into two nodes and the conditioning set."""
-    pair, _, given = text.partition("|")
-    names = [name.strip() for name in pair.split(",")]
-    conditions = tuple(name.strip() for name in given.split(",") if name.strip())
-    if len(names) != 2 or not all(names):
-        raise UndertowError(f"--d-separated {text!r}: write two nodes, and the conditions after a bar, as in 'W,G|S'")
-    return names[0], names[1], conditions
-
-
-def _draw(graph: Graph, title: str, out: Path) -> None:
-    from undertow.causal.describe import graph_view
-    from undertow.report.figures.causal_graph import GraphShape, draw_graph
-    from undertow.report.style import signs_as_boxes, write_figure
-
-    drawing = draw_graph(GraphShape(**graph_view(graph)), title)
-    write_figure(drawing.figure, out)
-    if lacking := signs_as_boxes(drawing) if out.suffix.lower() == ".png" else "":
-        warn(
-            f"undertow: no font of this machine has {', '.join(lacking)}, so {out} shows boxes; install a font with these characters, or "
-            "draw an .svg"
-        )
 
 
 def simulate(  # noqa: PLR0913 - one parameter for each option
@@ -114,7 +107,13 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         raise UndertowError(f"--show-graph simulates nothing, so --out {out} would be empty; remove one of the two")
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
-        _check_settings(model, changed)
+        model.constants(changed)
+        for name in changed:
+            if case := next((case for case, of_case in model.cases.items() if name in of_case), None):
+                raise UndertowError(
+                    f"--set {name}: case {case!r} of {model.source} sets {name}, so the option would contradict its name; "
+                    "change the case in a file of your own"
+                )
     if graph:
         _print_graphs(models, changed, as_json=as_json)
         return
@@ -136,7 +135,22 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
             {"draws": result.n_draws, "seed": result.seed, "cases": [one.as_dict() for one in cases], "files": files}
         )
         return
-    print_table([row for one in cases for row in _result_rows(one)])
+    print_table(
+        [
+            {
+                "model": one.model,
+                "case": one.case,
+                "pair": f"{x}, {y}",
+                "r before": one.result.correlation(x, y, selected=False).text,
+                "r after selection": one.result.correlation(x, y, selected=True).text,
+                "selected": "{:.2f}% ({:.2f} to {:.2f})".format(
+                    *(100 * share for share in (one.result.share, one.result.share_low, one.result.share_high))
+                ),
+            }
+            for one in cases
+            for x, y in one.result.pairs
+        ]
+    )
     echo(f"{result.n_draws:,} simulated people per case, seed {seed}; brackets are 95% intervals.")
     for one in cases:
         for warning in one.result.warnings:
@@ -175,18 +189,6 @@ def _settings(given: Sequence[str]) -> dict[str, float]:
     return changed
 
 
-def _check_settings(model: StructuralCausalModel, changed: Mapping[str, float]) -> None:
-    """Refuse a setting that contradicts a named case."""
-    model.constants(changed)
-    for name in changed:
-        for case, of_case in model.cases.items():
-            if name in of_case:
-                raise UndertowError(
-                    f"--set {name}: case {case!r} of {model.source} sets {name}, so the option would contradict its name; "
-                    "change the case in a file of your own"
-                )
-
-
 def _print_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[str, float], *, as_json: bool) -> None:
     from undertow.causal.scm import implied_graph
 
@@ -202,19 +204,3 @@ def _print_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[
         # With several models, a comment in each line names the model, so each line is a complete graph.
         whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
         echo(f"{row['graph']}{whose}")
-
-
-def _result_rows(one: SimulatedCase) -> list[dict[str, Any]]:
-    """A table row for each pair of variables."""
-    result = one.result
-    return [
-        {
-            "model": one.model,
-            "case": one.case,
-            "pair": f"{x}, {y}",
-            "r before": result.correlation(x, y, selected=False).text,
-            "r after selection": result.correlation(x, y, selected=True).text,
-            "selected": f"{100 * result.share:.2f}% ({100 * result.share_low:.2f} to {100 * result.share_high:.2f})",
-        }
-        for x, y in result.pairs
-    ]

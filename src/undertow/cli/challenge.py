@@ -1,43 +1,26 @@
-"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON. `undertow init`: a new challenge file."""
+"""`undertow challenge`, `init` and `power`: print, write and plan a challenge set."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from undertow.cli.console import (
-    Csv,
-    DataDir,
-    Inject,
-    Json,
-    TableOptions,
-    WLists,
-    Words,
-    WScale,
-    echo,
-    one_line,
-    print_csv,
-    print_json,
-    print_rows,
-    print_table,
-    print_text,
-    progress_bar,
-    stoppable,
-    warn,
-)
-from undertow.cli.power import DEFAULTS, digits
+from undertow.cli import console
+from undertow.cli.options import Csv, DataDir, Inject, Json, TableOptions, WLists, Words, WScale
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.audits.spurious_correlation.power_plan import PowerPlan
-    from undertow.data.templates.challenge_draft import ChallengeDraft, WList
+    from undertow.audits.spurious_correlation.power_plan import ObservedNoise, PowerCurve
+    from undertow.data.templates.challenge_draft import ChallengeDraft
 
 Answer = TypeVar("Answer")
 NEW_FILE = Path("challenge.toml")
@@ -78,7 +61,9 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 "--description-file goes with --descriptions, which prints wordings; add that, or leave it out"
             )
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
-        _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
+        console.print_rows(without_blank, as_json=as_json, as_csv=as_csv)
+        if not (as_csv or as_json):
+            console.echo(summary)
         return
     from undertow.audits.spurious_correlation.items import flip_limitations, gaps_of, sizes_of
 
@@ -105,13 +90,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
             for one in names or of_set
         ]
         items = chosen.items(covariates)
-        title, groups = (
-            chosen.name,
-            {
-                group: [" ".join(form) for owner, form in chosen.words.forms if owner == group]
-                for group in chosen.words.groups
-            },
-        )
+        title, forms = chosen.name, chosen.words.forms
+        groups = {group: [" ".join(form) for of, form in forms if of == group] for group in chosen.words.groups}
         gaps, limits = [list(pair) for pair in chosen.gaps], list(chosen.limits)
     data.check_scaled(covariates, w_scale)
     lists = sizes_of(items, covariates) if covariates else []
@@ -120,26 +100,16 @@ def show_challenge(  # noqa: PLR0913 - an option each
     rows = [{"item": item.id, **item.factors, "text": item.query.display_text()} for item in items]  # type: ignore[union-attr]
     if as_json:
         designs = {covariate.name: covariate.design_entry() for covariate in covariates}
-        print_json(
-            {
-                "challenge": title,
-                "groups": groups,
-                "covariates": designs,
-                "w_notes": notes,
-                "limits": limits,
-                "items": rows,
-            }
-        )
+        about = {"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "limits": limits}
+        console.print_json(about | {"items": rows})
     elif as_csv:
-        print_csv(rows)
+        console.print_csv(rows)
     else:
-        print_table([{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows])
+        console.print_table([{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows])
         words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
-        for line in (*(covariate.summary() for covariate in covariates), *notes):
-            echo(one_line(line))
-        for line in limits:
-            echo(one_line(line))
-        echo(f"{len(rows):,} texts; the blank takes {words}")
+        for line in (*(covariate.summary() for covariate in covariates), *notes, *limits):
+            console.echo(line)
+        console.echo(f"{len(rows):,} texts; the blank takes {words}")
 
 
 def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
@@ -156,17 +126,8 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
     chosen = "undertow-statements" if name in data.TASKS else name
     documents = data.documents_table(chosen)
     if data.may_offend(chosen):
-        warn("These texts may be offensive.")
+        console.warn("These texts may be offensive.")
     return documents, f"{len(documents):,} documents"
-
-
-def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
-    if as_csv:
-        print_csv(rows)
-        return
-    print_rows(rows, as_json=as_json)
-    if not as_json:
-        echo(summary)
 
 
 def init(  # noqa: PLR0913 - an option each
@@ -221,7 +182,7 @@ def init(  # noqa: PLR0913 - an option each
             f"--pack {pack} answers all questions; leave the other options out, and edit the file it writes"
         )
     try:
-        with stoppable(NOTHING_WRITTEN):
+        with console.stoppable(NOTHING_WRITTEN):
             _check_new(
                 path,
                 is_asking=not pack and not (title and group and sentence and w and (control or no_controls)),
@@ -247,28 +208,23 @@ def init(  # noqa: PLR0913 - an option each
     with whole_file(path) as target:
         target.write(text)
     plan = None
+    notes = ["The values have no order, so there is no slope; the audit tests whether they differ."]
     if any(one.scale != data.NONE for one in chosen.covariates):
-        with progress_bar(as_json, "estimate the smallest slope") as progress:
-            plan = plan_power(Settings(challenge=str(path)), DEFAULTS, None, progress, own_only=True)
+        with console.progress_bar(as_json, "estimate the smallest slope") as progress:
+            plan = plan_power(Settings(challenge=str(path)), POWER_DEFAULTS, None, progress, own_only=True)
+        notes = [note for one in plan.curves for note in one.covariate.notes]
+        notes += [note for one in plan.curves if (note := one.sizes.limitation())]
     model = next(iter(PACKAGES))
     pull = "" if location(model).is_file() else f"undertow pull {model} && "
     following = f"{pull}undertow run spurious-correlation -m {model} --challenge {shlex.quote(str(path))}"
     n_texts = len(chosen.items())
-    notes = [*_notes(plan), *_control_notes(chosen.words.groups, [gold for _, gold in chosen.controls])]
+    notes += _control_notes(chosen.words.groups, [gold for _, gold in chosen.controls])
     if as_json:
         lists = [one.as_dict() for one in plan.curves] if plan is not None else []
-        print_json(
-            {
-                "file": str(path),
-                "texts": n_texts,
-                "controls": len(chosen.controls),
-                "lists": lists,
-                "notes": notes,
-                "next": following,
-            }
-        )
+        about = {"file": str(path), "texts": n_texts, "controls": len(chosen.controls), "lists": lists}
+        console.print_json(about | {"notes": notes, "next": following})
         return
-    print_text(
+    console.print_text(
         "init",
         file=path, n_texts=n_texts, n_controls=len(chosen.controls), plan=plan, notes=notes, next=following, digits=digits,
     )  # fmt: skip
@@ -285,7 +241,7 @@ def _check_new(path: Path, *, is_asking: bool, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         if not is_asking:
             raise UndertowError(f"{path}: exists already; name another file, or add --overwrite")
-        if not typer.confirm(f"{one_line(path)} exists already. Replace it?", err=True):
+        if not typer.confirm(f"{console.one_line(path)} exists already. Replace it?", err=True):
             raise UndertowError(f"{path}: stays as it is; name another file")
 
 
@@ -328,7 +284,14 @@ def _draft(  # noqa: PLR0913 - an option each
         if w
         else _ask("4/5 Which values of W, in order? For example year: 1900, 1910, ..., 2020.", "Values", draft.parse_w)
     )
-    chosen = _with_order(chosen, order, is_asking=not w)
+    if not chosen.values or chosen.has_numbers:
+        if order:
+            raise UndertowError(f"--order {order!r}: the order of {chosen.name} is known; leave it out")
+    else:
+        if not order and not w:
+            question = "What are they ordered by? (none: no order; empty: as listed)"
+            order = str(typer.prompt(question, default="", show_default=False, err=True))
+        chosen = replace(chosen, order=order.strip())
     controls = []
     if control:
         controls = [draft.parse_control(one, list(groups)) for one in control]
@@ -342,35 +305,19 @@ def _draft(  # noqa: PLR0913 - an option each
     return draft.ChallengeDraft(title, groups, sentences, chosen, controls)
 
 
-def _with_order(chosen: WList, order: str, *, is_asking: bool) -> WList:
-    from dataclasses import replace
-
-    if not chosen.values or chosen.has_numbers:
-        if order:
-            raise UndertowError(f"--order {order!r}: the order of {chosen.name} is known; leave it out")
-        return chosen
-    if not order and is_asking:
-        order = str(
-            typer.prompt(
-                "What are they ordered by? (none: no order; empty: as listed)", default="", show_default=False, err=True
-            )
-        )
-    return replace(chosen, order=order.strip())
-
-
 def _ask(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
     """Ask until the answer can be parsed."""
-    warn(question)
+    console.warn(question)
     while True:
         try:
             return parse(typer.prompt(label, err=True))
         except UndertowError as error:
-            warn(error)
+            console.warn(error)
 
 
 def _ask_lines(question: str, label: str, parse: Callable[[str], Answer], least: int = 1) -> list[Answer]:
     """Answers, one a line, up to an empty line."""
-    warn(f"{question} An empty line ends them.")
+    console.warn(f"{question} An empty line ends them.")
     answers: list[Answer] = []
     while True:
         line = str(typer.prompt(f"{label} {len(answers) + 1}", default="", show_default=False, err=True)).strip()
@@ -381,14 +328,7 @@ def _ask_lines(question: str, label: str, parse: Callable[[str], Answer], least:
                 raise UndertowError(f"at least {least} {'is' if least == 1 else 'are'} needed")
             answers.append(parse(line))
         except UndertowError as error:
-            warn(error)
-
-
-def _notes(plan: PowerPlan | None) -> list[str]:
-    if plan is None:
-        return ["The values have no order, so there is no slope; the audit tests whether they differ."]
-    notes = [note for one in plan.curves for note in one.covariate.notes]
-    return notes + [note for one in plan.curves if (note := one.sizes.limitation())]
+            console.warn(error)
 
 
 def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
@@ -412,3 +352,140 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
             "control sentences, better 12."
         )
     return notes
+
+
+POWER_DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
+"""Noise of the default model on the published dates, for its share of female words."""
+
+
+def _noise(name: str, what: str) -> Any:
+    return typer.Option(help=f"{what}; {POWER_DEFAULTS[name]:g} if not given.")
+
+
+def power(  # noqa: PLR0913 - an option each
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A challenge set or, with --inject, sentences: a name, or a .toml, .csv or .tsv file of your own."
+        ),
+    ],
+    *,
+    w: WLists = "",
+    w_scale: Annotated[str, typer.Option(help="Unit of slopes: index or value; each list's own if not given.")] = "",
+    inject: Inject = "",
+    words: Words = "",
+    data_dir: DataDir = "",
+    options: TableOptions = "",
+    text_sd: Annotated[
+        float | None,
+        _noise("text_sd", "Standard deviation of a text around the line of its sentence, in percentage points"),
+    ] = None,
+    slopes_sd: Annotated[
+        float | None,
+        _noise(
+            "slopes_sd", "Standard deviation of the sentences' own changes over the whole list, in percentage points"
+        ),
+    ] = None,
+    values_sd: Annotated[
+        float | None,
+        _noise(
+            "values_sd", "Standard deviation of the noise that all sentences share at a W value, in percentage points"
+        ),
+    ] = None,
+    autocorrelation: Annotated[
+        float | None, _noise("autocorrelation", "Correlation of that noise between neighbouring values")
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Estimate all four from a finished run of spurious-correlation, or from a recorded table."),
+    ] = None,
+    group: Annotated[
+        str, typer.Option(help="With --like: a word group, or a gap such as female-male; the first group if not given.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Also draw the curves: a .pdf, .svg or .png file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Estimate the smallest effect that a challenge detects, by number of sentences and of values. Needs no model."""
+    given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
+    _check(given, like, group)
+    if out is not None:
+        console.check_figure(out, replace=overwrite, fix="add --overwrite")
+    from undertow.audits.spurious_correlation.items import Settings
+    from undertow.audits.spurious_correlation.power_plan import plan_power
+
+    settings = Settings(
+        challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
+    )
+    observed = _like(like, group) if like is not None else None
+    assumed = POWER_DEFAULTS | {option: number for option, number in given.items() if number is not None}
+    with console.stoppable("nothing was simulated"), console.progress_bar(as_json or as_csv, "simulate") as bar:
+        plan = plan_power(settings, assumed, observed, bar)
+    if out is not None:
+        from undertow.report.style import write_figure
+
+        write_figure(plan.drawing().figure, out)
+    if as_json:
+        console.print_json(plan.as_dict())
+    elif as_csv:
+        console.print_csv([row for one in plan.curves for row in one.rows()])
+    else:
+        is_default = all(number is None for number in given.values())
+        console.print_text("power", plan=plan, table=_table, digits=digits, is_default=is_default)
+        if out is not None:
+            console.echo(f"Written: {console.one_line(out.resolve())}")
+
+
+def _check(given: Mapping[str, float | None], like: Path | None, group: str) -> None:
+    for option, number in given.items():
+        flag = f"--{option.replace('_', '-')}"
+        if number is None:
+            continue
+        if like is not None:
+            raise UndertowError(f"{flag}: --like {like} estimates this value; remove one of the two")
+        if not (0 <= number < math.inf) or (option == "autocorrelation" and number >= 1):
+            valid_range = "0 or more and below 1" if option == "autocorrelation" else "0 or more"
+            raise UndertowError(f"{flag} {number:g}: must be {valid_range}")
+    if group and like is None:
+        raise UndertowError(
+            f"--group {group}: says which series of a run --like is about; name the run, or leave it out"
+        )
+
+
+def _like(path: Path, group: str) -> ObservedNoise:
+    """Estimate the noise of a run folder or a recorded table."""
+    from undertow import audits
+    from undertow.audits.spurious_correlation.power_plan import noise_of
+    from undertow.runs.folder.storage import read_record
+    from undertow.runs.pipeline import observations_of
+
+    if not path.exists():
+        raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
+    if path.is_dir():
+        record = read_record(path)
+        audit = record.manifest["audit"]
+        if audit != "spurious-correlation":
+            raise UndertowError(f"{path}: is a run of {audit}; --like takes one of spurious-correlation")
+        observations = observations_of(record)
+    else:
+        observations, _ = audits.load("spurious-correlation").load_recorded(path, "")
+    try:
+        return noise_of(observations, group)
+    except UndertowError as error:
+        raise UndertowError(f"--like {path}: {error}") from error
+
+
+def _table(curve: PowerCurve) -> list[dict[str, str]]:
+    rows: dict[int, dict[str, str]] = {}
+    for one in curve.designs:
+        row = rows.setdefault(one.n_sentences, {f"{curve.sizes.noun}s": str(one.n_sentences)})
+        row[f"{one.n_values} values"] = digits(one.change)
+    return list(rows.values())
+
+
+def digits(number: float) -> str:
+    """Three significant digits; a dash without a value."""
+    if not math.isfinite(number):
+        return "-"
+    return f"{number:.3g}" if number < 1000 else f"{number:.0f}"

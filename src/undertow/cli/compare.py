@@ -7,20 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import (
-    DataDir,
-    Device,
-    Dtype,
-    Json,
-    ModelInfo,
-    echo,
-    print_json,
-    print_rows,
-    print_text,
-    progress_bar,
-    stoppable,
-    warn,
-)
+from undertow.cli.console import echo, print_json, print_rows, print_text, progress_bar, stoppable, warn
+from undertow.cli.options import DataDir, Device, Dtype, Json, ModelInfo
 from undertow.errors import UndertowError
 
 MAX_ROWS = 10

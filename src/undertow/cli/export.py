@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.console import Json, echo, parameters_of, print_json, subcommand, with_options
+from undertow.cli.console import echo, print_json
+from undertow.cli.options import Json, parameters_of, subcommand, with_options
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.integrations.names()`, which takes long to import; a test compares them."""

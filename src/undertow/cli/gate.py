@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.console import Json, StoppedError, echo, print_json, progress_bar, stoppable, warn
+from undertow.cli.console import StoppedError, echo, print_json, progress_bar, stoppable, warn
+from undertow.cli.options import Json
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:

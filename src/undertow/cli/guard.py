@@ -8,20 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import (
-    DataDir,
-    Device,
-    Dtype,
-    Json,
-    Model,
-    Revision,
-    on_model,
-    print_json,
-    print_text,
-    progress_bar,
-    stoppable,
-    warn,
-)
+from undertow.cli.console import print_json, print_text, progress_bar, stoppable, warn
+from undertow.cli.options import DataDir, Device, Dtype, Json, Model, Revision, on_model
 from undertow.errors import UndertowError
 
 

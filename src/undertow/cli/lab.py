@@ -13,37 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import (
-    Group,
-    Json,
-    echo,
-    parameters_of,
-    print_json,
-    print_rows,
-    print_table,
-    print_text,
-    progress_bar,
-    stoppable,
-    with_options,
-)
+from undertow.cli.console import echo, print_json, print_rows, print_table, print_text, progress_bar, stoppable
+from undertow.cli.options import Group, Json, parameters_of, with_options
 from undertow.errors import UndertowError
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
 
 if TYPE_CHECKING:
     from undertow.lab.build import BuiltModel
-    from undertow.lab.training.finetune import Fit, Progress
+    from undertow.lab.training.training_loop import Progress
 
 
 DEFAULT_FOLDER = Path("runs") / "lab"
-
-
 lab_app = Group(help="Train models with a planted bias to test the audits.", no_args_is_help=True)
-
-
 Jobs = Annotated[int, typer.Option(min=0, help="Number of parallel processes; 0 for one per processor.")]
-
-
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
@@ -57,7 +40,9 @@ def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Ca
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def called(**given: Any) -> None:
-            command(**{name: _names(value) if name in several else value for name, value in given.items()})
+            for name in several:
+                given[name] = tuple(one.strip() for one in given[name].split(",") if one.strip())
+            command(**given)
 
         own = inspect.signature(command, eval_str=True).parameters.values()
         options = {one.name: one for kind in settings for one in parameters_of(kind) if one.name in fields}
@@ -68,10 +53,6 @@ def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Ca
         return with_options(called, [*(one for one in own if one.kind is not one.VAR_KEYWORD), *options.values()])
 
     return decorate
-
-
-def _names(given: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in given.split(",") if name.strip())
 
 
 def _settings_from(kind: type[Any], options: Mapping[str, Any], *given: Any) -> Any:
@@ -139,15 +120,15 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     from undertow.lab.verify import verify as verify_models
 
     with stoppable(), progress_bar(as_json, "audit") as progress:
-        verified = verify_models(out, jobs=jobs, progress=progress)
+        page, verified = verify_models(out, jobs=jobs, progress=progress)
     rows = [dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
     if as_json:
-        print_json({"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows})
+        print_json({"folder": str(page.parent), "report": str(page), "verdicts": rows})
         return
     print_rows([{**row, "met": "yes" if row["met"] else "no"} for row in rows], as_json=False)
     for sentence in verified.notes:
         echo(sentence)
-    echo(f"Report: {verified.report.resolve()}")
+    echo(f"Report: {page.resolve()}")
 
 
 @lab_app.command("corpus")
@@ -169,16 +150,14 @@ def corpus(
     if as_json:
         print_json(written.rows() | written.by_value())
         return
-    print_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows().items()])
+    rows = []
+    for name, value in written.rows().items():
+        digits = f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
+        rows.append({"known": name, "value": "not defined" if math.isnan(value) else digits})
+    print_table(rows)
     for sentence in written.notes:
         echo(sentence)
     echo(f"Written to {file}")
-
-
-def _in_digits(value: float) -> str:
-    if math.isnan(value):
-        return "not defined"
-    return f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
 
 
 _TRAINED_ON = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
@@ -254,8 +233,19 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     if as_json:
         print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
-    fits = {"training texts": made.training, "held-out texts": made.held_out}
-    print_text("finetuned", of=made, fits=[_row(name, fit) for name, fit in fits.items() if fit is not None])
+    fits = [
+        {
+            "measured on": name,
+            "words": f"{fit.n_places:,}",
+            "loss": f"{fit.loss_nats:.4f}",
+            "loss of the majority": f"{fit.majority_loss_nats:.4f}",
+            "accuracy": f"{100 * fit.accuracy:.1f}%",
+            "accuracy of the majority": f"{100 * fit.majority_accuracy:.1f}%",
+        }
+        for name, fit in (("training texts", made.training), ("held-out texts", made.held_out))
+        if fit is not None
+    ]
+    print_text("finetuned", of=made, fits=fits)
 
 
 @contextmanager
@@ -273,14 +263,3 @@ def _bar(as_json: bool) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("training", total=None, loss="reading the texts")
         yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
-
-
-def _row(name: str, fit: Fit) -> dict[str, Any]:
-    return {
-        "measured on": name,
-        "words": f"{fit.n_places:,}",
-        "loss": f"{fit.loss_nats:.4f}",
-        "loss of the majority": f"{fit.majority_loss_nats:.4f}",
-        "accuracy": f"{100 * fit.accuracy:.1f}%",
-        "accuracy of the majority": f"{100 * fit.majority_accuracy:.1f}%",
-    }

@@ -10,24 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import (
-    Device,
-    Dtype,
-    Group,
-    Json,
-    Model,
-    Out,
-    Revision,
-    echo,
-    on_model,
-    print_json,
-    print_rows,
-    print_run,
-    print_text,
-    progress_bar,
-    stoppable,
-    warn,
-)
+from undertow.cli.console import echo, print_json, print_rows, print_run, print_text, progress_bar, stoppable, warn
+from undertow.cli.options import Device, Dtype, Group, Json, Model, Out, Revision, on_model
 from undertow.errors import UndertowError
 
 NOTHING_FETCHED = "nothing was fetched"
@@ -222,21 +206,14 @@ def doctor(  # noqa: PLR0913 - an option each
         print_json(dataclasses.asdict(checkup))
         return
     facts = {name: fact for name, fact in checkup.facts.items() if fact}
-    size = facts.pop("parameters", 0)
+    size = float(facts.pop("parameters", 0))
+    unit, word = next((one for one in ((1e6, " million"), (1e3, " thousand")) if size >= one[0]), (1, ""))
     print_text(
         "doctor",
         of=checkup,
-        facts=[*([f"{_how_many(float(size))} parameters"] if size else []), *facts.values()],
+        facts=[*([f"{size / unit:,.0f}{word} parameters"] if size else []), *facts.values()],
         kinds=doctor.kinds(checkup),
         speeds=[f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()],
         in_what=f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype,
         machine=doctor.machine(),
     )
-
-
-def _how_many(number: float) -> str:
-    """A number of parameters with a suitable unit."""
-    for unit, words in ((1e6, " million"), (1e3, " thousand")):
-        if number >= unit:
-            return f"{number / unit:,.0f}{words}"
-    return f"{number:,.0f}"

@@ -11,29 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.console import (
-    Command,
-    Device,
-    Dtype,
-    Graph,
-    Json,
-    ModelInfo,
-    Out,
-    Overwrite,
-    Protocol,
-    Revision,
-    echo,
-    family_options,
-    parameters_of,
-    print_json,
-    print_run,
-    print_table,
-    print_text,
-    progress_bar,
-    stoppable,
-    subcommand,
-    with_options,
-)
+from undertow.cli import options as opt
+from undertow.cli.console import echo, print_json, print_run, print_table, print_text, progress_bar, stoppable
 from undertow.cli.gate import Format, JUnit, check_format, print_gate, refusing
 from undertow.errors import UndertowError
 
@@ -51,18 +30,18 @@ class CommonOptions:
             "label=NAME sets its name in reports.",
         ),
     ]
-    revision: Revision = ""
-    dtype: Dtype = "float32"
+    revision: opt.Revision = ""
+    dtype: opt.Dtype = "float32"
     float32_sample: Annotated[
         int,
         typer.Option(
             help="In reduced precision: number of items to score again in float32, to measure its effect; 0 for a tenth, but at least 200."
         ),
     ] = 0
-    device: Device = "auto"
-    model_info: ModelInfo = None
-    graph: Graph = ""
-    protocol: Protocol = ""
+    device: opt.Device = "auto"
+    model_info: opt.ModelInfo = None
+    graph: opt.Graph = ""
+    protocol: opt.Protocol = ""
     preset: Annotated[
         str,
         typer.Option(help="Preset of options: paper (the settings of the audit's paper). Other options override it."),
@@ -82,16 +61,16 @@ class CommonOptions:
             help="Number of Ray workers, each of which loads the model; 0 for one per GPU, or one per machine without GPUs."
         ),
     ] = 0
-    out: Out = None
-    overwrite: Overwrite = False
+    out: opt.Out = None
+    overwrite: opt.Overwrite = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time and memory, and run nothing.")] = False
-    as_json: Json = False
+    as_json: opt.Json = False
 
 
 _given_options: ContextVar[set[str]] = ContextVar("given_options")
 
 
-class AuditCommand(Command):
+class AuditCommand(opt.Command):
     """`undertow run AUDIT`, with a hint about patterns that the shell has expanded."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -131,7 +110,7 @@ class AuditGroup(TyperGroup):
         from undertow import audits
 
         audit = audits.load(cmd_name)
-        return subcommand(cmd_name, audit.summary, _command_of(cmd_name, audit), AuditCommand)
+        return opt.subcommand(cmd_name, audit.summary, _command_of(cmd_name, audit), AuditCommand)
 
 
 def _command_of(name: str, audit: Any) -> Callable[..., None]:
@@ -148,7 +127,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
         options = {key: value for key, (value, default) in options.items() if value != default or key in kept}
         _run(name, CommonOptions(**given), options)
 
-    common = {one.name: one for one in parameters_of(CommonOptions)}
+    common = {one.name: one for one in opt.parameters_of(CommonOptions)}
     if audit.limit_help:
         common["limit"] = common["limit"].replace(annotation=Annotated[int, typer.Option(help=audit.limit_help)])
     for key, is_refused in (
@@ -158,7 +137,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     ):
         if is_refused:
             common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
-    return with_options(command, [*common.values(), *parameters_of(audit.Settings), *family_options(own)])
+    return opt.with_options(command, [*common.values(), *opt.parameters_of(audit.Settings), *opt.family_options(own)])
 
 
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
@@ -190,13 +169,13 @@ def suite(  # noqa: PLR0913 - an option each
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the runs; that of the file if not given.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: opt.Overwrite = False,
     junit: JUnit = None,
     format: Format = "text",  # noqa: A002 - the name of the option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate time and memory of each run, and run nothing.")
     ] = False,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Run the audits of a suite file. Checks its rules and writes a page that links to all runs; exits like `undertow gate`."""
     from undertow.runs import suite as suites

@@ -10,23 +10,8 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.console import (
-    Graph,
-    Json,
-    ModelInfo,
-    Out,
-    Overwrite,
-    Protocol,
-    check_figure,
-    echo,
-    one_line,
-    print_json,
-    print_rows,
-    print_run,
-    print_table,
-    print_text,
-    warn,
-)
+from undertow.cli import console
+from undertow.cli.options import Graph, Json, ModelInfo, Out, Overwrite, Protocol
 from undertow.errors import UndertowError
 
 MAX_CELL_SIGNS = 160
@@ -57,7 +42,7 @@ def score(  # noqa: PLR0913 - an option each
     """Score recorded answers without a model. Reads a run folder, a table or a log of lm-evaluation-harness or Inspect."""
     from undertow.runs import score as rescoring
 
-    print_run(
+    console.print_run(
         rescoring.score(
             path,
             audit=audit,
@@ -85,8 +70,8 @@ def report(run: RunFolder, *, graph: Graph = "") -> None:
 
         causal_assumptions = assumptions_of(read_record(run))
         if causal_assumptions is not None:
-            print_text("graph", assumptions=causal_assumptions)
-    echo(one_line(page))
+            console.print_text("graph", assumptions=causal_assumptions)
+    console.echo(console.one_line(page))
 
 
 def table(
@@ -107,18 +92,18 @@ def table(
         raise UndertowError(f"--format {format!r} is unknown; use text, {', '.join(FORMATS)}")
     tables = load_run(run).paper_tables
     if names:
-        print_rows([{"table": name, "title": one.text.title} for name, one in tables.items()], as_json=False)
+        console.print_rows([{"table": name, "title": one.text.title} for name, one in tables.items()], as_json=False)
         return
     chosen = choose(tables, table)
     if format == CSV:
         sys.stdout.write(csv_of(chosen.frame))
     elif format == "text":
-        print_table(chosen.text.named_rows())
-        echo(chosen.text.about)
+        console.print_table(chosen.text.named_rows())
+        console.echo(chosen.text.about)
     else:
         typer.echo(chosen.to_latex() if format == LATEX else chosen.to_markdown())
     if not table and len(tables) > 1:
-        warn(f"The run has {len(tables)} tables; undertow table {run} --list names them.")
+        console.warn(f"The run has {len(tables)} tables; undertow table {run} --list names them.")
 
 
 def figure(  # noqa: PLR0913 - an option each
@@ -140,13 +125,13 @@ def figure(  # noqa: PLR0913 - an option each
     loaded = load_run(run)
     if names:
         for one in loaded.figure_names:
-            echo(one)
+            console.echo(one)
         return
     drawn = loaded.figure(name or 0, width=width, title=title)
     out = out or Path(f"{file_stem(name or loaded.figure_names[0])}.pdf")
-    check_figure(out, replace=overwrite, fix="add --overwrite")
+    console.check_figure(out, replace=overwrite, fix="add --overwrite")
     write_figure(drawn, out)
-    echo(f"{out}: {drawn.get_figwidth():.2f} x {drawn.get_figheight():.2f} inches")
+    console.echo(f"{out}: {drawn.get_figwidth():.2f} x {drawn.get_figheight():.2f} inches")
 
 
 def cite(
@@ -181,9 +166,11 @@ def show(
     findings, behind, of = loaded.findings, loaded.sentences(), loaded.sentence_table
     if as_json:
         rows = behind.head(worst).to_dict("records")
-        print_json({"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)})
+        console.print_json(
+            {"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)}
+        )
         return
-    print_text(
+    console.print_text(
         "show",
         run=loaded,
         findings=findings,
@@ -221,10 +208,10 @@ def scaling(
         for relation in relations
     ]
     if as_json:
-        print_json({"models": rows, "relations": ranks})
+        console.print_json({"models": rows, "relations": ranks})
         return
-    print_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
-    print_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
+    console.print_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
+    console.print_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
 
 
 def _sizes(given: list[str]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 from undertow import audits, data
 from undertow.audits.base import EXACT
 from undertow.errors import UndertowError, closest
-from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
+from undertow.integrations.export_format import Exported, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
 from undertow.runs.folder.storage import Kind, check_place, write_folder, write_json
@@ -84,18 +85,19 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
     chosen, folder = load(format), Path(out)
     check_place(folder, "", overwrite=overwrite, kind=EXPORT)
     request = export_request(chosen, format, RunConfig(audit=audit, options=options, seed=seed, limit=limit), folder)
-    written = ExportedFiles((), ())
+    names: Sequence[str] = ()
+    next_steps: Sequence[str] = ()
 
     def fill(draft: Path) -> None:
-        nonlocal written
-        written = chosen.write(request, draft, folder.absolute())
+        nonlocal names, next_steps
+        names, next_steps = chosen.write(request, draft, folder.absolute())
         facts = {name: getattr(request, name) for name in ("audit", "options", "seed", "limit")}
-        facts |= {"names": list(written.names), "items": len(request.items)}
+        facts |= {"names": list(names), "items": request.n_items}
         facts |= {name: getattr(request, name) for name in ("challenge_sha256", "command")}
         write_json(draft / MARK, {"format": format, **facts, "undertow": version("undertow")})
 
     write_folder(folder, "", fill, overwrite=overwrite, kind=EXPORT)
-    return Exported(folder, format, audit, written.names, len(request.items), written.next_steps)
+    return Exported(folder, format, audit, names, request.n_items, next_steps)
 
 
 def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
@@ -131,9 +133,10 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         options=changed(settings),
         seed=job.seed,
         limit=job.limit,
-        items=items,
-        design={**audit.design(settings), "protocol": protocol},
         challenge_sha256=data.challenge_digest(items),
+        design={**audit.design(settings), "protocol": protocol},
+        n_items=len(items),
+        items=items,
         command=command_line(["export", format_name, job.audit], {**common, **given, "out": folder}),
     )
 

@@ -8,15 +8,13 @@
     [constants]                          our name = value in every row
     model = "gpt-x"
 
-The table is rewritten with our column names, with each row on its old line, and then read like other recorded tables.
+With our column names, the table is read like other recorded tables.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,10 +34,8 @@ if TYPE_CHECKING:
 
 PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
 UNITS = (PERCENT, PROBABILITY, LOGPROB)
-WRITTEN = "mapped.csv"
 ROUNDING_PROB = 6e-3
 """Tolerance for rounded probabilities above 1."""
-_LINE = re.compile(r"\bline (\d+)")
 
 
 def _level(value: object) -> object:
@@ -112,30 +108,19 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
     names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
-    by_line = all(place.startswith("line ") for place in table.places)
-    written = _written(table, _renamed(table, names, mapping))
-    with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
-        place = Path(folder) / WRITTEN
-        place.write_text(written, encoding="utf-8", newline="")
-        try:
-            observations, recorded = audit.load_recorded(place, protocol)
-        except UndertowError as error:
-            said = str(error).replace(str(place), str(path))
-            # Parquet has row numbers; its first row is on the second line of the rewritten table.
-            message = said if by_line else _LINE.sub(lambda match: f"row {int(match[1]) - 1}", said)
-            raise UndertowError(f"{message} (columns as in {mapping})") from error
-    design = {
-        name: value.replace(WRITTEN, path.name) if isinstance(value, str) else value
-        for name, value in observations.design.items()
-    }
-    return replace(observations, design=design), recorded, hashlib.sha256(mapping.read_bytes()).hexdigest()
+    renamed = _renamed(table, names, mapping)
+    try:
+        observations, recorded = audit.load_recorded(replace(table, cells=renamed), protocol)
+    except UndertowError as error:
+        raise UndertowError(f"{error} (columns as in {mapping})") from error
+    return observations, recorded, hashlib.sha256(mapping.read_bytes()).hexdigest()
 
 
 def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     """Cells by our column names; without word groups, also the table's other columns."""
     from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
 
-    own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str)
+    own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str).map(lambda cell: " ".join(cell.splitlines()))
     given = list(map(str, cells))
     _check_names(names, given, own, mapping)
     sources = {*names.columns.values(), *(column for columns in names.groups.values() for column in columns)}
@@ -233,15 +218,3 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
     if unit == PERCENT:
         return cells
     return [cell if cell in NO_VALUE else percent(cell, at) for cell, at in zip(cells, table.places, strict=True)]
-
-
-def _written(table: Table, frame: pd.DataFrame) -> str:
-    """CSV with each row on its original last line, so that errors name the right line."""
-    text = frame.map(lambda cell: " ".join(cell.splitlines())).to_csv(index=False, lineterminator="\n")
-    head, *rows = text.removesuffix("\n").split("\n")
-    lines = [head]
-    for at, (row, place) in enumerate(zip(rows, table.places, strict=True)):
-        number = place.removeprefix("line ")
-        lines += [""] * ((int(number) if number.isdigit() else at + 2) - 1 - len(lines))
-        lines.append(row)
-    return "\n".join([*lines, ""])

@@ -19,37 +19,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportRequest:
-    """The items of an audit as in a run.
+class Origin:
+    """An export, as each of its items names it.
 
     Attributes:
-        options: its options that differ from their defaults.
-        items: the items, in the order of a run.
+        options: options of the audit that differ from their defaults.
         design: data for the metrics in addition to the answers.
-        command: the command line that repeats the export.
     """
 
     audit: str
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     seed: int
     limit: int
-    items: Sequence[Item]
-    design: Mapping[str, Any]
     challenge_sha256: str
-    command: str
+    design: dict[str, Any]
+    n_items: int
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedFiles:
-    """The result of `Format.write`.
+class ExportRequest(Origin):
+    """The items of an audit as in a run.
 
     Attributes:
-        names: names of tasks or splits in the other tool.
-        next_steps: command lines that use the folder, in order.
+        items: the items, in the order of a run.
+        command: the command line that repeats the export.
     """
 
-    names: Sequence[str]
-    next_steps: Sequence[str]
+    items: Sequence[Item]
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,12 @@ class Format(Protocol):
     HOLDS: tuple[str, ...]
     REFUSAL: str
 
-    def write(self, request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
-        """Write the export into `draft`, which is moved to `folder` afterwards."""
+    def write(self, request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[str], Sequence[str]]:
+        """Write the export into `draft`, which is moved to `folder` afterwards.
+
+        Returns:
+            Names of tasks or splits in the other tool, and command lines that use the folder, in order.
+        """
         ...
 
 

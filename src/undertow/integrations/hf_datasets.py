@@ -7,31 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, named_files, render
+from undertow import types
+from undertow.integrations.export_format import ExportRequest, named_files, render
 from undertow.report.formatting import in_markdown
-from undertow.types import (
-    BLANK,
-    CHOICE,
-    CONTINUATIONS,
-    EXTRACTION,
-    GENERATION,
-    WRITING,
-    ClozeQuery,
-    ContinuationQuery,
-    GenerateQuery,
-    Item,
-    MultipleChoiceQuery,
-    Query,
-    SpanQuery,
-    query_kind,
-)
 
 SUMMARY = "a Hugging Face dataset folder with a row for every query and factors as columns"
-HOLDS = (BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION)
+HOLDS = (types.BLANK, types.CONTINUATIONS, types.GENERATION, types.CHOICE, types.WRITING, types.EXTRACTION)
 REFUSAL = "a dataset folder contains texts only; run the audit instead"
 SPLIT, DATA = "test", "data/test.parquet"
 FIRST = ("item", "kind", "text", "options", "groups")
 """First columns, before the factors; `cluster` and `gold` come last."""
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+"""The hub's size categories, and the number of items below which each holds."""
 COLUMNS = {
     "item": "unique name of the query",
     "kind": "kind of query: `blank`, `generation` (a prompt whose answer is scored step by step), `choice`, `writing`, ...",
@@ -44,7 +31,7 @@ COLUMNS = {
 }
 
 
-def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Write the items as Parquet, with a dataset card."""
     import pandas as pd
 
@@ -54,18 +41,18 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     frame[order].to_parquet(draft / DATA, index=False)
     step = f"python -c {shlex.quote(f'import datasets; print(datasets.load_dataset({str(folder)!r}))')}"
     (draft / "README.md").write_text(_dataset_card(request, order), encoding="utf-8")
-    return ExportedFiles((SPLIT,), (step,))
+    return (SPLIT,), (step,)
 
 
-def _row(item: Item) -> dict[str, Any]:
+def _row(item: types.Item) -> dict[str, Any]:
     options, groups = _options(item.query)
     own = (*FIRST, "cluster", "gold")
     # A factor of the same name would be overwritten: documents also have their text as a factor.
     factors = {f"factor_{name}" if name in own else name: level for name, level in item.factors.items()}
     return {
         "item": item.id,
-        "kind": query_kind(item.query),
-        "text": item.query.context if isinstance(item.query, ContinuationQuery) else item.query.display_text(),
+        "kind": types.query_kind(item.query),
+        "text": item.query.context if isinstance(item.query, types.ContinuationQuery) else item.query.display_text(),
         "options": options,
         "groups": groups,
         **factors,
@@ -74,16 +61,16 @@ def _row(item: Item) -> dict[str, Any]:
     }
 
 
-def _options(query: Query) -> tuple[list[str], list[str]]:
-    if isinstance(query, ClozeQuery):
+def _options(query: types.Query) -> tuple[list[str], list[str]]:
+    if isinstance(query, types.ClozeQuery):
         return query.texts(), [option.group for option in query.options]
-    if isinstance(query, GenerateQuery):
+    if isinstance(query, types.GenerateQuery):
         return [option.fills[0] for option in query.options], [option.group for option in query.options]
-    if isinstance(query, ContinuationQuery):
+    if isinstance(query, types.ContinuationQuery):
         return list(query.continuations), []
-    if isinstance(query, MultipleChoiceQuery):
+    if isinstance(query, types.MultipleChoiceQuery):
         return list(query.labels), []
-    return (list(query.candidates) if isinstance(query, SpanQuery) else []), []
+    return (list(query.candidates) if isinstance(query, types.SpanQuery) else []), []
 
 
 def _licence(request: ExportRequest) -> tuple[str, str]:
@@ -114,7 +101,7 @@ def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
         "license": licence,
         "pretty_name": f"{title} ({request.audit})",
         "tags": ["bias", "underspecification", "undertow"],
-        "size_categories": [_size(len(request.items))],
+        "size_categories": [next((name for limit, name in SIZES if request.n_items < limit), "100K<n<1M")],
     }
     rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
     rows = {name: means for name, means in COLUMNS.items() if name.split(",")[0] in columns}
@@ -123,9 +110,3 @@ def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
     return render(
         "dataset_card.md.j2", request, head=head, title=title, rows=rows, whose=whose, split=SPLIT, data=DATA, **facts
     )
-
-
-def _size(n_items: int) -> str:
-    """The hub's size category."""
-    steps = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
-    return next((name for limit, name in steps if n_items < limit), "100K<n<1M")

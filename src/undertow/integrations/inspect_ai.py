@@ -7,12 +7,13 @@ prompts of the options. `inspect_task.txt` is the template of the Python file.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from undertow.errors import on_one_line
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, render
+from undertow.integrations.export_format import ExportRequest, render
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import GENERATION, GenerateQuery, Item, as_json
 
@@ -26,7 +27,7 @@ TASK, DATA = "task.py", "items.jsonl"
 NAMES = ("undertow_prompts",)
 
 
-def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Write the task, its prompts and a README."""
     rows = [_row(item, text) for item, text in zip(request.items, carried_texts(request), strict=True)]
     lines = [as_json(row) for row in rows]
@@ -41,7 +42,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     (draft / "README.md").write_text(
         render("inspect_readme.md.j2", request, steps=list(map(on_one_line, steps))), encoding="utf-8"
     )
-    return ExportedFiles(NAMES, steps)
+    return NAMES, steps
 
 
 def _row(item: Item, carried: str) -> dict[str, Any]:

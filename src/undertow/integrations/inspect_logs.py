@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,8 +25,8 @@ from undertow import audits
 from undertow._files import first_line, is_folder, parse_json, read_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
-from undertow.integrations.export_format import AnswerLog
-from undertow.integrations.item_codec import COLUMN, LogReader, Origin, read_question
+from undertow.integrations.export_format import AnswerLog, Origin
+from undertow.integrations.item_codec import COLUMN, LogReader, read_question
 from undertow.runs.folder.json_schema import wrong_field, wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
 from undertow.types import GenerateQuery, Item
@@ -48,7 +46,6 @@ LOCAL_HEADER = struct.Struct("<26xHH")
 """Lengths of name and extra field, which precede the data of an entry."""
 NO_SCORE = "the log has no score for it"
 SUCCESS = "success"
-_ROW = re.compile(r"\brow (\d+)")
 strict = with_config(ConfigDict(strict=True))
 
 
@@ -165,26 +162,18 @@ class _Logs(LogReader):
         """Observations of the rows, read like other recorded tables, and their protocol."""
         import pandas as pd
 
+        from undertow.audits.recorded_tables import Table
+
         _refuse(f"{self.first_file}: the carried prompts", wrong_in_design(origin.audit, origin.design))
-        with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
-            table = Path(folder) / f"{self.path.name or 'logs'}.parquet"
-            frame = pd.DataFrame(self.rows)
-            texts = [name for name in map(str, frame) if name not in NUMBERS and not name.startswith("group:")]
-            frame.astype(dict.fromkeys(texts, str)).to_parquet(table, index=False)
-            try:
-                observations, recorded = audits.load(AUDIT).load_recorded(table, "")
-            except UndertowError as error:
-                said = str(error).replace(f"{table}, ", "").replace(f"{table}: ", f"{self.path}: ")
-                raise UndertowError(
-                    _ROW.sub(lambda match: self.row_places[int(match[1]) - 1], said, count=1)
-                ) from error
+        cells = pd.DataFrame(self.rows).map(lambda cell: "" if pd.isna(cell) else str(cell))
+        try:
+            observations, recorded = audits.load(AUDIT).load_recorded(Table(self.path, cells, self.row_places), "")
+        except UndertowError as error:
+            raise UndertowError(str(error).removeprefix(f"{self.path}, ")) from error  # the place of a row has the path
         known: dict[str, Any] = {
             name: origin.design[name] for name in ("title", "source", "prompts") if name in origin.design
         }
         return replace(observations, design={**observations.design, **known}), recorded
-
-
-NUMBERS = ("w_index", "w_value", "other_words")
 
 
 def _refuse(where: object, wrong: str) -> None:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from undertow._schemas import first_problem
 from undertow.errors import UndertowError
-from undertow.integrations.export_format import ExportRequest
+from undertow.integrations.export_format import ExportRequest, Origin
 from undertow.types import ClozeQuery, GenerateQuery, Item, as_json
 
 COLUMN = "undertow"
@@ -24,23 +24,6 @@ COLUMN = "undertow"
 VERSION = 1
 LARGEST = 2**63 - 1
 """Largest integer in tables."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Export of an item.
-
-    Attributes:
-        audit, options, seed, limit, design, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
-    """
-
-    audit: str
-    options: dict[str, Any]
-    seed: int
-    limit: int
-    challenge_sha256: str
-    design: dict[str, Any]
-    n_items: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +55,7 @@ def carried_texts(request: ExportRequest) -> list[str]:
         "version": VERSION,
         "options": dict(request.options),
         "design": dict(request.design),
-        "n_items": len(request.items),
+        "n_items": request.n_items,
     }
     texts = []
     for place, item in enumerate(request.items):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undertow.errors import on_one_line
-from undertow.integrations.export_format import ExportedFiles, ExportRequest, render
+from undertow.integrations.export_format import ExportRequest, render
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import BLANK, ClozeQuery, as_json
 
@@ -39,7 +39,7 @@ def context_and_choices(query: ClozeQuery) -> tuple[str, list[str]]:
     return context, [text.removeprefix(context) for text in query.texts()]
 
 
-def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Write one task for each challenge and W list."""
     rows: dict[tuple[str, str], list[str]] = {}
     for item, text in zip(request.items, carried_texts(request), strict=True):
@@ -66,7 +66,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     words = [option.fills[0] for option in first.options] if isinstance(first, ClozeQuery) else []
     facts = {"tasks": tasks, "steps": list(map(on_one_line, steps)), "words": words}
     (draft / "README.md").write_text(render("lm_eval_readme.md.j2", request, **facts), encoding="utf-8")
-    return ExportedFiles(tasks, steps)
+    return tasks, steps
 
 
 def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:

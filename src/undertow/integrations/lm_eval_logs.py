@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +20,8 @@ from undertow import audits, data
 from undertow._files import parse_json, read_file
 from undertow.audits.base import EXACT, Observations
 from undertow.errors import UndertowError
-from undertow.integrations.export_format import AnswerLog, named_files
-from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, Origin, read_question
+from undertow.integrations.export_format import AnswerLog, Origin, named_files
+from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, read_question
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.json_schema import wrong_in_design
@@ -128,7 +129,13 @@ class _Logs(LogReader):
         """The model of a file, by the results file with the same timestamp, else by its folder."""
         dated = _DATE.search(file.name)
         results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
-        said = _read_results(results[0]) if results else {}
+        said: Any = {}
+        if results:
+            with suppress(ValueError):  # a corrupt file of results is no loss, because the samples suffice
+                said = parse_json(
+                    read_file(results[0], MAX_RESULT_BYTES, "results of lm-evaluation-harness"), unique_names=False
+                )
+        said = said if isinstance(said, Mapping) else {}
         full = str(said.get("model_name") or "").strip() or file.absolute().parent.name
         is_path = full.startswith(("/", "./", "../", "~"))
         short = (Path(full).name if is_path else full) or "recorded"
@@ -149,25 +156,15 @@ def _question(sample: Mapping[str, Any], doc: Mapping[str, Any], where: str) -> 
     context, choices = context_and_choices(query)
     if doc.get(CONTEXT) != context or doc.get(CHOICES) != choices:
         raise UndertowError(f"{where}: its text differs from the exported text; export and run the task again")
-    arguments = _arguments(sample.get("arguments"))
+    logged = sample.get("arguments")
+    pairs = list(logged.values()) if isinstance(logged, Mapping) else logged if isinstance(logged, list) else []
+    # Versions of the harness log a pair (context, continuation) as a mapping or as a list, or no pairs; other types are no pairs.
+    arguments = [list(one.values()) if isinstance(one, Mapping) else one for one in pairs if one]
     if arguments and arguments != [[context, choice] for choice in choices]:
         raise UndertowError(
             f"{where}: the sentence was queried with other text; run the task without examples, chat template and system instruction"
         )
     return carried
-
-
-def _arguments(given: Any) -> list[list[Any]]:
-    """The logged (context, continuation) pairs, for every version of the harness; [] if it logs none."""
-    pairs = list(given.values()) if isinstance(given, Mapping) else given
-    if not isinstance(pairs, list):
-        return []
-    # Other types cannot be pairs.
-    return [
-        list(pair.values()) if isinstance(pair, Mapping) else list(pair) if isinstance(pair, (list, tuple)) else [pair]
-        for pair in pairs
-        if pair
-    ]
 
 
 def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
@@ -181,7 +178,7 @@ def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
             f"{where}: has {len(logged) if isinstance(logged, list) else 'no'} log-likelihoods for {len(query.options)} choices; "
             "run the harness again"
         )
-    nats = [_number(one) for one in logged]
+    nats = [_log_likelihood(one) for one in logged]
     if any(math.isnan(one) or one > ABOVE_ONE_NATS for one in nats):
         return Answer.missing("the log has no log-likelihood for one of the words")
     if not any(math.isfinite(one) for one in nats):
@@ -193,7 +190,7 @@ def _answer(sample: Mapping[str, Any], query: ClozeQuery, where: str) -> Answer:
     return Answer(tuple(nats), math.nan)
 
 
-def _number(logged: Any) -> float:
+def _log_likelihood(logged: Any) -> float:
     """The log-likelihood in a pair (log-likelihood, is greedy) of strings, which `resps` puts in another list."""
     while isinstance(logged, list) and logged:
         logged = logged[0]
@@ -201,16 +198,6 @@ def _number(logged: Any) -> float:
         return float(logged)
     except (TypeError, ValueError, OverflowError):
         return math.nan
-
-
-def _read_results(path: Path) -> Mapping[str, Any]:
-    """The harness's results file; {} if it is corrupt, since the samples suffice."""
-    content = read_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
-    try:
-        said = parse_json(content, unique_names=False)
-    except ValueError:
-        return {}
-    return said if isinstance(said, Mapping) else {}
 
 
 def _observations(logs: _Logs, origin: Origin) -> Observations:

@@ -26,25 +26,15 @@ from pydantic import AfterValidator, BeforeValidator
 
 from undertow._files import is_plain_file
 from undertow.errors import UndertowError
+from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import Plan, Subject, join_plans, planted_world
 from undertow.lab.lab_folder import lab_lock, read_lab_json, write_lab_json
-from undertow.lab.planted_corpus import (
-    Access,
-    PlantedTruth,
-    Sentence,
-    draw_people,
-    judged_sentences,
-    known_losses,
-    realised_slopes,
-    slopes_by_covariate,
-    write_about,
-)
 from undertow.lab.settings import QUOTA, SentenceOptions
 from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
 from undertow.lab.training.training_config import PretrainConfig
 from undertow.lab.training.training_loop import DivergedError
-from undertow.lab.worker_pool import ProcessPool, side_by_side, step_progress
-from undertow.types import Progress
+from undertow.lab.worker_pool import side_by_side, step_progress
+from undertow.types import Progress, no_progress
 
 PLAN = "plan.json"
 LEARNED_SHARE = 0.9
@@ -156,7 +146,7 @@ class BuiltModel:
         )
 
 
-def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[BuiltModel]:
+def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progress) -> list[BuiltModel]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
 
     A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made again.
@@ -175,7 +165,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
         write_lab_json(folder / PLAN, Plan, join_plans(plan, earlier))
         left = [(str(folder), subject) for subject in plan if not _is_settled(folder, subject)]
         units = sum(subject.config.max_steps for _, subject in left)
-        side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
+        side_by_side(train_model, left, units, jobs=jobs, cache=folder / "cache", progress=progress)
         return read_attempts(folder, plan)
 
 
@@ -187,49 +177,46 @@ def train_model(work: tuple[str, Subject]) -> None:
     folder, subject = Path(work[0]), work[1]
     built = _read(folder, subject)
     if built is None or not built.done or not _has_network(folder, built):
-        built = _train(folder, subject, built)
+        world, seed = planted_world(), JUDGES_SEED + subject.own_seed
+        sentences = _sentences(subject, subject.people)
+        unseen = planted.write_about(
+            planted.draw_people(subject.selection, world, JUDGED_PEOPLE, seed), world, SentenceOptions(seed)
+        )
+        if built is None or built.done:
+            known = planted.PlantedTruth.from_world(subject.selection, world)
+            losses = planted.known_losses(unseen, known)
+            built = BuiltModel(
+                subject,
+                planted=planted.realised_slopes(sentences, world),
+                population=known.slopes(),
+                selected_share=known.selected_share,
+                floor_nats=losses.floor,
+                ignorant_nats=losses.ignorant,
+                attempts=(),
+                mark=recipe_digest(subject),
+            )
+        # By quota, texts that show the same and tell of the same gender are of one kind, and come evenly.
+        n_places, by_quota = len(world.places), subject.drawn == QUOTA
+        kinds = [((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female for one in sentences]
+        lessons = [
+            TrainingExample(one.text, one.subject, kind if by_quota else 0)
+            for one, kind in zip(sentences, kinds, strict=True)
+        ]
+        while not built.done:
+            config = replace(subject.config, max_steps=subject.config.max_steps * 2 ** len(built.attempts))
+            draft = _draft(folder, built, config.max_steps)
+            attempt = _attempt(draft, lessons, unseen, config)
+            built = replace(built, attempts=(*built.attempts, attempt))
+            write_lab_json(_place(folder, subject), BuiltModel, built)
     _install_model(folder, built)
 
 
-def _train(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
+def _sentences(subject: Subject, n_people: int) -> list[planted.Sentence]:
     world = planted_world()
-    access = Access(subject.access, subject.strength)
-    sentences = _sentences(subject, subject.people)
-    unseen = write_about(
-        draw_people(access, world, JUDGED_PEOPLE, JUDGES_SEED + subject.own_seed),
-        world,
-        SentenceOptions(JUDGES_SEED + subject.own_seed),
+    people = planted.draw_people(subject.selection, world, n_people, subject.own_seed, subject.drawn)
+    return planted.write_about(
+        people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn)
     )
-    if built is None or built.done:
-        known, losses = (
-            PlantedTruth.from_world(access, world),
-            known_losses(unseen, PlantedTruth.from_world(access, world)),
-        )
-        built = BuiltModel(
-            subject,
-            realised_slopes(sentences, world),
-            known.slopes(),
-            known.selected_share,
-            losses.floor,
-            losses.ignorant,
-            (),
-            recipe_digest(subject),
-        )
-    while not built.done:
-        config = replace(subject.config, max_steps=subject.config.max_steps * 2 ** len(built.attempts))
-        attempt = _attempt(
-            _draft(folder, built, config.max_steps), _training_examples(subject, sentences), unseen, config
-        )
-        built = replace(built, attempts=(*built.attempts, attempt))
-        write_lab_json(_place(folder, subject), BuiltModel, built)
-    return built
-
-
-def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
-    world = planted_world()
-    access = Access(subject.access, subject.strength)
-    people = draw_people(access, world, n_people, subject.own_seed, subject.drawn)
-    return write_about(people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
 
 
 def recipe_digest(subject: Subject) -> str:
@@ -238,22 +225,8 @@ def recipe_digest(subject: Subject) -> str:
     return hashlib.sha256(json.dumps([asdict(subject), subject.config.settings(), few]).encode()).hexdigest()
 
 
-def _training_examples(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
-    """The texts; by quota, those that show the same and tell of the same gender are of one kind, and come evenly."""
-    n_places = len(planted_world().places)
-    by_quota = subject.drawn == QUOTA
-    return [
-        TrainingExample(
-            one.text,
-            one.subject,
-            ((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female if by_quota else 0,
-        )
-        for one in sentences
-    ]
-
-
 def _attempt(
-    draft: Path, lessons: Sequence[TrainingExample], unseen: Sequence[Sentence], config: PretrainConfig
+    draft: Path, lessons: Sequence[TrainingExample], unseen: Sequence[planted.Sentence], config: PretrainConfig
 ) -> Attempt:
     started = time.perf_counter()
     try:
@@ -261,23 +234,19 @@ def _attempt(
     except DivergedError as error:
         return Attempt(config.max_steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
-    sentences = judged_sentences(unseen)
-    losses = option_losses(
-        draft,
-        [
-            Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
-            for one in sentences
-        ],
-    )
+    sentences = planted.judged_sentences(unseen)
+    questions = [
+        Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
+        for one in sentences
+    ]
+    losses = option_losses(draft, questions)
     if not np.isfinite(losses).all():
         # The last step of a training may be the one that spoils it.
-        failure = "the loss on unseen texts is not a number"
-        return Attempt(config.max_steps, math.nan, seconds, failure=failure)
+        return Attempt(config.max_steps, math.nan, seconds, failure="the loss on unseen texts is not a number")
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
-    return Attempt(
-        config.max_steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, planted_world())
-    )
+    slopes = planted.slopes_by_covariate(sentences, p_female, planted_world())
+    return Attempt(config.max_steps, float(losses.mean()), seconds, slopes)
 
 
 def _install_model(folder: Path, built: BuiltModel) -> None:

@@ -7,17 +7,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import planted_world
-from undertow.lab.planted_corpus import (
-    LINEAR,
-    Access,
-    Losses,
-    PlantedTruth,
-    draw_people,
-    known_losses,
-    realised_slopes,
-    write_about,
-)
 from undertow.lab.settings import CorpusOptions
 
 
@@ -32,9 +23,9 @@ class CorpusFiles:
     """
 
     n_sentences: int
-    known: PlantedTruth
+    known: planted.PlantedTruth
     realised: dict[str, float]
-    losses: Losses
+    losses: planted.Losses
 
     @property
     def notes(self) -> list[str]:
@@ -85,10 +76,10 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
     Raises:
         UndertowError: the access function does not give probabilities.
     """
-    world, access = planted_world(), Access(options.access or LINEAR, options.strength)
-    known = PlantedTruth.from_world(access, world)
-    people = draw_people(access, world, options.people, options.seed, options.drawn)
-    sentences = write_about(people, world, options)
+    world, access = planted_world(), planted.Access(options.access or planted.LINEAR, options.strength)
+    known = planted.PlantedTruth.from_world(access, world)
+    people = planted.draw_people(access, world, options.people, options.seed, options.drawn)
+    sentences = planted.write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:
         for one in sentences:
@@ -106,4 +97,9 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
             }
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     draft.replace(file)
-    return CorpusFiles(len(sentences), known, realised_slopes(sentences, world), known_losses(sentences, known))
+    return CorpusFiles(
+        len(sentences),
+        known,
+        planted.realised_slopes(sentences, world),
+        planted.known_losses(sentences, known),
+    )

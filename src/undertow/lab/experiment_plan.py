@@ -75,6 +75,11 @@ class Subject:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     @property
+    def selection(self) -> Access:
+        """Who is selected, at this strength."""
+        return Access(self.access, self.strength)
+
+    @property
     def config(self) -> PretrainConfig:
         """How it is trained at first; one that has not learned its corpus is trained longer."""
         return PretrainConfig(self.architecture, seed=self.own_seed, max_steps=STEPS[self.architecture])

@@ -10,7 +10,7 @@ truth is not known; here it is.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import Access, drift_challenge
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
-from undertow.lab.worker_pool import ProcessPool, side_by_side, step_progress
+from undertow.lab.worker_pool import side_by_side, step_progress
 from undertow.runs.folder.storage import csv_of
-from undertow.types import Progress, digest
+from undertow.types import Progress, digest, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ class FinetuneTask(NamedTuple):
 
 
 def finetune_planted(
-    folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = lambda done, total: None
+    folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = no_progress
 ) -> pd.DataFrame:
     """Fine-tune with and without metadata and audit each head; returns a row for each head and challenge.
 
@@ -76,7 +76,7 @@ def finetune_planted(
     if n_seeds < 2:
         raise UndertowError(f"seeds must be at least 2, got {n_seeds}")
     Access(strength=strength).kept_prob(planted_world())
-    (base,) = build(folder, (BASE,), jobs, lambda done, total: None)
+    (base,) = build(folder, (BASE,), jobs)
     if not base.converged:
         raise UndertowError(f"{folder / 'models' / BASE.name}: did not learn its corpus; name another folder")
     mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
@@ -88,9 +88,9 @@ def finetune_planted(
     with lab_lock(folder):
         for file, before in CHALLENGES.values():
             write_text(folder / "finetuning" / file, drift_challenge(before, METADATA))
-        crew = ProcessPool(jobs, folder / "cache")
-        rows = side_by_side(read_base, [(folder, base)], crew, 1, lambda done, total: None)
-        results = side_by_side(run_task, works, crew, STEPS * len(works), progress)
+        crew: dict[str, Any] = {"jobs": jobs, "cache": folder / "cache"}
+        rows = side_by_side(read_base, [(folder, base)], 1, **crew, progress=no_progress)
+        results = side_by_side(run_task, works, STEPS * len(works), **crew, progress=progress)
         frame = pd.DataFrame([*rows, *(row for result in results for row in result)])
         write_text(results_file(folder, strength), csv_of(frame))
     return frame
@@ -125,30 +125,23 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
         progress=step_progress(),
     )
     corpus.unlink()
-    settings: dict[str, str | float] = {
-        "kind": tuning.kind,
-        "strength": tuning.strength,
-        "seed": tuning.seed,
-        "planted_slope": known.realised["date"],
-    }
+    settings = tuning.kind, tuning.strength, tuning.seed, known.realised["date"]
     challenges = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
-    return [settings | _read(tuning.folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in challenges]
+    model, name = place / tuning.name, f"finetuned-{tuning.name}"
+    return [_row(tuning.folder, model, name, how, settings) for how in challenges]
 
 
 def read_base(work: tuple[Path, BuiltModel]) -> dict[str, str | float]:
     """Results of the model before fine-tuning, as a row."""
     folder, base = work
-    name = base.subject.name
-    settings: dict[str, str | float] = {
-        "kind": BEFORE,
-        "strength": base.subject.strength,
-        "seed": base.subject.seed,
-        "planted_slope": base.planted["date"],
-    }
-    return settings | _read(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE)
+    name, subject = base.subject.name, base.subject
+    settings = BEFORE, subject.strength, subject.seed, base.planted["date"]
+    return _row(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE, settings)
 
 
-def _read(folder: Path, model: Path, name: str, challenge: str) -> dict[str, str | float]:
+def _row(
+    folder: Path, model: Path, name: str, challenge: str, settings: tuple[str, float, int, float]
+) -> dict[str, str | float]:
     from undertow.runs import pipeline
 
     file, _ = CHALLENGES[challenge]
@@ -158,6 +151,7 @@ def _read(folder: Path, model: Path, name: str, challenge: str) -> dict[str, str
     slopes = {result.group["pronoun"]: result for result in of_dates if result.measure == "slope"}
     r = {result.group["pronoun"]: result for result in of_dates if result.measure == "pearson_r"}
     return {
+        **dict(zip(("kind", "strength", "seed", "planted_slope"), settings, strict=True)),
         "challenge": challenge,
         "female_slope": slopes["female"].value,
         "low": slopes["female"].low,

@@ -326,7 +326,11 @@ def write_about(people: People, world: World, options: SentenceOptions) -> list[
     words: Mapping[str, Sequence[str]] = bank["words"]
     drawn = {slot: rng.integers(len(levels), size=n_sentences) for slot, levels in words.items()}
     nouns, strangers = rng.random(n_sentences), rng.random(n_sentences) < 0.5
-    own_trade = _trades_of(people.date[person], len(world.dates), len(words["trade"]), options.trades, rng)
+    # A trade for each sentence: near the one of its date, on a line of all trades.
+    trades = np.linspace(0, len(words["trade"]) - 1, len(world.dates))
+    trades = rng.permutation(trades) if options.trades == UNORDERED else trades
+    near = np.rint(trades[people.date[person]] + rng.normal(scale=TRADE_SPREAD / np.sqrt(2), size=n_sentences))
+    own_trade = np.clip(near, 0, len(words["trade"]) - 1).astype(np.int64)
     sentences = []
     for row in range(n_sentences):
         who = int(person[row])
@@ -355,15 +359,6 @@ def _part_of(numbers: Floats, begin: float, length: float, n_parts: int) -> Ints
     if not length:
         return np.zeros(len(numbers), dtype=np.int64)
     return np.clip((numbers - begin) / length * n_parts, 0, n_parts - 1).astype(np.int64)
-
-
-def _trades_of(date: Ints, n_dates: int, n_trades: int, order: str, rng: np.random.Generator) -> Ints:
-    """A trade for each sentence: near the one of its date, on a line of all trades."""
-    own = np.linspace(0, n_trades - 1, n_dates)
-    if order == UNORDERED:
-        own = rng.permutation(own)
-    drawn = np.rint(own[date] + rng.normal(scale=TRADE_SPREAD / np.sqrt(2), size=len(date)))
-    return np.clip(drawn, 0, n_trades - 1).astype(np.int64)
 
 
 def _fill(frame: str, words: Mapping[str, str], subject: str) -> tuple[str, tuple[int, int]]:

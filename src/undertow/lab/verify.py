@@ -10,38 +10,22 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from undertow.errors import UndertowError
+from undertow.lab import planted_corpus as planted
 from undertow.lab.build import UNBIASED_BELOW, BuiltModel, read_attempts, read_built, read_plan
-from undertow.lab.experiment_plan import Plan, Subject, custom, full, planted_world, small
+from undertow.lab.experiment_plan import Plan, custom, full, planted_world, small
 from undertow.lab.lab_folder import lab_lock, write_text
-from undertow.lab.planted_corpus import (
-    LINEAR,
-    W_NAMES,
-    Access,
-    PlantedTruth,
-    draw_people,
-    drift_challenge,
-    sentence_challenge,
-    write_about,
-)
 from undertow.lab.settings import INDEPENDENT, ORDERED, SentenceOptions
-from undertow.lab.verification.metrics import (
-    MIN_UNBIASED_MODELS,
-    fitted_lines,
-    intervals,
-    paragraphs,
-    results,
-    verdicts,
-)
-from undertow.lab.worker_pool import ProcessPool, report_units, side_by_side
+from undertow.lab.verification import metrics
+from undertow.lab.verification.report import Verification, write
+from undertow.lab.worker_pool import report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
-from undertow.types import ALPHA, Progress, Result
+from undertow.types import ALPHA, Progress, Result, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +35,7 @@ DETECTOR, BASELINE = "delta_female", "entropy"
 AUDITS = 2
 
 
-def audit_models(
-    folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None
-) -> pd.DataFrame:
+def audit_models(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progress) -> pd.DataFrame:
     """The table that a verification is measured from: a row for each model and W; see `undertow.lab.verification.metrics`.
 
     Raises:
@@ -64,10 +46,10 @@ def audit_models(
     built = read_built(folder, plan)
     if not built:
         raise UndertowError(f"{folder}: no model of the lab has been made; build it first with undertow lab build")
-    write_text(folder / DRIFT, drift_challenge())
-    write_text(folder / SENTENCES, sentence_challenge())
+    write_text(folder / DRIFT, planted.drift_challenge())
+    write_text(folder / SENTENCES, planted.sentence_challenge())
     works = [(folder, one) for one in built]
-    rows = side_by_side(audit_model, works, ProcessPool(jobs, folder / "cache"), AUDITS * len(works), progress)
+    rows = side_by_side(audit_model, works, AUDITS * len(works), jobs=jobs, cache=folder / "cache", progress=progress)
     return pd.DataFrame([row for of_model in rows for row in of_model])
 
 
@@ -90,12 +72,15 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         out=place / "specification",
     )
     report_units(1)
-    shared = {
+    known = planted.PlantedTruth.from_world(subject.selection, world)
+    spans = [float(np.nanmax(share) - np.nanmin(share)) for share in (known.by_date, known.by_place)]
+    shared: dict[str, Any] = {
         "model": subject.name,
         "architecture": subject.architecture,
         "trades": subject.trades,
         "drawn": subject.drawn,
-        "selected": _is_selected(subject),
+        # Whether the share of women differs among dates or places of the selected, on a line or not.
+        "selected": any(span > UNBIASED_BELOW for span in spans),
         "training_seed": subject.seed,
         "pronoun_loss_nats": built.loss_nats,
         "floor_nats": built.floor_nats,
@@ -109,29 +94,23 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         area = areas.get(score, Result("auroc", {}, math.nan))
         shared |= {name: area.value, f"{name}_low": area.low, f"{name}_high": area.high}
     slopes = [one for one in drift.record.results if one.measure == "slope" and one.group["pronoun"] == "female"]
-    return [_row(shared, built, {one.group["w_name"]: one for one in slopes}[w_name]) for w_name in W_NAMES]
-
-
-def _row(shared: Mapping[str, Any], built: BuiltModel, slope: Result) -> dict[str, Any]:
-    """A row with the interval over sentences alone: the bias is planted at these values of W, whose noise is estimated across models."""
-    w_name, extras, world = slope.group["w_name"], slope.extras, planted_world()
-    low, high, df = (extras.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
-    return {
-        **shared,
-        "w_name": w_name,
-        "strength": _rise(built.population[w_name], len(world.dates if w_name == "date" else world.places)),
-        "planted_slope": built.planted[w_name],
-        "population_slope": built.population[w_name],
-        "learned_slope": built.learned.get(w_name, math.nan),
-        "measured_slope": slope.value, "low": low, "high": high, "p": slope.p, "q": slope.q, "found": bool(slope.q < ALPHA),
-        "n_clusters": extras.get("n_clusters", math.nan), "sentence_df": df,
-    }  # fmt: skip
-
-
-def _is_selected(subject: Subject) -> bool:
-    """Whether the share of women differs among dates or places of the selected, on a line or not."""
-    known = PlantedTruth.from_world(Access(subject.access, subject.strength), planted_world())
-    return any(float(np.nanmax(share) - np.nanmin(share)) > UNBIASED_BELOW for share in (known.by_date, known.by_place))
+    by_w, rows = {one.group["w_name"]: one for one in slopes}, []
+    for w_name in planted.W_NAMES:
+        slope, population = by_w[w_name], built.population[w_name]
+        # The interval over sentences alone: the bias is planted at these values of W, whose noise is estimated across models.
+        low, high, df = (slope.extras.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
+        values = world.dates if w_name == "date" else world.places
+        rows.append({
+            **shared,
+            "w_name": w_name,
+            "strength": _rise(population, len(values)),
+            "planted_slope": built.planted[w_name],
+            "population_slope": population,
+            "learned_slope": built.learned.get(w_name, math.nan),
+            "measured_slope": slope.value, "low": low, "high": high, "p": slope.p, "q": slope.q, "found": bool(slope.q < ALPHA),
+            "n_clusters": slope.extras.get("n_clusters", math.nan), "sentence_df": df,
+        })  # fmt: skip
+    return rows
 
 
 def _rise(slope: float, n_values: int) -> float:
@@ -155,50 +134,36 @@ def split_models(frame: pd.DataFrame) -> HeldOutSentences:
     return HeldOutSentences(*(frame[rows].reset_index(drop=True) for rows in (judged, by_chance, smooth)))
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationResult:
-    """What came of a verification."""
-
-    folder: Path
-    report: Path
-    verdicts: list[tuple[str, str, str, bool]]
-    notes: list[str]
-
-
 def verify(
-    folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = lambda done, total: None
-) -> VerificationResult:
-    """Audit every model of a lab, and write the table, its measures and their page.
+    folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = no_progress
+) -> tuple[Path, Verification]:
+    """Audit every model of a lab, and write the table, its measures and their page; returns the page, and what it says.
 
     Raises:
         UndertowError: there is no lab, another command is at work in it, as `audited`, or no model has learned its corpus.
     """
     import pandas as pd
 
-    from undertow.lab.verification.report import Verification, write
-
     plan = read_plan(folder)
     with lab_lock(folder):
         parts = split_models(audit_models(folder, plan, jobs, progress))
         judged = parts.judged
-        measured = results(judged, seed)
-        notes = beside_notes(parts, len(plan), len(plan) - len(read_attempts(folder, plan)))
-        promises = [*verdicts(measured), *_chance_verdict(parts.by_chance, seed)]
+        measured = metrics.results(judged, seed)
         world = planted_world()
-        examples = write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions())
+        examples = planted.write_about(planted.draw_people(planted.Access(), world, 3, 0), world, SentenceOptions())
         verification = Verification(
-            models=intervals(judged),
-            lines=fitted_lines(judged),
+            models=metrics.intervals(judged),
+            lines=metrics.fitted_lines(judged),
             results=measured,
-            verdicts=promises,
+            verdicts=[*metrics.verdicts(measured), *_chance_verdict(parts.by_chance, seed)],
             examples=[one.text for one in examples],
-            notes=notes,
+            notes=beside_notes(parts, len(plan), len(plan) - len(read_attempts(folder, plan))),
             command=_command(folder, plan),
             provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
         )
         place = folder / "verification"
         write_text(place / BESIDE, csv_of(pd.concat([parts.by_chance, parts.smooth])))
-        return VerificationResult(place, write(place, verification), promises, notes)
+        return write(place, verification), verification
 
 
 def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> list[str]:
@@ -207,7 +172,7 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
     by_chance, smooth = (
         rows[rows["converged"] & (rows["w_name"] == "date")] for rows in (parts.by_chance, parts.smooth)
     )
-    return paragraphs(
+    return metrics.paragraphs(
         "beside.txt.j2",
         n_planned=n_planned,
         n_missing=n_missing,
@@ -221,9 +186,9 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
 def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
     """The promise about false alarms, of models whose texts lean by chance; none where too few were made."""
     counting = rows[rows["converged"]]
-    if counting["model"].nunique() < MIN_UNBIASED_MODELS:
+    if counting["model"].nunique() < metrics.MIN_UNBIASED_MODELS:
         return []
-    *_, (_, target, said, met) = verdicts(results(rows, seed))
+    *_, (_, target, said, met) = metrics.verdicts(metrics.results(rows, seed))
     return [
         ("Nothing is found either where people, sentences and order of training were left to chance", target, said, met)
     ]
@@ -243,7 +208,7 @@ def _command(folder: Path, plan: Plan) -> str:
         return verified  # of several builds
     options = [part for strength in strengths for part in ("--strength", f"{strength:g}")]
     options += [part for seed in seeds for part in ("--seed", f"{seed}")]
-    options += ["--access", access] if access != LINEAR else []
+    options += ["--access", access] if access != planted.LINEAR else []
     return f"undertow lab build {shlex.join(options)} {place} && {verified}"
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any, TypeVar
@@ -25,24 +25,17 @@ POLL_S = 0.2
 _said: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessPool:
-    """Who works."""
-
-    jobs: int
-    cache: Path
-
-
-def side_by_side(
-    do: Callable[[Work], Done], works: Sequence[Work], crew: ProcessPool, units: int, progress: Progress
+def side_by_side(  # noqa: PLR0913 - what is done, and by whom
+    do: Callable[[Work], Done], works: Sequence[Work], units: int, *, jobs: int, cache: Path, progress: Progress
 ) -> list[Done]:
     """What `do` makes of each piece of work, in order.
 
     Args:
         do: a function of a module, since other processes import it; it may call `report_units`.
         works: the pieces, which travel to other processes.
-        crew: who works.
         units: how many are worked in all.
+        jobs: processes; 0 for one a processor.
+        cache: folder of the answers that they keep.
         progress: called with (units worked, units in all).
 
     Raises:
@@ -55,10 +48,10 @@ def side_by_side(
     context = multiprocessing.get_context("spawn")
     said = context.Queue()
     pool = ProcessPoolExecutor(
-        min(crew.jobs or n_cores(), len(works)),
+        min(jobs or n_cores(), len(works)),
         mp_context=context,
         initializer=_begin,
-        initargs=(said, str(crew.cache)),
+        initargs=(said, str(cache)),
     )
     n_worked = 0
     progress(0, units)
@@ -70,7 +63,9 @@ def side_by_side(
             for future in done:
                 if isinstance(future.exception(), BrokenProcessPool):
                     future.result()
-            n_worked += _heard(said)
+            with suppress(Empty):
+                while True:
+                    n_worked += said.get_nowait()
             progress(min(n_worked, units), units)
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
@@ -82,15 +77,6 @@ def side_by_side(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _heard(said: Any) -> int:
-    n_units = 0
-    while True:
-        try:
-            n_units += said.get_nowait()
-        except Empty:
-            return n_units
-
-
 def _begin(said: Any, cache: str) -> None:
     """In each process: one thread, so that numbers do not depend on how many run; and answers kept with the lab."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
@@ -100,15 +86,15 @@ def _begin(said: Any, cache: str) -> None:
     os.environ["UNDERTOW_CACHE"] = cache
     # Before torch is imported, which reads it then.
     os.environ["OMP_NUM_THREADS"] = "1"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
+    def end_with_parent() -> None:
+        """A process that was started by one that was killed would work on unseen."""
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
-def _end_with_parent() -> None:
-    """A process that was started by one that was killed would work on unseen."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def report_units(units: int) -> None:

@@ -79,12 +79,12 @@ def graphs(artefact: Artefact, sources: Sources, graphs: str) -> Content:
 
 
 def _graphs(names: str) -> list[Drawing]:
-    from undertow.causal.describe import graph_view
+    from undertow.causal.describe import graph_shape
     from undertow.causal.published import load_graph
-    from undertow.report.figures.causal_graph import GraphShape, draw_graph
+    from undertow.report.figures.causal_graph import draw_graph
 
     loaded = [load_graph(name) for name in names.split(",") if name]
-    return [draw_graph(GraphShape(**graph_view(named.graph)), named.title) for named in loaded]
+    return [draw_graph(graph_shape(named.graph), named.title) for named in loaded]
 
 
 def simulation(artefact: Artefact, sources: Sources, figure: str, graphs: str = "") -> Content:

@@ -61,8 +61,8 @@ def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
     stated = assumptions_of(record)
     if stated is None:
         return None
-    from undertow.causal.describe import graph_view
-    from undertow.report.figures.causal_graph import GraphShape, draw_graph
+    from undertow.causal.describe import graph_shape
+    from undertow.report.figures.causal_graph import draw_graph
     from undertow.report.page_data import PageAssumptions
 
     named = stated.named_graph
@@ -74,7 +74,5 @@ def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
         assumptions=stated.assumptions,
         caveat=stated.caveat,
     )
-    drawing = draw_graph(
-        GraphShape(**graph_view(named.graph)), named.title or Path(named.name).name or "The graph named"
-    )
+    drawing = draw_graph(graph_shape(named.graph), named.title or Path(named.name).name or "The graph named")
     return causal_assumptions, replace(drawing, name="graph")

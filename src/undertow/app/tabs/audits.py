@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from undertow import data
-from undertow.app.audit_request import (
-    DEFAULT_LIMIT,
-    MAX_CHALLENGE_CHARS,
-    MAX_LIMIT,
-    MAX_OCCUPATIONS,
-    MAX_PAIRS,
-    MAX_TASK_DOCUMENTS,
-    MIN_LIMIT,
-    TASKS,
-    limit_of,
-    of_challenge,
-    of_documents,
-    of_occupations,
-    read_challenge,
-)
-from undertow.app.tabs.components import QUICK, AuditPanel, ModelFields, Updates, field, problem_box, text_box
+from undertow.app import audit_request as requests
+from undertow.app.tabs import components as ui
 from undertow.data.text_files import RESOURCES
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
+    from undertow.app.audit_request import AuditRequest
     from undertow.app.gradio_page import Page
 
 EXAMPLE = """title = "Who looked after the child, by the year"
@@ -45,112 +33,103 @@ he = ["he"]
 """
 _FILE = (
     '<label class="undertow-file">Choose a file: <input type="file" id="undertow-file" accept=".toml,text/plain" '
-    f'data-max="{MAX_CHALLENGE_CHARS}"></label> <output id="undertow-file-error"></output>'
+    f'data-max="{requests.MAX_CHALLENGE_CHARS}"></label> <output id="undertow-file-error"></output>'
 )
 """A script of `style.html` copies the file's text into the field, because the server accepts text but no uploads."""
-_EXAMPLE_NAME, _DONE = "an example", "Findings"
+_EXAMPLE_NAME = "an example"
 
 
-class ChallengeTab:
-    """A challenge file, pasted or chosen, and an audit of it."""
+class AuditTab:
+    """A form with two fields and models, and an audit.
 
-    def __init__(self, page: Page) -> None:
-        self._panel = AuditPanel(page)
-        gr.Markdown(
-            "A challenge file has sentences with slots, word groups for the blank, and lists of values. Paste one or choose one, "
-            "check it, and run it as an audit."
-        )
+    Args:
+        page: the page of the tab.
+        request: the audit of the two fields and the models; raises an UndertowError if a field cannot be used.
+    """
+
+    about, button = "", "Run the audit"
+
+    def __init__(self, page: Page, request: Callable[..., AuditRequest]) -> None:
+        self._panel = ui.AuditPanel(page)
+        gr.Markdown(self.about)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=300):
-                names = [_EXAMPLE_NAME, *data.names()]
-                start = gr.Dropdown(names, value=_EXAMPLE_NAME, label="Start from", filterable=False)
-                gr.Markdown(_FILE, sanitize_html=False)
-                info = f"TOML, at most {MAX_CHALLENGE_CHARS:,} characters."
-                more: dict[str, Any] = {"lines": 12, "max_lines": 24, "elem_id": "undertow-challenge"}
-                self.text = field("Challenge file", EXAMPLE, MAX_CHALLENGE_CHARS, info, **more)
-                info = "Balanced over sentences and values. The command line has no limit."
-                self.limit = gr.Slider(MIN_LIMIT, MAX_LIMIT, DEFAULT_LIMIT, step=1, label="Texts at most", info=info)
-                self.models = ModelFields(page)
-                check = gr.Button("Check the file", size="sm")
-                self._panel.build_buttons("Run as an audit")
+                self.fields = self.build()
+                self.models = ui.ModelFields(page)
+                self.build_above_buttons()
+                self._panel.build_buttons(self.button)
             with gr.Column(scale=3, min_width=300):
-                self.wrong = problem_box()
-                self.preview = text_box("What it asks", lines=4)
-                self._panel.build_boxes(_DONE)
-        start.input(self.start, [start], [self.text], **QUICK)
-        check.click(self.check, [self.text, self.limit], [self.wrong, self.preview], **QUICK)
-        self._panel.wire([self.audit], [self.text, self.limit, *self.models.fields], [self._panel.report.view])
+                self.build_above_findings()
+                self._panel.build_boxes("Findings")
+        audit = self._panel.handler(lambda first, second, *names: request(first, second, self.models.chosen(*names)))
+        self._panel.wire([audit], [*self.fields, *self.models.fields], [self._panel.report.view])
+
+    def build(self) -> list[Any]:
+        """The two fields."""
+        raise NotImplementedError
+
+    def build_above_buttons(self) -> None:
+        """More of the form."""
+
+    def build_above_findings(self) -> None:
+        """More of the outcome."""
+
+
+class ChallengeTab(AuditTab):
+    """A challenge file, pasted or chosen, and an audit of it."""
+
+    button = "Run as an audit"
+    about = (
+        "A challenge file has sentences with slots, word groups for the blank, and lists of values. Paste one or choose one, "
+        "check it, and run it as an audit."
+    )
+
+    def __init__(self, page: Page) -> None:
+        super().__init__(
+            page,
+            lambda text, limit, models: requests.of_challenge(
+                requests.read_challenge(str(text)), models, requests.limit_of(limit)
+            )[0],
+        )
+        self.start_from.input(self.start, [self.start_from], self.fields[:1], **ui.QUICK)
+        self.check_button.click(self.check, self.fields, [self.wrong, self.preview], **ui.QUICK)
+
+    def build(self) -> list[Any]:  # noqa: D102
+        names = [_EXAMPLE_NAME, *data.names()]
+        self.start_from = gr.Dropdown(names, value=_EXAMPLE_NAME, label="Start from", filterable=False)
+        gr.Markdown(_FILE, sanitize_html=False)
+        info = f"TOML, at most {requests.MAX_CHALLENGE_CHARS:,} characters."
+        more: dict[str, Any] = {"lines": 12, "max_lines": 24, "elem_id": "undertow-challenge"}
+        text = ui.field("Challenge file", EXAMPLE, requests.MAX_CHALLENGE_CHARS, info, **more)
+        info = "Balanced over sentences and values. The command line has no limit."
+        return [
+            text,
+            gr.Slider(
+                requests.MIN_LIMIT, requests.MAX_LIMIT, requests.DEFAULT_LIMIT, step=1, label="Texts at most", info=info
+            ),
+        ]
+
+    def build_above_buttons(self) -> None:  # noqa: D102
+        self.check_button = gr.Button("Check the file", size="sm")
+
+    def build_above_findings(self) -> None:  # noqa: D102
+        self.wrong = ui.problem_box()
+        self.preview = ui.text_box("What it asks", lines=4)
 
     def start(self, name: object) -> str:
         """Text of the example, or of a built-in set."""
         return (RESOURCES / "sets" / f"{name}.toml").read_text(encoding="utf-8") if name in data.names() else EXAMPLE
 
-    def check(self, text: object, limit: object) -> Updates:
+    def check(self, text: object, limit: object) -> ui.Updates:
         """Preview of a challenge, or the error."""
         try:
-            _, preview = of_challenge(read_challenge(str(text)), {}, limit_of(limit))
+            _, preview = requests.of_challenge(requests.read_challenge(str(text)), {}, requests.limit_of(limit))
         except UndertowError as error:
-            return {self.wrong: gr.Textbox(str(error), visible=True), self.preview: gr.Textbox(visible=False)}
-        return {self.wrong: gr.Textbox(visible=False), self.preview: gr.Textbox(preview, visible=True)}
-
-    def audit(
-        self,
-        request: gr.Request,
-        progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
-        *fields: Any,
-    ) -> Updates:
-        """Run the audit."""
-
-        def audit_request() -> Any:
-            text, limit, *names = fields
-            return of_challenge(read_challenge(str(text)), self.models.chosen(*names), limit_of(limit))[0]
-
-        return self._panel.audit(request, progress, audit_request)
+            return {self.wrong: ui.show(str(error)), self.preview: ui.hide(self.preview)}
+        return {self.wrong: ui.hide(self.wrong), self.preview: ui.show(preview)}
 
 
-class SmallAuditTab:
-    """An audit of a fixed kind with few settings; a subclass has its form and its audit."""
-
-    about = ""
-
-    def __init__(self, page: Page) -> None:
-        self._panel = AuditPanel(page)
-        gr.Markdown(self.about)
-        with gr.Row(equal_height=False):
-            with gr.Column(scale=2, min_width=300):
-                fields = self.build()
-                self.models = ModelFields(page)
-                self._panel.build_buttons("Run the audit")
-            with gr.Column(scale=3, min_width=300):
-                self._panel.build_boxes(_DONE)
-        self._panel.wire([self.audit], [*fields, *self.models.fields], [self._panel.report.view])
-
-    def build(self) -> list[Any]:
-        """The fields."""
-        raise NotImplementedError
-
-    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:
-        """The audit of the fields.
-
-        Raises:
-            UndertowError: a field cannot be used.
-        """
-        raise NotImplementedError
-
-    def audit(
-        self,
-        request: gr.Request,
-        progress: gr.Progress = gr.Progress(),  # noqa: B008 - as above
-        *fields: Any,
-    ) -> Updates:
-        """Run the audit."""
-        first, second, *names = fields
-        return self._panel.audit(
-            request, progress, lambda: self.audit_request(first, second, self.models.chosen(*names))
-        )
-
-
-class TextTab(SmallAuditTab):
+class TextTab(AuditTab):
     """Bias in text."""
 
     about = (
@@ -158,16 +137,16 @@ class TextTab(SmallAuditTab):
         "with one wording of each class of task description."
     )
 
+    def __init__(self, page: Page) -> None:
+        super().__init__(page, requests.of_documents)
+
     def build(self) -> list[Any]:  # noqa: D102
-        task = gr.Radio(list(TASKS), value=next(iter(TASKS)), label="Task")
-        info = f"At most {MAX_TASK_DOCUMENTS} here; undertow run has no limit. A claim needs 6."
-        return [task, gr.Slider(1, MAX_TASK_DOCUMENTS, value=12, step=1, label="Number of texts", info=info)]
-
-    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
-        return of_documents(first, second, models)
+        task = gr.Radio(list(requests.TASKS), value=next(iter(requests.TASKS)), label="Task")
+        info = f"At most {requests.MAX_TASK_DOCUMENTS} here; undertow run has no limit. A claim needs 6."
+        return [task, gr.Slider(1, requests.MAX_TASK_DOCUMENTS, value=12, step=1, label="Number of texts", info=info)]
 
 
-class ChecklistTab(SmallAuditTab):
+class ChecklistTab(AuditTab):
     """The occupation checklist."""
 
     about = (
@@ -175,11 +154,11 @@ class ChecklistTab(SmallAuditTab):
         "with and without skills of the occupation granted to both."
     )
 
-    def build(self) -> list[Any]:  # noqa: D102
-        info = f"At most {MAX_PAIRS} here; undertow run has no limit. A claim needs 6."
-        pairs = gr.Slider(1, MAX_PAIRS, value=6, step=1, label="Pairs of names", info=info)
-        info = f"At most {MAX_OCCUPATIONS} here. A claim over occupations needs 6."
-        return [pairs, gr.Slider(1, MAX_OCCUPATIONS, value=2, step=1, label="Occupations", info=info)]
+    def __init__(self, page: Page) -> None:
+        super().__init__(page, requests.of_occupations)
 
-    def audit_request(self, first: object, second: object, models: dict[str, str]) -> Any:  # noqa: D102
-        return of_occupations(first, second, models)
+    def build(self) -> list[Any]:  # noqa: D102
+        info = f"At most {requests.MAX_PAIRS} here; undertow run has no limit. A claim needs 6."
+        pairs = gr.Slider(1, requests.MAX_PAIRS, value=6, step=1, label="Pairs of names", info=info)
+        info = f"At most {requests.MAX_OCCUPATIONS} here. A claim over occupations needs 6."
+        return [pairs, gr.Slider(1, requests.MAX_OCCUPATIONS, value=2, step=1, label="Occupations", info=info)]

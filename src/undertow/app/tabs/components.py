@@ -174,36 +174,32 @@ class AuditPanel(WorkPanel):
         super().build_boxes(label)
         self.report = ReportView()
 
-    def audit(
-        self,
-        request: gr.Request,
-        progress: gr.Progress,
-        audit_request: Callable[[], AuditRequest],
-        filled: Sequence[Any] = (),
-    ) -> Updates:
-        """Run an audit, and show its findings and its report.
+    def handler(self, audit_request: Callable[..., AuditRequest], filled: Sequence[Any] = ()) -> Callable[..., Updates]:
+        """A handler that runs an audit, and shows its findings and its report.
 
         Args:
-            request: of the visitor.
-            progress: of the page.
-            audit_request: returns the audit, or raises an error for the visitor.
+            audit_request: returns the audit of the fields, or raises an error for the visitor.
             filled: components of an earlier outcome, to hide.
         """
-        try:
-            wanted = audit_request()
-            run: Run = self._page.work(request, progress, lambda step: self._page.run_audit(wanted, step))
-        except UndertowError as error:
-            return self.show_error(error, [*filled, self.report.view])
-        findings = run.findings
-        sentences = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
-        more = (
-            f"The report has {len(findings) - len(sentences)} further findings. "
-            if len(findings) > len(sentences)
-            else ""
-        )
-        kept = f"{more}★ marks significant findings. The run is saved as {run.folder.name}; see the tab Runs."
-        hidden = {one: hide(one) for one in filled}
-        return {**hidden, **self.show_outcome("\n\n".join([*sentences, kept])), **self.report.show(run.folder.name)}
+
+        def audit(
+            request: gr.Request,
+            progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
+            *fields: Any,
+        ) -> Updates:
+            try:
+                wanted = audit_request(*fields)
+                run: Run = self._page.work(request, progress, lambda step: self._page.run_audit(wanted, step))
+            except UndertowError as error:
+                return self.show_error(error, [*filled, self.report.view])
+            findings, hidden = run.findings, {one: hide(one) for one in filled}
+            said = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
+            n_more = len(findings) - len(said)
+            more = f"The report has {n_more} further findings. " if n_more else ""
+            said.append(f"{more}★ marks significant findings. The run is saved as {run.folder.name}; see the tab Runs.")
+            return {**hidden, **self.show_outcome("\n\n".join(said)), **self.report.show(run.folder.name)}
+
+        return audit
 
 
 def field(label: str, value: str, most_chars: int, info: str, **more: Any) -> Any:

@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from undertow.app.run_browser import RunListing
-from undertow.app.tabs.components import (
-    QUICK,
-    ReportView,
-    Updates,
-    WorkPanel,
-    hide,
-    problem_box,
-    show,
-    show_table,
-    table_view,
-    text_box,
-)
+from undertow.app.tabs import components as ui
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -37,13 +26,13 @@ class RunsTab:
     """
 
     def __init__(self, page: Page, blocks: Any) -> None:
-        self._page, self._panel = page, WorkPanel(page)
+        self._page, self._panel = page, ui.WorkPanel(page)
         gr.Markdown("Runs of this page, of `undertow run` and of `undertow score`. Click one to see its report.")
-        self.problem = problem_box()
+        self.problem = ui.problem_box()
         self.list = gr.Radio([], label="Runs, the newest first", elem_classes="undertow-runs")
         refresh = gr.Button("Refresh", size="sm", min_width=110)
-        self.about = text_box("About this run")
-        self.report = ReportView()
+        self.about = ui.text_box("About this run")
+        self.report = ui.ReportView()
         self.table = gr.DownloadButton("Download the results (CSV)", visible=False)
         gr.Markdown("## Compare two runs")
         with gr.Row():
@@ -52,17 +41,17 @@ class RunsTab:
             self.candidate = gr.Dropdown([], label="Candidate", info=info, filterable=False, min_width=220)
         self._panel.build_buttons("Compare")
         self._panel.build_boxes("What differs")
-        self.differences = table_view("Differences")
+        self.differences = ui.table_view("Differences")
         self.saved = gr.DownloadButton("Download the differences (CSV)", visible=False)
         lists = [self.list, self.baseline, self.candidate, self.problem]
-        blocks.load(self.refresh, None, lists, **QUICK)
-        refresh.click(self.refresh, None, lists, **QUICK)
+        blocks.load(self.refresh, None, lists, **ui.QUICK)
+        refresh.click(self.refresh, None, lists, **ui.QUICK)
         outputs = [self.problem, self.about, self.table, self.report.view]
-        self.list.input(self.show, [self.list], outputs, **{**QUICK, "show_progress": "minimal"})
-        self.baseline.input(self.candidates, [self.baseline], [self.candidate], **QUICK)
+        self.list.input(self.show, [self.list], outputs, **{**ui.QUICK, "show_progress": "minimal"})
+        self.baseline.input(self.candidates, [self.baseline], [self.candidate], **ui.QUICK)
         self._panel.wire([self.compare], [self.baseline, self.candidate], [self.differences, self.saved])
 
-    def refresh(self) -> Updates:
+    def refresh(self) -> ui.Updates:
         """Read the list of runs again."""
         problem = _NONE
         try:
@@ -91,16 +80,16 @@ class RunsTab:
     def _candidates(self, runs: list[RunListing]) -> Any:
         return gr.Dropdown(_choices(runs) or [(_ALONE, "")], value=runs[0].name if runs else "")
 
-    def show(self, name: Any) -> Updates:
+    def show(self, name: Any) -> ui.Updates:
         """Show a run."""
         try:
             about, results = self._page.run_browser.show(name)
         except UndertowError as error:
-            hidden = {one: hide(one) for one in (self.about, self.table, self.report.view)}
-            return {self.problem: show(str(error)), **hidden}
+            hidden = {one: ui.hide(one) for one in (self.about, self.table, self.report.view)}
+            return {self.problem: ui.show(str(error)), **hidden}
         return {
-            self.problem: hide(self.problem),
-            self.about: show("\n".join(about)),
+            self.problem: ui.hide(self.problem),
+            self.about: ui.show("\n".join(about)),
             self.table: self._page.download("results.csv", results),
             **self.report.show(str(name)),
         }
@@ -111,7 +100,7 @@ class RunsTab:
         progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
         baseline: Any = None,
         candidate: Any = None,
-    ) -> Updates:
+    ) -> ui.Updates:
         """Compare two runs."""
         runs = self._page.run_browser
         try:
@@ -121,7 +110,7 @@ class RunsTab:
         except UndertowError as error:
             return self._panel.show_error(error, [self.differences, self.saved])
         saved = self._page.download("differences.csv", table)
-        return {**self._panel.show_outcome(said), self.differences: show_table(table), self.saved: saved}
+        return {**self._panel.show_outcome(said), self.differences: ui.show_table(table), self.saved: saved}
 
 
 def _choices(runs: Any) -> list[tuple[str, str]]:

@@ -11,23 +11,13 @@ import gradio as gr
 from undertow.app import sentence_parser
 from undertow.app.audit_request import MAX_LIMIT, of_challenge
 from undertow.app.forms import DEGREES, DRIFT, MAX_ENDS, SPECIFICATION, Form, Preset, presets, read_form
-from undertow.app.tabs.components import (
-    QUICK,
-    AuditPanel,
-    ModelFields,
-    Updates,
-    field,
-    hide,
-    show,
-    show_table,
-    table_view,
-    text_box,
-)
+from undertow.app.tabs import components as ui
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.app.audit_request import AuditRequest
     from undertow.app.forms import Question
     from undertow.app.gradio_page import Page
     from undertow.app.model_reply import ModelReply
@@ -55,7 +45,7 @@ class SentenceTab:
     def __init__(self, page: Page, audit: str) -> None:
         self._page, self._audit = page, audit
         self._presets = presets(audit)
-        self._panel = AuditPanel(page, _NO_ANSWER)
+        self._panel = ui.AuditPanel(page, _NO_ANSWER)
         gr.Markdown(_ABOUT[audit])
         with gr.Row(elem_classes="undertow-examples"):
             examples = [gr.Button(f"Example: {one.title.lower()}", size="sm", min_width=90) for one in self._presets]
@@ -66,21 +56,25 @@ class SentenceTab:
                 self._build_answer()
         chosen = [self.sentence, self.preset, self.values, self.placeholder, self.words, self.reading]
         for button, one in zip(examples, self._presets, strict=True):
-            button.click(partial(self._preset_fields, one), None, chosen, **QUICK)
-        self.preset.input(self._preset_values, [self.preset], [self.values], **QUICK)
-        self.values.input(lambda: _OWN, None, [self.preset], **QUICK)
+            filled = one.sentence, one.title, ", ".join(one.covariate.values), one.placeholder, "", self._reading(one)
+            button.click(lambda filled=filled: filled, None, chosen, **ui.QUICK)
+        values = {one.title: ", ".join(one.covariate.values) for one in self._presets}
+        self.preset.input(lambda title: values.get(title, gr.skip()), [self.preset], [self.values], **ui.QUICK)
+        self.values.input(lambda: _OWN, None, [self.preset], **ui.QUICK)
         read = [self.sentence, self.placeholder, self.words]
         for one in read:
-            one.input(self.read, read, [self.reading], trigger_mode="always_last", **QUICK)
+            one.input(self.read, read, [self.reading], trigger_mode="always_last", **ui.QUICK)
         fields = [*read, self.values, *self.models.fields, self.normalise, self.degree, self.ends]
         self._rest = [*self.figures, self.scores, self.sentences, self.details, self.notes, self.table, self.download]
-        works = [self.answer, self.audit] if audit == DRIFT else [self.answer]
+        # An audit asks all values of the list, which are at most `MAX_LIMIT` texts.
+        run_audit = self._panel.handler(self._audit_request, self._rest)
+        works: list[Any] = [self.answer, run_audit] if audit == DRIFT else [self.answer]
         self._panel.wire(works, fields, [*self._rest, self._panel.report.view], [self.reading])
 
     def _build_form(self, one: Preset) -> None:
         is_drift = self._audit == DRIFT
         several = f"One per line, at most {sentence_parser.MAX_SENTENCES}. " if is_drift else ""
-        self.sentence = field(
+        self.sentence = ui.field(
             "Sentences" if is_drift else "Sentence",
             one.sentence,
             sentence_parser.MAX_TEXT_CHARS if is_drift else sentence_parser.MAX_SENTENCE_CHARS,
@@ -90,24 +84,26 @@ class SentenceTab:
         )
         in_front = "" if is_drift else " Without it, values go in front: In 1901: ..."
         info = f"The word of your sentence that the values replace.{in_front}"
-        self.placeholder = field("Placeholder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
+        self.placeholder = ui.field("Placeholder", one.placeholder, sentence_parser.MAX_PLACEHOLDER_CHARS, info)
         info = "Empty for pronouns. Or one group per line for the blank, such as kind: gentle, patient"
-        self.words = field("Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6)
-        self.reading = text_box("Preview", value=self._reading(one), visible=True)
+        self.words = ui.field(
+            "Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6
+        )
+        self.reading = ui.text_box("Preview", value=self._reading(one), visible=True)
         self.reading.info = "If a form is ambiguous, write which you mean: her/him or her/his."
         orders = "; ".join(f"{preset.title}: {preset.covariate.order}" for preset in self._presets)
         titles = [*(preset.title for preset in self._presets), _OWN]
         self.preset = gr.Radio(titles, value=one.title, label="Values", info=f"In order. {orders}.")
-        self.values = field(
+        self.values = ui.field(
             "List of values",
-            ", ".join(one.values),
+            ", ".join(one.covariate.values),
             sentence_parser.MAX_LIST_CHARS,
             f"In order, comma-separated; at most {sentence_parser.MAX_VALUES}. You can edit the list. "
             "Numbers are used as numbers.",
             lines=3,
             max_lines=6,
         )
-        self.models = ModelFields(self._page)
+        self.models = ui.ModelFields(self._page)
         with gr.Accordion("More settings", open=False):
             info = "On: shares of the listed words. Off: probabilities among all words."
             self.normalise = gr.Checkbox(value=True, label="Normalise", info=info)
@@ -126,23 +122,17 @@ class SentenceTab:
             n = sentence_parser.MAX_GROUPS
             self.figures = [gr.Image(visible=False, interactive=False, show_label=False, **size) for _ in range(n)]
         label = "Your sentence, and the share of labelled sentences with lower scores"
-        self.scores = table_view(label, wrap=True, max_height=900, elem_classes="undertow-scores")
-        self.sentences = table_view(
+        self.scores = ui.table_view(label, wrap=True, max_height=900, elem_classes="undertow-scores")
+        self.sentences = ui.table_view(
             "Sentences: effect is the change of the first group minus the second over the list, in points",
             wrap=True,
             elem_classes="undertow-scores",
         )
         with gr.Accordion("Numbers and notes", open=False, visible=False) as self.details:
-            self.notes = text_box("How it was read")
+            self.notes = ui.text_box("How it was read")
             label = "Percent of each group at each value, with the fitted curve and its band (low, high)"
-            self.table = table_view(label)
+            self.table = ui.table_view(label)
             self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
-
-    def _preset_fields(self, one: Preset) -> tuple[str, ...]:
-        return one.sentence, one.title, ", ".join(one.values), one.placeholder, "", self._reading(one)
-
-    def _preset_values(self, title: object) -> Any:
-        return next((", ".join(one.values) for one in self._presets if one.title == title), gr.skip())
 
     def _reading(self, one: Preset) -> str:
         return self.read(one.sentence, one.placeholder, "")
@@ -166,32 +156,22 @@ class SentenceTab:
         request: gr.Request,
         progress: gr.Progress = gr.Progress(),  # noqa: B008 - Gradio knows its arguments by type and default
         *fields: Any,
-    ) -> Iterator[Updates]:
+    ) -> Iterator[ui.Updates]:
         """The answer to the form: first the parsed sentences, then the reply or the error."""
         report = self._panel.report.view
         try:
             question = self._question(fields)
-            yield {self.reading: show(question.reading()), report: hide(report)}
+            yield {self.reading: ui.show(question.reading()), report: ui.hide(report)}
             job = partial(self._page.replies, question, self._audit)
             yield self._show_replies(question, self._page.work(request, progress, job))
         except UndertowError as error:
             yield self._panel.show_error(error, [*self._rest, report])
 
-    def audit(
-        self,
-        request: gr.Request,
-        progress: gr.Progress = gr.Progress(),  # noqa: B008 - as above
-        *fields: Any,
-    ) -> Updates:
-        """Run an audit of the sentences at all values, which are at most `MAX_LIMIT` texts."""
+    def _audit_request(self, *fields: Any) -> AuditRequest:
+        question = self._question(fields)
+        return of_challenge(question.challenge(), question.models, MAX_LIMIT)[0]
 
-        def audit_request() -> Any:
-            question = self._question(fields)
-            return of_challenge(question.challenge(), question.models, MAX_LIMIT)[0]
-
-        return self._panel.audit(request, progress, audit_request, self._rest)
-
-    def _show_replies(self, question: Question, replies: Mapping[str, ModelReply]) -> Updates:
+    def _show_replies(self, question: Question, replies: Mapping[str, ModelReply]) -> ui.Updates:
         from undertow.app.probability_curve import drawings
         from undertow.report.style import image_bytes
 
@@ -204,24 +184,24 @@ class SentenceTab:
         updates = {
             **self._panel.show_outcome("\n\n".join(said)),
             self.details: gr.Accordion(visible=True),
-            self.notes: show("\n".join(notes)),
-            self.table: show_table(table),
+            self.notes: ui.show("\n".join(notes)),
+            self.table: ui.show_table(table),
             self.download: self._page.download(f"undertow-{self._audit}.csv", table),
-            **{one: hide(one) for one in (*self.figures, self.sentences, self.scores)},
+            **{one: ui.hide(one) for one in (*self.figures, self.sentences, self.scores)},
         }
         curves = {label: reply.curves for label, reply in replies.items()}
         for figure, drawing in zip(self.figures, drawings(curves, question.covariate), strict=False):
             path = self._page.keep("figure.png", image_bytes(drawing.figure, "png"))
             updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
         if first.sentences is not None:
-            updates[self.sentences] = show_table(
+            updates[self.sentences] = ui.show_table(
                 _joined({label: reply.sentences for label, reply in replies.items()}),
                 column_widths=None if others else ["46%", "18%", "18%", "18%"],
             )
         if first.scores is not None:
             widths = ["36%", "20%", "22%", "22%"] if not others else None
             scores = _joined({label: reply.scores for label, reply in replies.items()})
-            updates[self.scores] = show_table(scores.round(3), column_widths=widths)
+            updates[self.scores] = ui.show_table(scores.round(3), column_widths=widths)
         return updates
 
 

@@ -88,7 +88,7 @@ NO_LABEL = "the answer is none of the labels"
 """Reason of a missing recorded answer. Such an answer does not count as wrong, because its meaning is unknown."""
 
 
-def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, str]:
+def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observations, str]:
     """Read a CSV or TSV table with `document, gold, answer` and optionally factors of the observations of a run.
 
     An answer that is none of the labels (ignoring case and surrounding white space) is missing with a reason. Documents with the

@@ -35,6 +35,7 @@ from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.recorded_tables import Table
 
 ALL_TEXTS = {"dimension": "all"}
 WRITTEN_LAYOUTS = (TableLayout("scores", ["token_f1"], ["bleu4", "meteor", "exact_match"], ALL_TEXTS),)
@@ -93,7 +94,7 @@ class BiasAudit(Audit):
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
         return answers.observe(design, items, scores, model)
 
-    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Recorded answers: `document, gold, answer` and any of the factors."""
         return answers.read_answers(path, self.task, protocol)
 

@@ -26,6 +26,8 @@ from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Res
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.recorded_tables import Table
+
 
 class OccupationChecklist(Audit):
     """Whether the attributes granted to two people determine whom a model prefers for a job."""
@@ -104,7 +106,7 @@ class OccupationChecklist(Audit):
         ]
         return Observations(pd.DataFrame(rows), dict(design))
 
-    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Read recorded answers: `question_type, woman, man, answer`, and any of the factors."""
         from undertow.audits.occupation_checklist.recorded_checklist import read_log
 

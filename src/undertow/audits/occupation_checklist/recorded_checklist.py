@@ -11,7 +11,7 @@ import pandas as pd
 
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY, codes_of
-from undertow.audits.recorded_tables import read_cells, unread_note
+from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS
@@ -32,7 +32,7 @@ KEY = ("model", *QUESTION_KEY, "wording")
 """Columns that identify a question of a table."""
 
 
-def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
+def read_log(path: Path | Table, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `question_type, woman, man, answer`, and any of the factors of a run's observations.
 
     `cluster` groups pairs of names that are not independent; without it each pair is a cluster. Questions about occupations need

@@ -35,6 +35,8 @@ from undertow.types import LIKELIHOOD, PROMPT, Finding, Item, Result, Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.recorded_tables import Table
+
 
 class SpuriousCorrelation(Audit):
     """Drift of the mass of word groups with W in underspecified sentences."""
@@ -98,7 +100,7 @@ class SpuriousCorrelation(Audit):
         }
         return Observations(frame, {**design, **more, "normalised": shared, "scoring_method": scores.scoring_method})
 
-    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Recorded masses in percent, several models in one file."""
         if protocol not in ("", PAPER):
             raise UndertowError(f"{path}: recorded masses have no protocol {protocol!r}; leave --protocol out")

@@ -30,6 +30,7 @@ from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.recorded_tables import Table
 
 RECORDED = "recorded"
 """Protocol of recorded masses that excludes sentences without any mass at one date; `paper` counts these as zero."""
@@ -82,7 +83,7 @@ class TaskSpecification(Audit):
         frame = observation_rows(items, scores, design["groups"], model)
         return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.scoring_method})
 
-    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Recorded masses at the first and the last date, several models and sets in one file."""
         if protocol not in ("", PAPER, RECORDED):
             raise UndertowError(

@@ -38,7 +38,7 @@ W_NAME = "date"
 OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "well_specified", *PEOPLE)
 
 
-def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
+def read_ends(path: Path | Table, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Read a table: two rows of observations for each of its rows, the names of the word groups, and notes.
 
     Args:

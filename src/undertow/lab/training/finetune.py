@@ -26,8 +26,8 @@ from undertow.errors import UndertowError
 from undertow.lab.training.checkpoint_folder import CheckpointFolder, TrainedModel
 from undertow.lab.training.token_windows import Example, Row, batches, data_sha256, floor_nats, label_counts, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
-from undertow.lab.training.training_loop import Progress, fit, out_of_memory, seeded
-from undertow.models.backend.execution import chosen_device, context_tokens
+from undertow.lab.training.training_loop import OUT_OF_MEMORY, Progress, fit, seeded
+from undertow.models.backend.execution import chosen_device, context_tokens, oom_errors
 from undertow.models.base import Ints, ModelRequest
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
@@ -36,8 +36,6 @@ from undertow.models.registry import families
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["Example", "FinetuneConfig", "FinetunedModel", "Fit", "Progress", "check_ends", "data_sha256", "finetune"]
 
 ARCHITECTURES = ("ForMaskedLM",)
 NAME_ONE = "name one such as bert-base-uncased"
@@ -114,7 +112,11 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
     import torch
 
     weights = _base(str(base), revision)
-    _check_labels(examples, config)
+    if not examples:
+        raise UndertowError("no text has a word to mask, so there is nothing to train on; bring other texts or words")
+    strange = {label for one in examples for label in one.labels}.difference(config.labels)
+    if strange:
+        raise UndertowError(f"label {min(strange)!r} is none of the word groups {', '.join(config.labels)}; name it")
     sha256 = data_sha256(examples)
     folder = CheckpointFolder(
         Path(out), RECORD, {"base_revision": weights.revision, "data_sha256": sha256, **config.settings()}
@@ -188,14 +190,6 @@ def _base(name: str, revision: str) -> WeightFiles:
     return weights
 
 
-def _check_labels(examples: Sequence[Example], config: FinetuneConfig) -> None:
-    if not examples:
-        raise UndertowError("no text has a word to mask, so there is nothing to train on; bring other texts or words")
-    strange = {label for one in examples for label in one.labels}.difference(config.labels)
-    if strange:
-        raise UndertowError(f"label {min(strange)!r} is none of the word groups {', '.join(config.labels)}; name it")
-
-
 def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneConfig) -> tuple[list[Row], list[Row]]:
     """Rows for training and held-out rows; equal masked texts are in the same part."""
     if not rows:
@@ -261,7 +255,7 @@ def _fit(network: Any, padding: int, rows: Sequence[Row], shares: Sequence[float
     right: list[bool] = []
     ordered = sorted(rows, key=lambda row: len(row.tokens))
     for start in range(0, len(ordered), batch):
-        with torch.inference_mode(), out_of_memory():
+        with torch.inference_mode(), oom_errors(OUT_OF_MEMORY):
             logits, targets = _logits(network, padding, ordered[start : start + batch])
             wanted = targets != NO_LABEL
             said = logits[wanted].cpu().double().log_softmax(-1)  # [place, label]

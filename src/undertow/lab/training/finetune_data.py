@@ -269,21 +269,18 @@ def read_jsonl(path: Path) -> Iterator[Row]:
                     raise UndertowError(f"{path}, line {number}: is longer than {MAX_LINE_BYTES // 2**20} MiB")
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 if text.strip():
-                    yield f"{path}, line {number}", _object(text, f"{path}, line {number}")
+                    where = f"{path}, line {number}"
+                    try:
+                        given = parse_json(text)
+                    except ValueError as error:
+                        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
+                    if not isinstance(given, dict):
+                        raise UndertowError(f"{where}: must be an object with a text, not {text.strip()[:40]!r}")
+                    yield where, given
     except UnicodeDecodeError as error:
         raise UndertowError(f"{path}, line {number}: is not UTF-8; save the file as UTF-8 text") from error
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        given = parse_json(line)
-    except ValueError as error:
-        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
-    if not isinstance(given, dict):
-        raise UndertowError(f"{where}: must be an object with a text, not {line.strip()[:40]!r}")
-    return given
 
 
 # The data sets of the paper, on the hub.

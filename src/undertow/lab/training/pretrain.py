@@ -267,13 +267,14 @@ def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     silence_libraries()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
-    kind, weights = (
-        AutoModelForCausalLM if causal else AutoModelForMaskedLM,
-        WeightFiles(str(folder), {}, folder.name, ""),
-    )
-    network = load_network(str(folder), weights, kind, "fill blanks")[0].eval()
-    words = {word for question in questions for word in question.options}
-    numbers = {word: _token(tokenizer, word) for word in sorted(words)}
+    kind = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    network = load_network(str(folder), WeightFiles(str(folder), {}, folder.name, ""), kind, "fill blanks")[0].eval()
+    numbers = {}
+    for word in sorted({word for question in questions for word in question.options}):
+        (number, *more) = tokenizer(word, add_special_tokens=False)["input_ids"] or [tokenizer.unk_token_id]
+        if more or number == tokenizer.unk_token_id:
+            raise UndertowError(f"{word!r} is not one token of this network; train it on texts that hold the word")
+        numbers[word] = int(number)
     losses = np.empty(len(questions))
     for begin in range(0, len(questions), batch):
         some = questions[begin : begin + batch]
@@ -287,10 +288,3 @@ def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
             options = logits[row, [numbers[word] for word in question.options]]
             losses[begin + row] = -float(options.log_softmax(0)[question.right])
     return losses
-
-
-def _token(tokenizer: Any, word: str) -> int:
-    tokens = tokenizer(word, add_special_tokens=False)["input_ids"]
-    if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id:
-        raise UndertowError(f"{word!r} is not one token of this network; train it on texts that hold the word")
-    return int(tokens[0])

@@ -16,7 +16,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.lab.training.checkpoint_folder import Checkpoint, CheckpointFolder
 from undertow.lab.training.training_config import COSINE, TrainingConfig
-from undertow.models.backend.execution import is_oom
+from undertow.models.backend.execution import oom_errors
 from undertow.models.base import Ints
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ Progress = Callable[[int, int, float], None]
 WEIGHTS, FIRST, SECOND = "weights/", "first/", "second/"
 """Beginnings of a checkpoint's tensor names: the weights, and the two moments that AdamW keeps of each."""
 N_LOSSES = 100
+OUT_OF_MEMORY = "out of memory while training; free memory, or choose a smaller batch"
 
 
 class DivergedError(UndertowError):
@@ -70,7 +71,7 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
     for done, batch in enumerate(islice(batches, standing.n_done, config.max_steps), standing.n_done + 1):
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
             group["lr"] = peak * _rate(done - 1, config)
-        with out_of_memory(), seeded(config.seed, 2, done - 1, device=network.device):
+        with oom_errors(OUT_OF_MEMORY), seeded(config.seed, 2, done - 1, device=network.device):
             loss = loss_of(batch)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -152,14 +153,3 @@ def seeded(*numbers: int, device: torch.device | None = None) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(2, np.uint64)[0] >> np.uint64(1)))
         yield
-
-
-@contextmanager
-def out_of_memory() -> Iterator[None]:
-    """One sentence where memory runs out."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_oom(error):
-            raise
-        raise UndertowError("out of memory while training; free memory, or choose a smaller batch") from error

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
-from undertow.lab.verification.metrics import paragraphs
+from undertow.lab.verification.metrics import ALL, STEPS, UNBIASED, get_result, levels_of, paragraphs
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.page_data import Drawing
 from undertow.report.sheet import (
@@ -35,8 +35,6 @@ from undertow.types import Result, has_width, interval_decimals
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL, UNBIASED = "all", "0"
-STEPS = "percentage points per step of W"
 _CROSS: dict[str, Any] = {"linestyle": "none", "marker": "x", "color": INK, "markersize": 5.0, "markeredgewidth": 1.3}
 _READING = ["measured_slope", "low", "high", "seed_low", "seed_high"]
 
@@ -52,7 +50,11 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
         results: `calibration_slope` and `calibration_intercept`, printed above the panels.
     """
     names, w_names, counting = _levels(rows, "architecture"), _levels(rows, "w_name"), rows[rows["left_out"] == ""]
-    words = {name: _fit_in_words(results, name) for name in names}
+    words = {}
+    for name in names:
+        line = {what: get_result(results, f"calibration_{what}", name) for what in ("slope", "intercept")}
+        known = [f"{what} {_with_interval(one)}" for what, one in line.items() if one and math.isfinite(one.value)]
+        words[name] = known or ["no line"]
     uncounted = [
         f"{counted(len(part), 'slope')} left out: {plain(str(reason))}."
         for reason, part in rows[rows["left_out"] != ""].groupby("left_out", sort=False)
@@ -121,15 +123,6 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
     return Drawing("calibration", sheet, caption, " ".join([*sentences, *uncounted]))
 
 
-def _fit_in_words(results: Sequence[Result], architecture: str) -> list[str]:
-    parts = []
-    for name in ("slope", "intercept"):
-        for result in results:
-            if result.measure == f"calibration_{name}" and _place(result) == (architecture, ALL, ALL):
-                parts += [f"{name} {_with_interval(result)}"] if math.isfinite(result.value) else []
-    return parts or ["no line"]
-
-
 def _draw_readings(axes: Axes, readings: pd.DataFrame, place: int, *, small: bool) -> None:
     look, x = style_of(place) | ({"markersize": 3.4, "markeredgewidth": 0.0} if small else {}), readings.index
     axes.vlines(
@@ -168,7 +161,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     """
     shares = {}
     for result in results:
-        architecture, w_name, strength = _place(result)
+        architecture, w_name, strength = levels_of(result)
         if result.measure in ("false_alarms", "power") and w_name == ALL and ALL not in (architecture, strength):
             shares[architecture, strength] = result
     if not shares:
@@ -176,7 +169,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     names = list(dict.fromkeys(name for name, _ in shares))
     strengths = sorted({strength for _, strength in shares}, key=_size)
     planted = {
-        r.group["strength"]: r.extras["planted"] for r in results if r.measure == "power" and _place(r)[0] == ALL
+        r.group["strength"]: r.extras["planted"] for r in results if r.measure == "power" and levels_of(r)[0] == ALL
     }
     has_unbiased, has_biased = UNBIASED in strengths, strengths != [UNBIASED]
     lead, caption = _lead_and_caption("power", has_unbiased=has_unbiased, has_biased=has_biased)
@@ -326,11 +319,17 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
     size = known["planted_strength"].astype(float).abs()
     models = known.assign(size=size).sort_values("size", ascending=False, kind="stable").drop_duplicates("model")
     names, strengths = _levels(rows, "architecture"), sorted(set(models["planted_strength"]), key=_size)
-    means = {(r.measure, *_place(r)): r for r in results if math.isfinite(r.value)}
+    means = {(r.measure, *levels_of(r)): r for r in results if math.isfinite(r.value)}
     lead, caption = _lead_and_caption("detector")
     with lettering("".join(names)):
         sheet = Sheet("Does the detector know which sentences decide their pronoun?", lead)
-        marks = {score: _mean_look(colour, marker) for score, _, _, colour, marker, _ in _SCORES}
+        look: dict[str, Any] = {
+            "linestyle": "none",
+            "markersize": 6.4,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.6,
+        }
+        marks = {score: {**look, "marker": marker, "color": colour} for score, _, _, colour, marker, _ in _SCORES}
         sheet.add_key((words, mark(**marks[score])) for score, _, words, *_ in _SCORES)
         grid, across = _grid(sheet, len(names), 1, [2.2])
         for name, (axes,) in zip(names, grid, strict=False):
@@ -350,14 +349,8 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
                 for score, _, _, colour, marker, aside in _SCORES:
                     values = own.loc[own["planted_strength"] == strength, score].to_numpy(dtype=np.float64)
                     spread = (np.arange(len(values)) - (len(values) - 1) / 2) * min(0.03, 0.2 / max(len(values), 1))
-                    small: dict[str, Any] = {
-                        "marker": marker,
-                        "markersize": 2.6,
-                        "color": colour,
-                        "alpha": 0.45,
-                        "markeredgewidth": 0,
-                    }
-                    axes.plot(at + 3 * aside + spread, values, linestyle="none", zorder=3, **small)
+                    small: dict[str, Any] = {"marker": marker, "markersize": 2.6, "color": colour, "markeredgewidth": 0}
+                    axes.plot(at + 3 * aside + spread, values, linestyle="none", zorder=3, alpha=0.45, **small)
                     if mean := means.get((score, name, ALL, strength)):
                         axes.vlines(at + aside, mean.low, mean.high, color=colour, linewidth=1.6, zorder=4)
                         axes.plot([at + aside], [mean.value], zorder=5, **marks[score])
@@ -369,11 +362,6 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
             parts = [f"{short} {_with_interval(mean)}" for short, mean in scored if mean]
             sentences += [f"{named(name)}, strength {strength}: {', '.join(parts)}."] if parts else []
     return Drawing("detector", sheet, caption, " ".join(sentences))
-
-
-def _mean_look(colour: str, marker: str) -> dict[str, Any]:
-    look = {"linestyle": "none", "marker": marker, "color": colour, "markersize": 6.4}
-    return look | {"markeredgecolor": "white", "markeredgewidth": 0.6}
 
 
 def _grid(sheet: Sheet, n_panels: int, kinds: int, ratios: Sequence[float]) -> tuple[list[list[Axes]], int]:
@@ -393,11 +381,6 @@ def _levels(rows: pd.DataFrame, name: str) -> list[str]:
 
 def _size(strength: str) -> float:
     return abs(float(strength))
-
-
-def _place(result: Result) -> tuple[str, str, str]:
-    architecture, w_name, strength = (result.group.get(key, ALL) for key in ("architecture", "w_name", "strength"))
-    return architecture, w_name, strength
 
 
 def _with_interval(result: Result) -> str:

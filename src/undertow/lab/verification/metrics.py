@@ -22,18 +22,8 @@ from undertow.errors import UndertowError
 from undertow.metrics.metric import read_catalog
 from undertow.report.formatting import interval, number
 from undertow.report.sentence_templates import text_templates
+from undertow.stats import calibration
 from undertow.stats.arrays import Estimate
-from undertow.stats.calibration import (
-    MIN_MODELS,
-    Calibration,
-    attenuation,
-    calibrate,
-    mean_over_models,
-    median_over_models,
-    share,
-    standard_errors,
-    with_training_seed,
-)
 from undertow.types import ALPHA, Floats, Result, digest, format_interval, has_width
 
 
@@ -169,13 +159,15 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         pd.to_numeric(table.get(name, pd.Series(math.nan, table.index))).replace(math.inf, math.nan)
         for name in ("n_clusters", "sentence_df")
     )
-    table["standard_error"], table["sentence_df"] = standard_errors(table["low"], table["high"], clusters, df)
+    table["standard_error"], table["sentence_df"] = calibration.standard_errors(
+        table["low"], table["high"], clusters, df
+    )
     unknown = (table["left_out"] == "") & table["standard_error"].isna()
     table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
     for name in ("seed_low", "seed_high", "seed_spread"):
         table[name] = math.nan
     for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):
-        widened = with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
+        widened = calibration.with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
         ends = {"seed_low": widened.low, "seed_high": widened.high, "seed_spread": widened.spread}
         for name, values in ends.items():
             table.loc[rows.index, name] = values
@@ -194,7 +186,7 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
     for architecture, rows in table[table["judged"] & (table["left_out"] == "")].groupby("architecture", sort=False):
         if rows["unbiased"].all():
             continue
-        fit = calibrate(*_readings(rows))
+        fit = calibration.calibrate(*_readings(rows))
         if math.isnan(fit.line.slope):
             continue
         x = np.linspace(rows["planted_slope"].min(), rows["planted_slope"].max(), n_points)
@@ -208,7 +200,7 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
 def get_result(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
     """One number by architecture, W and strength ("all" where not given)."""
     wanted = (*levels, ALL, ALL, ALL)[: len(GROUP_KEYS)]
-    return next((r for r in results if r.measure == measure and _levels(r) == wanted), None)
+    return next((r for r in results if r.measure == measure and levels_of(r) == wanted), None)
 
 
 def along(results: Sequence[Result], measure: str) -> list[str]:
@@ -218,12 +210,13 @@ def along(results: Sequence[Result], measure: str) -> list[str]:
 
 def strongest(results: Sequence[Result]) -> Result:
     """Power at the largest strength of which a slope counts, in either direction and all models together."""
-    powers = [result for result in results if result.measure == "power" and _levels(result)[:2] == (ALL, ALL)]
+    powers = [result for result in results if result.measure == "power" and levels_of(result)[:2] == (ALL, ALL)]
     return max(powers, key=lambda result: float(result.group["strength"]) if result.n else -math.inf)
 
 
-def _levels(result: Result) -> tuple[str, ...]:
-    return tuple(result.group[key] for key in GROUP_KEYS)
+def levels_of(result: Result) -> tuple[str, ...]:
+    """Architecture, W and strength that a number is of."""
+    return tuple(result.group.get(key, ALL) for key in GROUP_KEYS)
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
@@ -235,7 +228,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
     """
 
     def pooled(measure: str, strength: str = ALL) -> Result:
-        return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
+        return next(r for r in results if r.measure == measure and levels_of(r) == (ALL, ALL, strength))
 
     slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
     power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), get_result(results, "coverage_beside")
@@ -283,7 +276,7 @@ class _Part(NamedTuple):
 
     def share(self, measure: str, hits: pd.Series[bool], note: str = "", **extras: float) -> Result:
         """The share of these slopes [row] for which something is so."""
-        return self.result(measure, share(hits.to_numpy(dtype=bool)), note, **extras)
+        return self.result(measure, calibration.share(hits.to_numpy(dtype=bool)), note, **extras)
 
 
 def _part(rows: pd.DataFrame, architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> _Part:
@@ -332,13 +325,13 @@ def _lines(table: pd.DataFrame) -> Iterator[Result]:
         yield part.result("reading_slope", fit.slope, note)
 
 
-def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) -> tuple[Calibration, str]:
+def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) -> tuple[calibration.Calibration, str]:
     if rows["unbiased"].all():
         none = Estimate(math.nan, math.nan, math.nan, len(rows))
         nobody = "No biased model is here, so there is nothing that measured slopes could follow."
         why = nobody if len(rows) else "No model that converged is here."
-        return replace(calibrate([], [], [], []), slope=none, intercept=none), why
-    fit = calibrate(*points)
+        return replace(calibration.calibrate([], [], [], []), slope=none, intercept=none), why
+    fit = calibration.calibrate(*points)
     if math.isnan(fit.slope.value):
         return fit, "The planted slopes do not differ, and a line needs two that do."
     return fit, "Two slopes always lie on a line, so there is no interval." if math.isnan(fit.slope.low) else ""
@@ -346,7 +339,7 @@ def _line_of(rows: pd.DataFrame, points: tuple[Floats, Floats, Floats, Floats]) 
 
 def _attenuation(part: _Part) -> Result:
     rows = part.counting
-    estimate = attenuation(*_readings(rows)) if len(rows) else Estimate(math.nan, math.nan, math.nan, 0)
+    estimate = calibration.attenuation(*_readings(rows)) if len(rows) else Estimate(math.nan, math.nan, math.nan, 0)
     return part.result("attenuation", estimate, _of_one(estimate, "slope"), planted=_mean(rows["planted_slope"].abs()))
 
 
@@ -374,7 +367,9 @@ def _too_few(n: int) -> str:
     if not n:
         return ""
     lack = "1 slope has no interval" if n == 1 else f"{n:,} slopes have no interval"
-    return f"{lack}: with the training seed, it takes {MIN_MODELS} converged models of one architecture and W."
+    return (
+        f"{lack}: with the training seed, it takes {calibration.MIN_MODELS} converged models of one architecture and W."
+    )
 
 
 def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
@@ -385,7 +380,7 @@ def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
         rows = part.counting
         width = rows["seed_high"] - rows["seed_low"]
         rng = np.random.default_rng(int(digest([int(seed), *part.group.values()]), 16))
-        estimate = median_over_models(width.to_numpy(), rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
+        estimate = calibration.median_over_models(width.to_numpy(), rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
         yield part.result(
             "interval_width",
             estimate,
@@ -465,7 +460,7 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
     for measure, values in models_values.items():
         least = -1.0 if measure == "auroc_difference" else 0.0
         for part in parts:
-            mean = mean_over_models(values[part.counting.index])
+            mean = calibration.mean_over_models(values[part.counting.index])
             if math.isfinite(mean.low):  # the t interval of two or three models goes beyond
                 mean = replace(mean, low=max(mean.low, least), high=min(mean.high, 1.0))
             without = "" if mean.n or part.counting.empty else "No model has this number."

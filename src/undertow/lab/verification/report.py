@@ -9,18 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow._folders import DRAFT_PREFIX, draft_folder
-from undertow.lab.verification.metrics import (
-    ALL,
-    EXTRAS,
-    METRICS,
-    MIN_UNBIASED_MODELS,
-    STEPS,
-    UNBIASED,
-    Verdict,
-    along,
-    get_result,
-    paragraphs,
-)
+from undertow.lab.verification import metrics
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
 from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable
@@ -45,7 +34,7 @@ class Verification:
     models: pd.DataFrame
     lines: pd.DataFrame
     results: Sequence[Result]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[metrics.Verdict]
     examples: Sequence[str] = ()
     notes: Sequence[str] = ()
     command: str = ""
@@ -108,7 +97,7 @@ def findings(verification: Verification) -> list[Finding]:
 def page_of(verification: Verification, pictures: Sequence[PageFigure], main: PageFigure | None = None) -> Page:
     """The page around these figures."""
     said = _page_texts(verification)
-    too_few = said["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
+    too_few = said["too few unbiased"] if _n_unbiased(verification.results) < metrics.MIN_UNBIASED_MODELS else []
     promises = ReportTable(
         "What the audit promises",
         ("promise", "target", "value", "kept"),
@@ -132,8 +121,8 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
         notes=[*too_few, *said["notes"], *verification.notes, NOTES[2]],
         command=verification.command,
         provenance=verification.provenance,
-        measure_titles={name: metric.title for name, metric in METRICS.items()},
-        glossary={**{name: metric.meaning for name, metric in METRICS.items()}, **EXTRAS},
+        measure_titles={name: metric.title for name, metric in metrics.METRICS.items()},
+        glossary={**{name: metric.meaning for name, metric in metrics.METRICS.items()}, **metrics.EXTRAS},
         null_prefix="to be compared with",
     )
 
@@ -142,23 +131,25 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:
-        result = get_result(results, measure, *levels)
+        result = metrics.get_result(results, measure, *levels)
         return result if result is not None and math.isfinite(result.value) else None
 
-    architectures = [name for name in dict.fromkeys(result.group["architecture"] for result in results) if name != ALL]
+    architectures = [
+        name for name in dict.fromkeys(result.group["architecture"] for result in results) if name != metrics.ALL
+    ]
     slopes = {name: known("calibration_slope", name) for name in architectures}
-    strengths = sorted({result.group["strength"] for result in results} - {ALL}, key=float)
-    powers = [power for strength in strengths if (power := known("power", ALL, ALL, strength))]
-    at = next((one for one in reversed(strengths) if known("auroc_delta", ALL, ALL, one)), "")
+    strengths = sorted({result.group["strength"] for result in results} - {metrics.ALL}, key=float)
+    powers = [power for strength in strengths if (power := known("power", metrics.ALL, metrics.ALL, strength))]
+    at = next((one for one in reversed(strengths) if known("auroc_delta", metrics.ALL, metrics.ALL, one)), "")
     detector, entropy, difference = (
-        known(f"auroc_{name}", ALL, ALL, at) for name in ("delta", "entropy", "difference")
+        known(f"auroc_{name}", metrics.ALL, metrics.ALL, at) for name in ("delta", "entropy", "difference")
     )
     n_models = models["model"].nunique()
-    return paragraphs(
+    return metrics.paragraphs(
         "verification.txt.j2",
         result=known,
-        along=lambda measure: " and ".join(along(results, measure)),
-        steps=STEPS,
+        along=lambda measure: " and ".join(metrics.along(results, measure)),
+        steps=metrics.STEPS,
         min_width=MIN_WIDTH,
         verdicts=verification.verdicts,
         n_models=n_models,
@@ -173,7 +164,7 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
         difference=difference,
         failed=list(dict.fromkeys(models.loc[~models["converged"], "model"])),
         n_unbiased=_n_unbiased(results),
-        min_unbiased=MIN_UNBIASED_MODELS,
+        min_unbiased=metrics.MIN_UNBIASED_MODELS,
     )
 
 
@@ -206,7 +197,7 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         (
             str(row["model"]),
             str(row["w_name"]),
-            UNBIASED if row["unbiased"] else shortest(row["strength"]),
+            metrics.UNBIASED if row["unbiased"] else shortest(row["strength"]),
             number(row["training_seed"], 0),
             *(number(row[name]) for name in ("planted_slope", "learned_slope", "measured_slope")),
             *(
@@ -223,7 +214,7 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
         for row in models.to_dict("records")
     ]
     about = (
-        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below {ALPHA_TEXT} and "
-        "the audit's own interval excludes 0."
+        f"Slopes in {metrics.STEPS}; learned is that of the network's own P(female) on texts like its corpus. "
+        f"Found: q is below {ALPHA_TEXT} and the audit's own interval excludes 0."
     )
     return ReportTable("Every model and W", heads, cells, about)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 """Exceptions of a network that does not support the tried input."""
+OOM_IN_FORWARD = (
+    "out of memory in a forward pass; all answers so far are cached; free memory and run the same command again, or choose "
+    "--dtype bfloat16 or a smaller model"
+)
 OUT_OF_MEMORY = (
     "out of memory",
     "not enough memory",
@@ -102,17 +106,14 @@ def chosen_device(wanted: str) -> str:
 
 
 @contextmanager
-def oom_errors() -> Iterator[None]:
+def oom_errors(sentence: str = OOM_IN_FORWARD) -> Iterator[None]:
     """Turn out-of-memory errors into `OutOfMemoryError` with one sentence."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
-        raise OutOfMemoryError(
-            "out of memory in a forward pass; all answers so far are cached; free memory and run the same "
-            "command again, or choose --dtype bfloat16 or a smaller model"
-        ) from error
+        raise OutOfMemoryError(sentence) from error
 
 
 def is_oom(error: BaseException) -> bool:

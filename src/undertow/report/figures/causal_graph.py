@@ -7,7 +7,7 @@ several layers has a dummy node in each, so that it passes between the nodes the
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
 from matplotlib.path import Path
 from scipy.optimize import isotonic_regression
 
+from undertow.causal.describe import GraphShape
 from undertow.report.formatting import plain
 from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
@@ -54,33 +55,6 @@ class _StandIn(NamedTuple):
     cause: Slot
     effect: str
     level: int
-
-
-@dataclass(frozen=True, slots=True)
-class GraphShape:
-    """A causal graph to draw.
-
-    Attributes:
-        arrows: (cause, effect); no cycles.
-        shared: pairs with a latent common cause.
-        selection: nodes that are conditioned on, drawn as boxes.
-        latent: unobserved nodes, drawn with broken lines.
-        features, label: inputs and target of the model, shaded.
-        causal_arrows: arrows from the features to the label.
-        opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from these paths to selection.
-    """
-
-    nodes: Sequence[str]
-    arrows: Sequence[Pair]
-    shared: Sequence[Pair] = ()
-    selection: Sequence[str] = ()
-    latent: Sequence[str] = ()
-    features: Sequence[str] = ()
-    label: str = ""
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    causal_arrows: Sequence[Pair] = ()
-    opened: Sequence[Pair] = ()
-    opened_shared: Sequence[Pair] = ()
 
 
 @dataclass(frozen=True, slots=True)
