@@ -30,6 +30,7 @@ WRITTEN = [
     (correlation(-0.999), "−1.00"),
     (slope(-0.00031), "−0.0003"),
     (slope(1e-12), "0.000000"),
+    (slope(-4.2e-7), "−4e−7"),
     (significant(math.nan), "–"),
 ]
 

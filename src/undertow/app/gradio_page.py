@@ -94,8 +94,8 @@ class Page:
                 ):
                     with gr.Tab(title):
                         build(self)
-                with gr.Tab("Runs"):
-                    RunsTab(self, blocks)
+                with gr.Tab("Runs") as tab:
+                    RunsTab(self, blocks, tab)
             blocks.unload(self.halt)
         return blocks.queue(max_size=MAX_WAITING, api_open=False, default_concurrency_limit=1)
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from undertow.data import Covariate
-from undertow.report.formatting import plain, shortened, significant_decimals
+from undertow.report.formatting import correlation, plain, shortened, signed, significant_decimals
 from undertow.report.page_data import Drawing
 from undertow.report.style import GRID, lettering, style_of
 from undertow.stats.regression.least_squares import Polynomial
@@ -135,7 +136,7 @@ def _figure(
 ) -> Figure:
     curve = next(iter(curves.values()))
     with lettering("".join([curve.title, *curves, *texts, covariate.order])):
-        figure = Figure(figsize=(4.4, 3.5 + 0.16 * len(curves)), layout="constrained")
+        figure = Figure(figsize=(4.4, 3.5 + 0.16 * len(curves)), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         for at, (model, one) in enumerate(curves.items()):
@@ -146,12 +147,16 @@ def _figure(
                 label += f"moves by less than {NO_MOVE} points"
             else:
                 per = covariate.unit or "unit" if covariate.scale == "value" else "step"
-                label += plain(f"slope {slope:+.{significant_decimals(slope, 2)}f} points per {per}, r {r:+.2f}")
+                label += plain(
+                    f"slope {signed(slope, significant_decimals(slope, 2))} points per {per}, r = {correlation(r)}"
+                )
             axes.fill_between(one.x, *one.fit.band(one.x), color=look["color"], alpha=0.18, linewidth=0)
             axes.plot(one.x, one.mean, color=look["color"], linewidth=2)
             axes.plot(one.axis, one.percent, linestyle="none", clip_on=False, zorder=4, label=label, **look)
         title = {"title": plain(shortened(curve.title, 42)), "title_fontproperties": {"size": 12, "weight": "bold"}}
-        figure.legend(loc="outside upper left", fontsize=9, handletextpad=0.3, alignment="left", **title)
+        figure.legend(
+            loc="outside upper left", fontsize=9, handletextpad=0.3, borderaxespad=1, alignment="left", **title
+        )
         axes.set_ylim(*limits)
         axes.set_ylabel("percent" if limits[0] == 0 else "percent (axis does not start at 0)", size=10)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))

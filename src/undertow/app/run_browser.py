@@ -137,7 +137,7 @@ class RunBrowser:
         Raises:
             UndertowError: they are not comparable; the message has the reason.
         """
-        if baseline == candidate:
+        if baseline == candidate or not (baseline and candidate):
             raise UndertowError("Choose two different runs to compare.")
         first, second = (self._run(name).record for name in (baseline, candidate))
         from undertow.runs.compare import compare

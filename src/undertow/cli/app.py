@@ -63,7 +63,7 @@ def app(  # noqa: PLR0913 - an option each
     allowed_models = AllowedModels.from_names(
         _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
     )
-    if runs is not None and not runs.is_dir():
+    if runs is not None and not (runs.is_dir() or runs.absolute().parent.is_dir()):
         raise UndertowError(f"{runs}: there is no such folder; name the folder of runs with --runs")
     if host not in served.LOOPBACK:
         warn(

@@ -90,8 +90,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
             for one in names or of_set
         ]
         items = chosen.items(covariates)
-        title, forms = chosen.name, chosen.words.forms
-        groups = {group: [" ".join(form) for of, form in forms if of == group] for group in chosen.words.groups}
+        title, groups = chosen.name, chosen.listed_words()
         gaps, limits = [list(pair) for pair in chosen.gaps], list(chosen.limits)
     data.check_scaled(covariates, w_scale)
     lists = sizes_of(items, covariates) if covariates else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 from undertow._files import LONE_SURROGATE, toml_text
 from undertow._folders import cache_folder, whole_file
 from undertow.errors import UndertowError
+
+MAX_TITLE_CHARS = 40
+"""Of a title, in the name of its file."""
 
 
 @runtime_checkable
@@ -29,7 +33,7 @@ class Table(Protocol):
 
 
 def save_challenge(given: Mapping[str, Any] | Table) -> Path:
-    """Write a challenge to the cache under a name derived from its content, and return its path.
+    """Write a challenge to the cache under a name derived from its title and content, and return its path.
 
     It is the content of a challenge file as a dict, or a table with one row per sentence or document as in a CSV file.
     """
@@ -37,15 +41,17 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
         if isinstance(given, Mapping):
             lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
             text, suffix = "".join(lines), ".toml"
+            title = str(given.get("title", ""))
         else:
             # pandas stores integers with missing values as floats: 1 would be written as 1.0.
-            text, suffix = str(given.convert_dtypes().to_csv(index=False)), ".csv"
+            text, suffix, title = str(given.convert_dtypes().to_csv(index=False)), ".csv", ""
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
         around = error.object[max(0, error.start - 30) : error.end + 30]
         raise UndertowError(f"challenge: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
     folder = cache_folder() / "challenges"
-    path = folder / f"challenge-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+    name = re.sub(r"[^a-z0-9]+", "-", title[:MAX_TITLE_CHARS].lower()).strip("-") or "challenge"
+    path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:

@@ -16,6 +16,8 @@ from undertow.types import MAX_DECIMALS, Result, format_interval
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """Text of a missing number."""
+ROUNDING = 1e-12
+"""A number nearer to 0 is the rounding error of a sum."""
 MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
 _NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=[\d,]*\.\d|\d[^()\[\]]*[)\]])")
@@ -66,12 +68,13 @@ def shortened(text: str, limit: int) -> str:
 
 
 def number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
-    """A number with a true minus sign and no negative zero; an en dash for NaN."""
+    """A number with a true minus sign and no negative zero; an en dash for NaN, and 4e−7 where the decimals end before it."""
     if not math.isfinite(value):
         return MISSING
     text = f"{value:.{decimals}f}"
     if float(text) == 0.0:
-        text = text.removeprefix("-")
+        is_small = decimals >= MAX_DECIMALS and abs(value) > ROUNDING
+        text = f"{value:.0e}".replace("e-0", "e-") if is_small else text.removeprefix("-")
     return text.replace("-", MINUS)
 
 

@@ -136,9 +136,11 @@ def suite(
         runs[name] = run_audit(config, folder / name, progress, overwrite=overwrite)
     rules = path.parent / file.rules if file.rules else None
     baseline = path.parent / file.baseline if file.baseline else None
-    judged = gate([folder / name for name in runs], rules, baseline) if rules is not None else None
-    finished = Suite(folder, runs, judged)
-    finished.index.write_text(_page(finished, path.stem), encoding="utf-8")
+    finished = Suite(folder, runs, None)
+    finished.index.write_text(_page(finished, path.stem), encoding="utf-8")  # stays if the rules cannot be applied
+    if rules is not None:
+        finished = Suite(folder, runs, gate([folder / name for name in runs], rules, baseline))
+        finished.index.write_text(_page(finished, path.stem), encoding="utf-8")
     return finished
 
 

@@ -23,9 +23,10 @@ class RunsTab:
     Args:
         page: the page of the tab.
         blocks: the Gradio blocks, whose load event fills the list.
+        tab: the Gradio tab, whose select event fills it again.
     """
 
-    def __init__(self, page: Page, blocks: Any) -> None:
+    def __init__(self, page: Page, blocks: Any, tab: Any) -> None:
         self._page, self._panel = page, ui.WorkPanel(page)
         gr.Markdown("Runs of this page, of `undertow run` and of `undertow score`. Click one to see its report.")
         self.problem = ui.problem_box()
@@ -45,24 +46,27 @@ class RunsTab:
         self.saved = gr.DownloadButton("Download the differences (CSV)", visible=False)
         lists = [self.list, self.baseline, self.candidate, self.problem]
         blocks.load(self.refresh, None, lists, **ui.QUICK)
-        refresh.click(self.refresh, None, lists, **ui.QUICK)
+        # Gradio sends an object with a select event, and requests hold none: the second event of a chain has none.
+        for event in (tab.select(None).then, refresh.click):
+            event(self.refresh, [self.list], lists, **ui.QUICK)
         outputs = [self.problem, self.about, self.table, self.report.view]
         self.list.input(self.show, [self.list], outputs, **{**ui.QUICK, "show_progress": "minimal"})
         self.baseline.input(self.candidates, [self.baseline], [self.candidate], **ui.QUICK)
         self._panel.wire([self.compare], [self.baseline, self.candidate], [self.differences, self.saved])
 
-    def refresh(self) -> ui.Updates:
-        """Read the list of runs again."""
+    def refresh(self, chosen: Any = None) -> ui.Updates:
+        """Read the list of runs again; the chosen run stays chosen."""
         problem = _NONE
         try:
             listed = self._page.run_browser.list_runs()
         except UndertowError as error:
             listed, problem = [], str(error)
+        names = [one.name for one in listed]
         pairs = {one: others for one in listed if (others := [other for other in listed if one.is_comparable(other)])}
         # The newest run is the candidate, and the baselines are runs that are comparable with it.
         baseline = next((others[0] for others in pairs.values()), None)
         return {
-            self.list: gr.Radio([(one.title, one.name) for one in listed], value=None),
+            self.list: gr.Radio([(one.title, one.name) for one in listed], value=chosen if chosen in names else None),
             self.baseline: gr.Dropdown(_choices(pairs), value=baseline and baseline.name),
             self.candidate: self._candidates(pairs.get(baseline, []) if baseline else []),
             self.problem: gr.Textbox(problem, visible=not listed),

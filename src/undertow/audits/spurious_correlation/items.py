@@ -54,10 +54,9 @@ def word_groups(settings: Settings) -> WordGroups:
         words = {group: list(forms) for group, forms in given.words.items()}
         return WordGroups(words, gaps_of(given.groups), given.title, given.source)
     chosen = _challenge(settings)
-    words = {
-        group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in chosen.words.groups
-    }
-    return WordGroups(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source, chosen.limits)
+    return WordGroups(
+        chosen.listed_words(), [list(pair) for pair in chosen.gaps], chosen.title, chosen.source, chosen.limits
+    )
 
 
 def own_controls(settings: Settings) -> list[Item]:

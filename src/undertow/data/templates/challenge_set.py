@@ -64,6 +64,16 @@ class ChallengeSet:
     controls: tuple[tuple[Template, str], ...] = ()
     limits: tuple[str, ...] = ()
 
+    def listed_words(self) -> dict[str, list[str]]:
+        """The words of each group; those of several blanks are one entry, with commas if no sentence has two of them."""
+        blanks = set(self.words.blanks)
+        together = any(len(blanks & set(template.holes())) > 1 for template in self.templates)
+        between = " " if together else ", "
+        return {
+            group: [between.join(form) for owner, form in self.words.forms if owner == group]
+            for group in self.words.groups
+        }
+
     def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
         """Every cell of the design, by W list, then W value, then template and slots."""
         for template in self.templates:
@@ -105,10 +115,7 @@ class ChallengeSet:
             name=self.name,
             title=self.title,
             source=self.source,
-            words={
-                group: tuple(" ".join(form) for owner, form in self.words.forms if owner == group)
-                for group in self.words.groups
-            },
+            words={group: tuple(forms) for group, forms in self.listed_words().items()},
             sentences=tuple(
                 replace(
                     one,

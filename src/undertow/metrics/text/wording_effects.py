@@ -84,7 +84,8 @@ class Factor:
         """Caveat about aliased slots; "" for a single one."""
         if len(self.slots) == 1:
             return ""
-        names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
+        *first, last = (slot.replace("_", " ") for slot in self.slots)
+        names = f"{', '.join(first)} and {last}"
         n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
         if n_levels == {len(set(self.levels))}:
             return f"the words of the slots {names} always change together here: their effects cannot be separated"

@@ -28,6 +28,8 @@ _SHADES = LinearSegmentedColormap.from_list("share", ["#f7f9fb", "#9cc8e3", "#00
 _WHITE_FROM = 63.0
 """Percent from which white text has more contrast than black; both have at least 4.5 there (WCAG 2, AA)."""
 _MIN_IN, _MAX_IN, _HIGH_IN = 0.42, 1.1, 0.4
+_NARROW_IN, _NARROW_CELL_IN = 6.0, 0.23
+"""Below this width, cells that would not fit have this width and their percent alone."""
 
 
 def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names: Sequence[str], title: str) -> Drawing:
@@ -54,8 +56,8 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     return Drawing(
         name=title,
         figure=sheet,
-        caption=f"{plain(title)}. Rows: correct label; columns: predicted label. Each cell has its percent of the row and, below "
-        f"it, the count; a darker cell is a larger share of its row.{framed}",
+        caption=f"{plain(title)}. Rows: correct label; columns: predicted label. Each cell has its percent of the row and, if there is "
+        f"room, the count below it; a darker cell is a larger share of its row.{framed}",
         alt=described("confusion", rows),
     )
 
@@ -65,10 +67,13 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
     word_in = max(text_width(word) for name in names for word in name.split())
     label_in = min(max(map(text_width, names)), max(word_in, 0.19 * current_width()), 1.5) + 0.02
     widest = max(text_width(word) for name in predicted for word in name.split()) + 0.08
-    cell_in = max(_MIN_IN, min((current_width() - label_in - 1.0) / len(predicted), _MAX_IN))
+    is_narrow = current_width() < min(_NARROW_IN, label_in + _MIN_IN * len(predicted) + 1.0)
+    least_in, margin_in = (_NARROW_CELL_IN, 0.6) if is_narrow else (_MIN_IN, 1.0)
+    cell_in = max(least_in, min((current_width() - label_in - margin_in) / len(predicted), _MAX_IN))
+    content = "Percent of each row." if is_narrow else "Percent of each row, and the count below it."
     sheet = Sheet(
-        said[0], f"Percent of each row, and the count below it. Darker: a larger share of the row.{said[1]}",
-        width_in=label_in + cell_in * len(predicted) + 1.0,
+        said[0], f"{content} Darker: a larger share of the row.{said[1]}",
+        width_in=label_in + cell_in * len(predicted) + margin_in,
     )  # fmt: skip
     labels = [fitted(name, label_in, lines=4) for name in gold]
     row_in = max(_HIGH_IN, *((label.count("\n") + 1) * line_in() + 0.08 for label in labels))
@@ -81,7 +86,9 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
         if gold[row] == predicted[column]:
             frame: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[1], "linewidth": 1.4, "zorder": 4}
             axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, **frame))
-        if np.isfinite(share) and table[row, column]:
+        if np.isfinite(share) and is_narrow:
+            axes.text(column + 0.5, row + 0.5, number(share, 0), size=7, va="center", **look)
+        elif np.isfinite(share) and table[row, column]:
             axes.text(column + 0.5, row + 0.48, _percent(share), va="bottom", **look)
             axes.text(column + 0.5, row + 0.54, f"{table[row, column]:,.0f}", size=7.5, va="top", **look)
         elif np.isfinite(share):
