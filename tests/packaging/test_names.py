@@ -123,7 +123,6 @@ SHARED_NAMES = {
     "items": "of each audit with a package of its own",
     "report": "of each audit, and of the verification of the lab",
     "score": "scoring of recorded answers in runs, its command in cli",
-    "scores": "of texts in metrics, and of task specification in its audit",
     "tasks": "metrics of the four tasks, and the tasks themselves in their audit",
 }
 """Module names that occur more than once, each with the reason."""

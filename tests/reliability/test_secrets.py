@@ -156,10 +156,10 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
 
 CRASH = """
 import sys
-from undertow.models.openai import logprobs as _openai_steps; from undertow.models.families import openai
+from undertow.models.openai import logprobs
 def top_logprobs_of(choice):
     raise RuntimeError("a fault of our own")
-openai.top_logprobs_of = top_logprobs_of
+logprobs.top_logprobs_of = top_logprobs_of
 from undertow.cli import main
 main()
 """

@@ -465,8 +465,8 @@ def _reason(error: Exception) -> str:
     """The reason in Ray's error message, on one line."""
     detail = re.search(r"Worker exit detail: (.*?)(?:\. Some common|\. There are some|$)", str(error), re.DOTALL)
     lines = [line.strip() for line in (detail[1] if detail else str(error)).splitlines() if line.strip()]
-    shown = lines[:1] if detail else dict.fromkeys([*lines[:1], *lines[-1:]])
-    return " ".join(shown).rstrip(".") or "no reason given"
+    reasons = lines[:1] if detail else dict.fromkeys([*lines[:1], *lines[-1:]])
+    return " ".join(reasons).rstrip(".") or "no reason given"
 
 
 # Joining.

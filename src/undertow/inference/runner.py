@@ -218,9 +218,9 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
 ) -> RunnerResult:
     """Answers to all queries, in order, stored as they arrive, at most every `STORE_EVERY_S`."""
     check_capabilities(handle, queries, protocol)
-    free, asked = protocol == TEXT, queries
+    free, own = protocol == TEXT, queries
     if free:
-        queries, protocol = reply_queries(handle, asked)
+        queries, protocol = reply_queries(handle, own)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -267,7 +267,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     given = answers | lost
     ordered = tuple(given[digest] for digest in digests)
     if free:
-        ordered = tuple(map(read_answer, asked, ordered))
+        ordered = tuple(map(read_answer, own, ordered))
     elif unseen := _unread_options(distinct, answers):
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     scored = any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)

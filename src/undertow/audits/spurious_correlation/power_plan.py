@@ -195,7 +195,7 @@ def plan_power(
         )
     curves = []
     for at, (covariate, sizes) in enumerate(lists):
-        found: list[Detectable] = []
+        points: list[Detectable] = []
         if covariate.scale != NONE:
             places = np.asarray(covariate.axis, dtype=np.float64)
             noise = observed.noise if observed else AssumedNoise(**assumed, step=step_of(places))
@@ -204,14 +204,14 @@ def plan_power(
             across, along = sorted({*SENTENCES, own[0]}), sorted({*VALUES, own[1]})
             designs = [own] if own_only else [(n_sentences, n_values) for n_sentences in across for n_values in along]
             for n_sentences, n_values in designs:
-                progress(at * len(designs) + len(found), len(lists) * len(designs))
+                progress(at * len(designs) + len(points), len(lists) * len(designs))
                 is_own, x = (n_sentences, n_values) == own, spread_evenly(places, n_values)
                 n_series = power_analysis.N_SERIES * (OWN_SHARE if is_own else 1)
                 change = detectable_change(x, n_sentences, noise, n_series=n_series)
                 slope = change / float(np.ptp(x))
-                found.append(Detectable(n_sentences, n_values, noise.neighbours(x), change, slope, is_own))
+                points.append(Detectable(n_sentences, n_values, noise.neighbours(x), change, slope, is_own))
             progress((at + 1) * len(designs), len(lists) * len(designs))
-        curves.append(PowerCurve(covariate, sizes, found))
+        curves.append(PowerCurve(covariate, sizes, points))
     return PowerPlan(settings.challenge, assumed, observed, curves)
 
 

@@ -393,8 +393,8 @@ def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any]) -> tuple[
 def greedy_params(text: str, max_tokens: int, top: int, *, chat: bool) -> dict[str, Any]:
     """Parameters of a greedy request to either endpoint, with so many top log-probabilities."""
     prompt: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
-    shown: dict[str, Any] = {"logprobs": True, "top_logprobs": top} if chat else {"logprobs": top}
-    return {"max_tokens": max_tokens, "temperature": 0, "seed": 0, **prompt, **(shown if top else {})}
+    wanted: dict[str, Any] = {"logprobs": True, "top_logprobs": top} if chat else {"logprobs": top}
+    return {"max_tokens": max_tokens, "temperature": 0, "seed": 0, **prompt, **(wanted if top else {})}
 
 
 def n_tokens_of(text: str) -> int:

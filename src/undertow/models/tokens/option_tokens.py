@@ -98,8 +98,8 @@ class Vocabulary:
             return next((owner[one] for one in shorter if one in owner), -1)
 
         chains = (Chain(number, one, inside(one)) for one, number in owner.items() if len(one) > 1)
-        self._known[tuple(options)] = found = OptionTokens(tuple(ids), tuple(chains))
-        return found
+        self._known[tuple(options)] = read = OptionTokens(tuple(ids), tuple(chains))
+        return read
 
     def text_of(self, token: int) -> str:
         """The text of a token, with its leading space where the tokenizer marks it."""
