@@ -12,7 +12,7 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import RunEstimate, RunnerResult, estimate, run_queries
+from undertow.inference.runner import AnswerBatch, ModelLoaded, RunEstimate, RunnerResult, estimate, run_queries
 from undertow.models.base import (
     EXACT,
     PAPER,
@@ -112,10 +112,10 @@ def stored(place: Path, queries: Sequence[Query] = PROMPTS, identity: ModelIdent
 
 
 @pytest.mark.parametrize(("every_s", "n_transactions"), [(0.0, 3), (math.inf, 2)])
-def test_fast_batches_share_a_transaction_and_none_is_lost_with_the_engine(
+def test_fast_passes_share_a_transaction_and_none_is_lost_with_the_engine(
     place: Path, monkeypatch: pytest.MonkeyPatch, every_s: float, n_transactions: int
 ) -> None:
-    """Three of four batches arrive; the first is stored at once, the others when it is time, or when the engine ends."""
+    """Each of three passes answers two queries, the first is stored at once, then the engine ends with an error."""
     sizes: list[int] = []
     put = AnswerCache.put
 
@@ -123,12 +123,20 @@ def test_fast_batches_share_a_transaction_and_none_is_lost_with_the_engine(
         sizes.append(len(given[2]))
         put(self, *given)
 
+    def engine(handle: ModelHandle, distinct: Mapping[str, Query], *_: Any) -> Iterator[ModelLoaded | AnswerBatch]:
+        yield ModelLoaded()
+        digests = list(distinct)
+        for start in (0, 2, 4):
+            answers = {digest: said(start + at) for at, digest in enumerate(digests[start : start + 2])}
+            yield AnswerBatch(answers, n_tokens=9)
+        raise UndertowError("the engine cannot go on")
+
     monkeypatch.setattr(AnswerCache, "put", counted)
     monkeypatch.setattr("undertow.inference.runner.STORE_EVERY_S", every_s)
-    with pytest.raises(UndertowError, match="cannot go on"):
-        asked(Server(dies_at={0: UndertowError("the server cannot go on")}), place)
-    assert (len(sizes), sum(sizes)) == (n_transactions, 5)
-    assert stored(place).keys() == {2, 3, 4, 5, 6}
+    with pytest.raises(UndertowError, match="cannot go on"), AnswerCache(place) as store:
+        run_queries(Server().found, PROMPTS, store, EXACT, lambda done, total: None, engine=engine)
+    assert (len(sizes), sum(sizes)) == (n_transactions, 6)
+    assert stored(place).keys() == set(range(6))
 
 
 def test_answers_come_back_in_the_order_of_the_queries(place: Path) -> None:
@@ -188,9 +196,7 @@ def test_prompts_that_have_no_room_are_asked_in_halves_and_none_twice(place: Pat
     assert stored(place)
 
 
-def test_slow_batches_are_in_the_file_before_more_is_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.inference.runner.STORE_EVERY_S", 0.0)
-
+def test_what_arrives_is_in_the_file_before_more_is_asked(place: Path) -> None:
     seen: list[int] = []
 
     class Watched(Server):

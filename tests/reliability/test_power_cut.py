@@ -62,14 +62,6 @@ FOUND = ModelHandle(CARD, Made, {GENERATION: (EXACT,)})
 WHOLE = tuple(map(said, range(len(PROMPTS))))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def transaction_per_batch() -> Iterator[None]:
-    """As slow batches have it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("undertow.inference.runner.STORE_EVERY_S", 0.0)
-        yield
-
-
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Path]:
     """A folder in memory where there is one: thousands of syncs to a disk show nothing more."""
@@ -136,7 +128,7 @@ States = Sequence[Files]
 
 
 @pytest.fixture(scope="module")
-def answer_words(quick: Path, transaction_per_batch: None) -> States:
+def answer_words(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
     with small_logs(12), AnswerCache(path) as store:

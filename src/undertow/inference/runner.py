@@ -59,7 +59,7 @@ T = TypeVar("T")
 MAX_PLANNED = 2**15
 """Queries that one plan covers."""
 STORE_EVERY_S = 0.25
-"""Seconds from one transaction to the next; batches that arrive faster share one, because the disk would slow them."""
+"""Seconds from one transaction to the next; passes that are faster share one, because the disk would slow them."""
 KIND_WORDS = {
     BLANK: "sentences with a blank",
     CONTINUATIONS: "continuations of a text",
@@ -216,7 +216,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     *,
     engine: Engine = local_engine,
 ) -> RunnerResult:
-    """Answers to all queries, in order, stored as they arrive, at most every `STORE_EVERY_S`."""
+    """Answers to all queries, in order, stored as they arrive; those of passes at most every `STORE_EVERY_S`."""
     check_capabilities(handle, queries, protocol)
     free, own = protocol == TEXT, queries
     if free:
@@ -256,7 +256,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
                 lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
                 lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
                 n_tokens += arrived.n_tokens
-                if time.perf_counter() - stored >= STORE_EVERY_S:
+                if not arrived.n_tokens or time.perf_counter() - stored >= STORE_EVERY_S:  # replies are stored at once
                     stored = store_waiting()
                 progress(len(answers) + len(lost), len(distinct))
         finally:

@@ -160,8 +160,8 @@ class ItemPlan:
             for at in np.random.default_rng(seed).permutation(len(documents)):
                 stratum = self.task.stratum(documents[at]) or documents[at].dimension
                 strata.setdefault(stratum, []).append(int(at))
-            rounds = zip_longest(*(strata[name][::-1] for name in sorted(strata)))
-            kept += [at for one_each in rounds for at in one_each if at is not None][:n]
+            one_of_each = zip_longest(*(strata[name][::-1] for name in sorted(strata)))
+            kept += [at for places in one_of_each for at in places if at is not None][:n]
         return [documents[at] for at in sorted(kept)]
 
     def _check_documents(self) -> None:

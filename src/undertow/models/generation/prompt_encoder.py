@@ -5,6 +5,7 @@ Examples that do not fit are dropped from the front.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ PASSAGES_KEPT = 1024
 FIXED_DATE = date(2024, 7, 26)
 """The date for templates that write today's, on which no result may depend: the default of Llama 3 templates."""
 CLOCK = "strftime_now"
+_FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +266,26 @@ def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...]:
         raise UnsupportedQueryError("this model has no chat template; leave --chat out")
     messages = [{"role": "user", "content": prompt}]
     try:
+        template = _with_fixed_date(tokenizer.get_chat_template())
         coded = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=True, strftime_now=FIXED_DATE.strftime
+            messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
     except Exception as error:  # a template is a program and may raise anything
         raise UnsupportedQueryError(
             f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
         ) from error
     return tuple(coded["input_ids"])
+
+
+def _with_fixed_date(template: str) -> str:
+    """The template with a macro in place of the clock that transformers passes."""
+    if CLOCK not in template:
+        return template
+    forms = dict.fromkeys(_FORM.findall(template))
+    branches = "".join(
+        f"{{%- if form == {form!r} -%}}{FIXED_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
+    )
+    return f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
 
 
 def template_notes(tokenizer: Any) -> list[str]:
