@@ -29,7 +29,6 @@ from undertow.models import resolve
 from undertow.models.base import ModelRequest
 from undertow.runs.folder.storage import csv_of
 
-LIMIT_S = 120
 EVIL = "</script><img src=x onerror=alert(1)>{{7*7}}${7*7}{0.__class__}%(x)s"
 
 
@@ -541,14 +540,6 @@ def test_challenge_that_cannot_be_used_is_refused_and_no_file_is_named(typed: st
     assert "challenges/" not in str(refused.value)
 
 
-def test_a_challenge_is_bounded_before_its_items_are_made() -> None:
-    slots = {f"slot{n}": [f"{n}{m}" for m in range(30)] for n in range(6)}
-    holes = " ".join(f"{{{name}}}" for name in slots)
-    crossed = {"templates": [f"In {{w}}, {{blank}} ran {holes}."], "words": "pronouns", "slots": slots}
-    with pytest.raises(UndertowError, match="the limit here is 50,000"):
-        of_challenge(crossed, {}, 100)
-
-
 def test_values_of_a_challenge_are_put_in_front_of_templates_without_a_place() -> None:
     given = 'templates = ["{blank} ran home.", "In {w}, {blank} slept."]\nwords = "pronouns"\n'
     values = '[w]\nera = ["old times", "the middle ages", "modern times"]\n'
@@ -560,14 +551,21 @@ def test_values_of_a_challenge_are_put_in_front_of_templates_without_a_place() -
     assert "In 1801: ___ ran home." in of_challenge(read_challenge(given), {}, 100)[1]
 
 
+SLOTS = {f"slot{n}": [f"{n}{m}" for m in range(30)] for n in range(6)}
+CROSSED = {"templates": [f"In {{w}}, {{blank}} ran {' '.join(f'{{{name}}}' for name in SLOTS)}."], "slots": SLOTS}
+
+
 @pytest.mark.parametrize(
     ("more", "wrong"),
     [
+        (CROSSED, "the limit here is 50,000"),
         ({"controls": [{"text": f"{n} {{blank}}.", "gold": "a"} for n in range(101)]}, "101 control sentences"),
         ({"groups": {"a": [f"a{n}" for n in range(200)], "b": ["b"]}}, "201 words"),
     ],
 )
-def test_controls_and_words_of_a_challenge_are_bounded(more: dict[str, object], wrong: str) -> None:
+def test_items_controls_and_words_of_a_challenge_are_bounded_before_they_are_made(
+    more: dict[str, object], wrong: str
+) -> None:
     given = {"templates": ["In {w}, {blank} ran."], "groups": {"a": ["a"], "b": ["b"]}}
     with pytest.raises(UndertowError, match=wrong):
         of_challenge(given | more, {}, 100)

@@ -64,7 +64,7 @@ def choose_by(script: Script) -> Choose:
             assert isinstance(query, MultipleChoiceQuery)
             return _answer(say(query.prompt, query.labels), query.labels)
 
-        return script(choose, name)
+        return script(choose, name=name)
 
     return add
 
@@ -516,7 +516,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
         said = "Yes" if query.labels[0] == " Yes" else first_of(query.prompt, query.labels)
         return _answer(said, query.labels)
 
-    script(say, "first")
+    script(say, name="first")
     found = undertow.audit(NAME, ["toy", "first"], n_pairs=1, n_occupations=2, wordings=2, out=tmp_path / "run")
     page = found.report.read_text(encoding="utf-8")
     assert "toy" in page

@@ -43,7 +43,6 @@ class Reply:
         body: bytes, or what becomes JSON.
         short_by: bytes that are announced and never sent.
         after_s: how long the client waits for it.
-        trickle_s: pause before each tenth of the body.
     """
 
     body: Any
@@ -51,7 +50,6 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     short_by: int = 0
     after_s: float = 0.0
-    trickle_s: float = 0.0
 
     @property
     def content(self) -> bytes:
@@ -134,10 +132,7 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Seen]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(sent.content) + sent.short_by))
             self.end_headers()
-            size = max(1, len(sent.content) // 10) if sent.trickle_s else len(sent.content) or 1
-            for start in range(0, len(sent.content), size):
-                ending.wait(sent.trickle_s)
-                self.wfile.write(sent.content[start : start + size])
+            self.wfile.write(sent.content)
             if sent.short_by:
                 self.close_connection = True
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from undertow.errors import UndertowError
+
 LIMIT_S = 240.0
 """How long a process may take: less than pytest gives a test."""
 forks = multiprocessing.get_context("forkserver")
@@ -131,6 +133,13 @@ def _enter(pid: int) -> None:
         if libc.setns(opened, 0):
             raise OSError(ctypes.get_errno(), "the mounts of another process cannot be seen", there)
         os.close(opened)
+
+
+def touch(work: str) -> None:
+    """Work for another process: makes a file, unless it is called *recurrent*."""
+    if work == "recurrent":
+        raise UndertowError("'recurrent' is no file to be made")
+    Path(work).touch()
 
 
 def one_sentence(done: Done, *words: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from helpers import faulty_proxy
+from helpers.faulty_proxy import Asked, Reply
 
 
 @dataclass
@@ -21,26 +21,10 @@ class Site:
     status: int = 200
     asked: list[str] = field(default_factory=list)
 
-
-class Handler(BaseHTTPRequestHandler):
-    def __init__(self, site: Site, *arguments: object) -> None:
-        self.site = site
-        super().__init__(*arguments)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        self.site.asked.append(name)
-        if self.site.status != 200 or name not in self.site.files:
-            self.send_error(self.site.status if self.site.status != 200 else 404)
-            return
-        content = self.site.files[name]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+    def reply(self, asked: Asked) -> Reply:
+        name = asked.path.rpartition("/")[2]
+        self.asked.append(name)
+        return Reply(self.files.get(name, b""), self.status if name in self.files else 404)
 
 
 def kept(cache: Path) -> dict[str, bytes]:
@@ -53,15 +37,8 @@ def kept(cache: Path) -> dict[str, bytes]:
 def serving(monkeypatch: pytest.MonkeyPatch, module: str, path: str) -> Iterator[Site]:
     """A site at which this module looks for what it fetches, whatever proxy the user has."""
     site = Site()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, site))
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    monkeypatch.setattr(f"{module}.SOURCE_URL", f"http://127.0.0.1:{server.server_address[1]}{path}")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    try:
+    with faulty_proxy.serving(site.reply) as seen:
+        monkeypatch.setattr(f"{module}.SOURCE_URL", seen.url.removesuffix("/v1") + path)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1")
         yield site
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

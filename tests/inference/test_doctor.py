@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
+from helpers.scripted_model import Script, Scripted
 from undertow import models
 from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference import doctor
 from undertow.inference.doctor import Checkup, examine, kinds
-from undertow.models.base import EXACT, PAPER, CostEstimate, ModelHandle, ModelRequest, RequestFailedError
+from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, RequestFailedError
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -29,46 +30,20 @@ from undertow.types import (
     Answer,
     ClozeQuery,
     GenerateQuery,
-    ModelIdentity,
-    Query,
 )
 
 Said = Callable[[Any], Answer | RequestFailedError]
 
 
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """Answers every query in the same way, and keeps what it was asked."""
-
-    card: ModelIdentity
-    said: Said
-    asked: list[tuple[Query, str]]
-    notes: tuple[str, ...] = ("planted",)
-
-    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | RequestFailedError]]:
-        self.asked.extend((query, protocol) for query in queries)
-        yield {place: self.said(query) for place, query in enumerate(queries)}
-
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        return CostEstimate(0, 0, 0.0, 0)
-
-
-Plant = Callable[..., list[tuple[Query, str]]]
+Plant = Callable[..., Scripted]
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+def plant(script: Script) -> Plant:
     """Makes `planted` a model with these answers."""
 
-    def plant(
-        capabilities: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served"
-    ) -> list[tuple[Query, str]]:
-        asked: list[tuple[Query, str]] = []
-        card = ModelIdentity("planted", "planted", "local", "1", dtype, "top")
-        found = ModelHandle(card, lambda: Planted(card, said, asked), capabilities)
-        own = models.resolve
-        monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "planted" else own(request))
-        return asked
+    def plant(capabilities: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> Scripted:
+        return script(said, capabilities, name="planted", dtype=dtype)
 
     return plant
 
@@ -138,7 +113,7 @@ def test_who_reads_is_told_from_who_gives_one_word(  # noqa: PLR0917 - a case ea
     kind: str, said: Said, right: int, low: float, high: float, plant: Plant
 ) -> None:
     """Intervals are those of scipy.stats.binomtest(right, 20).proportion_ci(method="exact")."""
-    asked = plant({kind: (EXACT, PAPER)}, said)
+    model = plant({kind: (EXACT, PAPER)}, said)
     checkup = examine(ModelRequest("planted"))
     found = checkup.reading
     assert found is not None
@@ -147,15 +122,15 @@ def test_who_reads_is_told_from_who_gives_one_word(  # noqa: PLR0917 - a case ea
     assert found.reads == (right == 20)
     assert ("no better than chance" in found.verdict) == (right < 20)
     assert list(checkup.items_per_s) == [kind]
-    assert ({protocol for _, protocol in asked}, checkup.notes) == ({EXACT}, ("planted",))
+    assert (model.protocols, checkup.notes) == ({EXACT}, ("as in the script",))
     # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
-    assert all(len(query.options) == 2 for query, _ in asked if isinstance(query, ClozeQuery))
+    assert all(len(query.options) == 2 for query in model.asked if isinstance(query, ClozeQuery))
 
 
 def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: Plant) -> None:
-    asked = plant({CHOICE: (EXACT,)}, shares())
+    model = plant({CHOICE: (EXACT,)}, shares())
     checkup = examine(ModelRequest("planted"))
-    assert (list(kinds(checkup).values()).count("no"), checkup.reading, asked) == (5, None, [])
+    assert (list(kinds(checkup).values()).count("no"), checkup.reading, model.asked) == (5, None, [])
     plant({GENERATION: (EXACT,)}, lambda query: RequestFailedError("the line was cut"))
     lost = examine(ModelRequest("planted")).reading
     assert lost is not None
@@ -163,9 +138,9 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
 
 
 def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
-    asked = plant({BLANK: (PAPER,), GENERATION: (EXACT,)}, reads, "float32")
+    model = plant({BLANK: (PAPER,), GENERATION: (EXACT,)}, reads, "float32")
     examine(ModelRequest("planted"))
-    assert {(type(query), protocol) for query, protocol in asked} == {(ClozeQuery, PAPER)}
+    assert ({type(query) for query in model.asked}, model.protocols) == ({ClozeQuery}, {PAPER})
 
 
 def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> None:

@@ -34,7 +34,6 @@ from undertow.models.base import EXACT, BatchLimits, ModelHandle, ModelRequest, 
 from undertow.models.families import toy
 from undertow.types import GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest
 
-PROBE = "spurious-correlation"
 SHE = (Option("female", ("she",)),)
 
 

@@ -19,7 +19,7 @@ from helpers.planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from helpers.sampled_cases import briefly
 from helpers.tiny_models import POSITIONS
 from undertow.errors import UndertowError
-from undertow.lab.training.finetune import FinetunedModel, _split, finetune
+from undertow.lab.training.finetune import _split, finetune
 from undertow.lab.training.token_windows import Example, batches, data_sha256, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.base import EXACT, ModelRequest
@@ -32,8 +32,6 @@ RECIPE = FinetuneConfig(LABELS, max_steps=120, learning_rate=3e-3, held_out=0.1)
 SHORT = replace(RECIPE, max_steps=9, batch_size=16, save_steps=4)
 OPTIONS = (Option("female", ("she",)), Option("male", ("he",)))
 SAFETENSORS = "model.safetensors"
-
-Ran = Callable[..., FinetunedModel]
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
+from helpers.processes import touch
 from helpers.shared_folders import made_once
-from helpers.touching import touch
 from helpers.trained_models import model_rows
 from undertow.errors import UndertowError
 from undertow.lab import build as building

@@ -447,7 +447,7 @@ def reference() -> tuple[Answer, ...]:
 
 def test_one_by_one_and_in_any_order() -> None:
     asked = model()
-    alike([told(asked, [query])[0] for query in mixture()], reference())
+    alike([told(asked, [query])[0] for query in mixture()[::3]], reference()[::3])
     order = random.Random(0).sample(range(len(mixture())), len(mixture()))
     alike(told(asked, [mixture()[at] for at in order]), [reference()[at] for at in order])
     alike(told(asked, mixture()), reference())

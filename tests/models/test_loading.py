@@ -331,12 +331,6 @@ def test_a_template_of_tokens_that_are_not_listed_is_refused(changed: Changed) -
     assert "holds '[SEP]'" in refused(folder)
 
 
-def test_an_unknown_token_that_is_unknown_itself_is_refused(changed: Changed) -> None:
-    path = changed("masked") / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"unk_token": ""}), encoding="utf-8")
-    assert "has no token ''" in refused(path.parent)
-
-
 def test_a_panic_of_the_tokenizer_is_one_sentence(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +374,7 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
     [
         ("masked", "tokenizer_config.json", {"model_max_length": ""}, "cannot be loaded"),
         ("masked", "tokenizer_config.json", {"mask_token": "<new mask>"}, "'<new mask>'"),
+        ("masked", "tokenizer_config.json", {"unk_token": ""}, "has no token ''"),
         ("causal", "tokenizer_config.json", {"bos_token": "<new start>"}, "'<new start>'"),
         ("causal", INDEX, {"weight_map": {"a": "x" * 3000}}, "File name too long"),
     ],

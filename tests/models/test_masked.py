@@ -37,7 +37,6 @@ from undertow.models.families import masked
 from undertow.types import ClozeQuery, Option, Query
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
-RUN = ["run", "spurious-correlation", "--w", "date"]
 KINDS = ("bert", "roberta")
 
 

@@ -763,16 +763,3 @@ def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -
         opened(folder)
     assert str(refusal.value).startswith(f"{folder}: ")
     assert "\n" not in str(refusal.value)
-
-
-# The whole path.
-
-
-OWN = """
-templates = ["In {w}, {blank} was a child and lost her keys.", "The weaver ({blank} had her tea) was born in {w}."]
-w = ["date"]
-[groups]
-she = ["she"]
-he = ["he"]
-thing = ["keys"]
-"""

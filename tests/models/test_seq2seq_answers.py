@@ -36,7 +36,6 @@ torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
 CONTEXT = 80
 SHORT = 24
-NAN = "the model gave a probability that is not a number"
 
 DOCUMENTS = (
     "In 1801, she was a child and lost her keys.",

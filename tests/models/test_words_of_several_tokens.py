@@ -96,7 +96,10 @@ class ByHand:
 
 
 @pytest.mark.parametrize("protocol", [EXACT, PAPER])
-@pytest.mark.parametrize(("family", "name"), [(causal, "tiny_gpt2"), (causal, "tiny_bloom"), (seq2seq, "trained_t5")])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(causal, "tiny_gpt2"), (causal, "tiny_bloom"), (seq2seq, "trained_t5"), (seq2seq, "trained_bart")],
+)
 def test_a_word_of_several_tokens_is_read_whole(
     family: Any, name: str, protocol: str, network: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -51,7 +51,6 @@ from undertow.runs.score import score
 
 DEEP = 100_000
 LIE = 2**60
-ABOUT = '[models.smollm2]\nparameters = 135000000\nobjective = "autoregressive"\npost_training = "chat"\n'
 
 Outcome = Callable[[str, bytes], tuple[Any, str]]
 

@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 import undertow
 from conftest import Cli
-from helpers.scripted_model import Scripted
-from undertow import models
+from helpers.scripted_model import OF_ALL, Script
 from undertow.cli.console import print_run
-from undertow.errors import UndertowError  # fmt: skip
-from undertow.models.base import EXACT, ModelHandle, UnsupportedQueryError
+from undertow.errors import UndertowError
+from undertow.models.base import UnsupportedQueryError
 from undertow.runs.pipeline import Run
 from undertow.stats import calibration, correlation, variance_components
 from undertow.stats.classification import agreement, roc
@@ -37,14 +36,9 @@ from undertow.stats.intervals import cluster_errors, multiway_cluster
 from undertow.stats.regression import least_squares, logistic, power_analysis, trend  # fmt: skip
 from undertow.stats.significance import false_discovery, sign_flip
 from undertow.types import (
-    BLANK,
-    CHOICE,
-    LIKELIHOOD,
-    WRITING,
     Answer,
     ClozeQuery,
     ContinuationQuery,
-    ModelIdentity,
     MultipleChoiceQuery,
     Query,
     Result,
@@ -217,24 +211,6 @@ ONE: dict[str, dict[str, Any]] = {
     for name, options in SMALL.items()
 }  # fmt: skip
 REASON = "the line was cut for good"
-Add = Callable[[Callable[[Query], Answer | UnsupportedQueryError]], None]
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Makes the model `scripted`, which says what it is told to, whatever the kind of query."""
-    before = models.resolve
-    identity = ModelIdentity("scripted", "scripted", "the tests", "one", "as written", LIKELIHOOD)
-
-    def add(say: Callable[[Query], Answer | UnsupportedQueryError]) -> None:
-        found = ModelHandle(
-            identity, lambda: Scripted(identity, say), dict.fromkeys((BLANK, CHOICE, WRITING), (EXACT,))
-        )
-        monkeypatch.setattr(
-            models, "resolve", lambda request: found if request.name == identity.name else before(request)
-        )
-
-    return add
 
 
 def silent(query: Query) -> UnsupportedQueryError:
@@ -296,8 +272,8 @@ def claimed(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Add, tmp_path: Path) -> None:
-    script(silent)
+def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Script, tmp_path: Path) -> None:
+    script(silent, OF_ALL)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert claimed(run) == []
     assert run.manifest["counts"]["missing"] == run.manifest["counts"]["items"] > 0
@@ -315,10 +291,10 @@ OF_WORDS = ("spurious-correlation", "task-specification")
     "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
 )
 def test_a_model_that_says_the_same_to_everything_moves_nothing(
-    name: str, says: str, script: Add, tmp_path: Path
+    name: str, says: str, script: Script, tmp_path: Path
 ) -> None:
     """No drift, no detection: whatever is alike everywhere is found nowhere. Audits of answers may find wrong ones."""
-    script(SAYS[says])
+    script(SAYS[says], OF_ALL)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert_honest(run)
     if name in OF_WORDS:
@@ -345,8 +321,8 @@ def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
 )
-def test_the_page_says_why_there_are_no_numbers(name: str, script: Add, tmp_path: Path) -> None:
-    script(silent)
+def test_the_page_says_why_there_are_no_numbers(name: str, script: Script, tmp_path: Path) -> None:
+    script(silent, OF_ALL)
     run = asked(name, SMALL[name], tmp_path / "run")
     page = run.report.read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
@@ -438,13 +414,13 @@ def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
     ],
 )
 def test_no_output_has_a_number_that_is_none(
-    name: str, says: str, script: Add, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, says: str, script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "table":
         TABLES[says].to_csv(tmp_path / "t.csv", index=False)
         run = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run")
     else:
-        script(silent if says == "nothing" else SAYS["everything alike"])
+        script(silent if says == "nothing" else SAYS["everything alike"], OF_ALL)
         run = asked(name, (ONE if says == "one item" else SMALL)[name], tmp_path / "run")
     told = list(outputs(run, capsys))
     assert len(told) > 5
