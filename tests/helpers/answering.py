@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.tiny_models import PRONOUNS, mild_corpus
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
@@ -78,23 +77,6 @@ def alike(some: Sequence[Answer], others: Sequence[Answer], nats: float = TOLERA
 def blank(before: str, after: str, *words: str) -> ClozeQuery:
     """Each word a group of its own."""
     return ClozeQuery((before, after), tuple(Option(word, (word,)) for word in words))
-
-
-def check_that_the_corpus_was_learned(model: Any, store: Path) -> None:
-    """The pronouns of held-out sentences are probable, so that answers depend on the text."""
-    words = [own for _, own in PRONOUNS]
-    queries, right = [], []
-    for sentence in mild_corpus(held_out=True):
-        (own,) = (word for word in words if f" {word} " in sentence)
-        before, after = sentence.split(f" {own} ")
-        queries.append(blank(f"{before} ", f" {after}", *words))
-        right.append(words.index(own))
-    assert len(queries) > 50
-    assert set(right) == {0, 1, 2}
-    found = answers(model, queries, store)
-    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
-    assert min(probabilities) > 0.2
-    assert np.median(probabilities) > 0.8
 
 
 def some_batch(model: Any, n_sources: int = 0) -> TokenBatch:

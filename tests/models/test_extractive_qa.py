@@ -182,17 +182,6 @@ def test_every_piece_is_what_the_plainest_reading_says(reader: Any) -> None:
     assert any("windows" in note for note in reader.notes)
 
 
-def test_the_best_piece_has_15_tokens_at_most_and_a_candidate_any_number() -> None:
-    ends = np.full(40, -9.0)
-    ends[[14, 15]] = -2.0, -1.0
-    starts = np.full(40, -9.0)
-    starts[0] = 0.0
-    assert extractive_qa._SpanScores(starts, ends, 0.0).best() == (-2.0, 0, 14)
-    assert extractive_qa._SpanScores(np.zeros(3), np.zeros(3), 0.0).best() == (0.0, 0, 0), (
-        "of equal pieces the first counts"
-    )
-
-
 # Candidates.
 
 

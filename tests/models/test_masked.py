@@ -18,7 +18,6 @@ from helpers.answering import (
     answers,
     blank,
     change_json,
-    check_that_the_corpus_was_learned,
     check_the_head,
     found_as,
     kept,
@@ -128,11 +127,6 @@ QUERIES = [
     ),
     blank("The weaver (", " had her tea) went to Japan.", "she", "he"),
 ]
-
-
-def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
-    """What follows is said of networks whose answers depend on the text."""
-    check_that_the_corpus_was_learned(one.model, tmp_path / "s")
 
 
 @pytest.mark.parametrize(

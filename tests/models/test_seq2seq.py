@@ -22,7 +22,6 @@ from helpers.answering import (
     answers,
     blank,
     change_json,
-    check_that_the_corpus_was_learned,
     check_the_head,
     encoder_inputs,
     found_as,
@@ -190,11 +189,6 @@ QUERIES = {
     "quote": blank('The baker of Peru said "', ' lost their prize."', "She", "He", "They", "Zie"),
     "last": blank("The weaver (she had her tea) went to ", ".", "Japan", "Iceland", "Peru", "Narnia"),
 }  # fmt: skip
-
-
-def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
-    """What follows is said of networks whose answers depend on the text."""
-    check_that_the_corpus_was_learned(one.model, tmp_path / "s")
 
 
 @pytest.mark.parametrize("protocol", [EXACT, PAPER])
