@@ -51,7 +51,7 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
         raise UndertowError(f"challenge: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
     folder = cache_folder() / "challenges"
     name = re.sub(r"[^a-z0-9]+", "-", title[:MAX_TITLE_CHARS].lower()).strip("-") or "challenge"
-    path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+    path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
