@@ -27,7 +27,7 @@ EXPORT = Kind(
     last=MARK,
     parts=(MARK,),
     key=lambda _: "another",
-    replace=", or replace it with --overwrite",
+    replace=", or replace it with --overwrite (in Python: out=..., overwrite=True)",
     whole=True,
 )
 FORMATS = {"datasets": "hf_datasets", "inspect": "inspect_ai", "lm-eval": "lm_eval"}

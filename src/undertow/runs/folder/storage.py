@@ -235,8 +235,8 @@ def _existing_key(folder: Path) -> str:
 
 
 RUN = Kind(
-    noun="run", last=MANIFEST, parts=PARTS, key=_existing_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
-    kept="all answers are kept, so ",
+    noun="run", last=MANIFEST, parts=PARTS, key=_existing_key, stale=(PRECISION,), kept="all answers are kept, so ",
+    replace=", or replace it with --overwrite (in Python: out=..., overwrite=True)",
 )  # fmt: skip
 
 
