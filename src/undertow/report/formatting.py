@@ -26,7 +26,7 @@ _NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=[\d,]*\.\d|\d[^()\[\]]*[)\]])")
 NOTES = (
     "Missing is not zero. A sentence that the model could not score, or whose answer could not be parsed, is excluded "
     "from the averages and counted in the column missing.",
-    "The mass of other words is the probability of all words outside the lists. It is large where other words, such as *the*, are "
+    "The mass of other words is the probability of all words outside the lists. It is large where other words, such as “the”, are "
     "likely continuations: compare it with that of control sentences, if the run has them. If it is clearly larger than theirs, "
     "the shares of the listed words are shares of a small probability.",
     "The word groups are categories of words, not of people: they do not measure anybody's gender, "
