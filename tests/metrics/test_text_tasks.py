@@ -358,12 +358,6 @@ def test_bleu_and_meteor_of_one_pair_by_hand() -> None:
     assert only(found, "token_f1").value == pytest.approx(80.0)
 
 
-def test_bleu_of_a_short_answer_pays_for_its_brevity() -> None:
-    """Four words of eight: all n-grams there, times exp(1 - 8/4)."""
-    frame = table([{"document": "d", "gold": "a cat sat on the old red mat", "answer": "a cat sat on", "passage": "x"}])
-    assert only(told(frame, EXTRACTION), "bleu4").value == pytest.approx(100 * math.exp(-1))
-
-
 def test_the_copy_baseline_is_that_of_the_packages() -> None:
     passages = [
         "I say that women lack all sense tomorrow, too.",
@@ -470,14 +464,6 @@ def test_each_setting_has_the_baseline_of_its_own_texts() -> None:
     assert [only(found, "token_f1", model=model).null_value for model in "mn"] == [100.0, 0.0]
     assert [only(found, "bleu4", model=model).null_value for model in "mn"] == pytest.approx([100.0, 0.0], abs=100)
     assert only(found, "token_f1", description_class=COPY).value == 50.0
-
-
-def test_a_label_that_is_fitted_is_fitted_to_other_texts() -> None:
-    """Four texts, four labels: one of four in sample, none out of it. A guess among them is no worse than the best of these."""
-    frame = identified(["race"] * 4, ["age", "race", "gender", "religion"])
-    found = told(frame, IDENTIFICATION, DIMENSIONS)
-    assert only(found, "exact_match", description_class=MAJORITY).value == 0.0
-    assert only(found, "exact_match").null_value == 9.09
 
 
 def test_models_that_guess_are_seldom_better_or_worse_than_the_best_answer_without_a_model() -> None:

@@ -15,7 +15,6 @@ from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICAT
 from undertow.metrics.text.tasks import results
 from undertow.metrics.text.wording_effects import (
     estimate_slot_effects,
-    level_names,
     slot_levels,
     slot_table,
     variance_results,
@@ -492,36 +491,6 @@ def test_slots_that_always_change_together_are_told_as_a_set() -> None:
     assert found["verb"].note == ""
     told = [one for one in results(aliased(), DESIGN, 0) if one.measure == "slot_effect"]
     assert [one.group["slot"] for one in told if one.q < 0.05] == ["target + text"]
-
-
-def test_crossed_slots_are_told_apart() -> None:
-    """The same words in all pairs: the effect is that of toxicity, and none that of where the text stands."""
-    pairs = list(product(("bias", "toxicity"), ("text", "previous text")))
-    told = [one for one in results(aliased(seed=2, pairs=pairs), DESIGN, 0) if one.measure == "slot_effect"]
-    assert [one.group["levels"] for one in told if one.q < 0.05] == ["toxicity less bias"]
-    assert len(told) == 3
-
-
-def test_two_wordings_of_several_slots_are_one_comparison() -> None:
-    """As behind examples, where two of each class are asked."""
-    frame = together(
-        [
-            scoring(30, wording="1", slot_a="x", slot_b="u", slot_c="p"),
-            scoring(70, wording="2", slot_a="y", slot_b="v", slot_c="q"),
-        ]
-    )
-    (effect,) = effects(frame)
-    assert (effect.group["slot"], effect.group["levels"], effect.value) == (
-        "a + b + c",
-        "y + v + q less x + u + p",
-        40.0,
-    )
-    table = slot_table(frame, score_answers(frame, DESIGN), "accuracy")
-    assert set(table["slot"]) == {"a + b + c"}
-    (answers,) = score_answers(frame, DESIGN).values()
-    assert level_names(frame, answers) == {
-        ("question", "1"): {"a + b + c": "x + u + p"}, ("question", "2"): {"a + b + c": "y + v + q"},
-    }  # fmt: skip
 
 
 def test_a_level_that_always_goes_with_another_is_told_with_it() -> None:

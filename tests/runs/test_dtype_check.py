@@ -574,12 +574,6 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
     assert told["unknown_results"] == 0
 
 
-def test_results_whose_error_nobody_knows_are_counted() -> None:
-    rows = [{"w": "date", "difference": math.nan, "low": math.nan, "high": math.nan}]
-    told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
-    assert told["unknown_results"] == 2
-
-
 # Every audit.
 
 

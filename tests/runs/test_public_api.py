@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import rlcompleter
 import traceback
 from collections.abc import Callable
 from dataclasses import fields
@@ -33,18 +32,6 @@ def test_every_public_name_completes_and_exists() -> None:
     for name in undertow.__all__:
         assert getattr(undertow, name) is not None
     assert undertow.__all__ == sorted(undertow.__all__)
-
-
-def test_ipython_completes_the_public_names() -> None:
-    completer = pytest.importorskip("IPython.core.completer", reason="IPython is not installed")
-    shell = completer.IPCompleter(namespace={"undertow": undertow}, use_jedi=False)
-    _, matches = shell.complete("undertow.")
-    assert set(FUNCTIONS) <= {match.rpartition(".")[2] for match in matches}
-
-
-def test_python_completes_the_public_names() -> None:
-    matches = rlcompleter.Completer({"undertow": undertow}).attr_matches("undertow.")
-    assert {f"undertow.{name}" for name in FUNCTIONS} <= {match.rstrip("()") for match in matches}
 
 
 def options_class(audit: str) -> Any:

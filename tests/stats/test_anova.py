@@ -35,25 +35,8 @@ def test_by_hand() -> None:
     assert found.p == pytest.approx(1 - math.sqrt(8 / 10))
 
 
-def test_groups_that_do_not_matter_show_the_expected_share_on_average() -> None:
-    rng = np.random.default_rng(1)
-    group = np.repeat(np.arange(6), [2, 3, 4, 5, 6, 4])
-    found = [one_way(rng.normal(0, 3, 24), group) for _ in range(1500)]
-    shares = np.array([one.share for one in found])
-    assert shares.mean() == pytest.approx(5 / 23, abs=0.012)
-    assert {one.expected_share for one in found} == {5 / 23}
-    assert np.mean([one.p <= 0.05 for one in found]) == pytest.approx(0.05, abs=0.02)
-    assert np.mean([one.p <= 0.5 for one in found]) == pytest.approx(0.5, abs=0.05)
-
-
 def test_groups_without_any_spread_within_explain_everything() -> None:
     assert astuple(one_way([1, 1, 2, 2, 5], ["a", "a", "b", "b", "c"])) == (1.0, 2 / 4, 0.0)
-
-
-def test_groups_of_one_mean_explain_nothing() -> None:
-    found = one_way([1, 3, 0, 4], [0, 0, 1, 1])
-    assert found.share == pytest.approx(0)
-    assert found.p == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +59,6 @@ def test_a_small_spread_on_a_large_mean_is_not_taken_for_rounding() -> None:
     assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
 
 
-def test_the_unit_and_place_of_y_do_not_matter() -> None:
-    rng = np.random.default_rng(2)
-    y, group = rng.normal(0, 1, 12), np.arange(12) % 3
-    assert astuple(one_way(-30 * y + 4, group)) == pytest.approx(astuple(one_way(y, group)))
-
-
 # Unequal spreads ------------------------------------------------------------------------------------------------------
 
 
@@ -92,11 +69,6 @@ def test_p_of_unequal_spreads_is_welchs(seed: int) -> None:
     y = rng.normal(0, 1, 35) * (1 + 3 * (group == "c")) + 0.8 * (group == "a")
     expected = anova_oneway([y[group == name] for name in "abc"], use_var="unequal").pvalue
     assert welch_p(y, group) == pytest.approx(expected)
-
-
-def test_of_two_groups_it_is_the_t_test_of_welch() -> None:
-    y, group = np.random.default_rng(5).normal(0, 1, 20), np.arange(20) < 7
-    assert welch_p(y, group) == pytest.approx(stats.ttest_ind(y[group], y[~group], equal_var=False).pvalue)
 
 
 @pytest.mark.parametrize(

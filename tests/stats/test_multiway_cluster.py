@@ -101,18 +101,6 @@ def test_a_rate_by_rows_that_agree_within() -> None:
     assert estimate.p == pytest.approx(2 * stats.t.sf(abs(z), 7))
 
 
-def test_a_rate_with_rows_that_differ_has_a_t_interval_of_log_odds() -> None:
-    """Of 10 x 6 items the first rows say yes and the others no, but for one of each; columns say the same as often."""
-    rows, columns = design(10, list(range(6)))
-    y = (rows < 5).astype(float)
-    y[(rows == 0) & (columns == 0)], y[(rows == 9) & (columns == 0)] = 0, 1
-    found = ratio_interval(y, np.ones(60), rows, columns)
-    items, by_row = 0.25 / 59, y.reshape(10, 6).mean(axis=1).var(ddof=1) / 10
-    variance = items + (by_row - items) / (1 - 1 / 6)
-    assert found.value == 0.5
-    assert limits(found) == pytest.approx(logit_interval(0.5, variance, variance**2 / (by_row**2 / 9)))
-
-
 def test_items_that_cancel_in_rows_and_columns_are_taken_as_independent() -> None:
     """A chessboard has the same mean in each row and column: rows and columns add nothing."""
     rows, columns = design(6, list(range(6)))
@@ -284,13 +272,6 @@ def test_what_changes_nothing_and_what_mirrors(seed: int, bounded: bool) -> None
         np.append(array, extra) for array, extra in ((y, [5, math.nan]), (d, [0, 1]), (rows, [0, 0]), (columns, [0, 0]))
     ]
     assert same(ratio_interval(more[0], more[1], more[2].astype(int), more[3].astype(int), bounded=bounded), estimate)
-
-
-def test_a_higher_level_is_wider() -> None:
-    rows, columns = design(6, [0, 1, 1, 2, 3, 4, 5])
-    y = np.tile([1, 0, 0, 1, 0, 1], 7)
-    narrow, wide = (ratio_interval(y, np.ones(42), rows, columns, level) for level in (0.8, 0.99))
-    assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
 
 
 def test_a_missing_denominator_is_an_missing_item() -> None:
@@ -488,16 +469,6 @@ def test_differences_whose_columns_have_gaps_are_found_in_5_of_100(n_columns: in
     assert found / 600 <= 0.07 + 0.01
     assert held / 600 >= 0.93 - 0.01
     assert alone / 600 > 0.12
-
-
-def test_clusters_are_not_taken_for_items() -> None:
-    """The interval of independent items covers the rate of other rows in about half of the runs; this one must be wider."""
-    rng = np.random.default_rng(19)
-    rows, codes = design(10, list(range(20)))
-    y = rng.random(200) < logistic(2 * rng.normal(size=10)[rows])
-    found = ratio_interval(y, np.ones(200), rows, codes)
-    low, high = wilson(found.value, 200)
-    assert found.high - found.low > 2 * (high - low)
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 from undertow.stats.significance import sign_flip
 from undertow.stats.significance.sign_flip import crossed_exchange_p, sign_flip_pvalues
@@ -82,13 +81,6 @@ CLUSTERS = st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=6)
 @settings(max_examples=50)
 @given(CLUSTERS)
 def test_p_is_that_of_all_exchanges(clusters: list[Cluster]) -> None:
-    assert_is(p_of(clusters), brute_force_p(clusters))
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=7))
-def test_p_is_that_of_all_exchanges_where_most_of_them_are_ties(answers: list[tuple[int, int]]) -> None:
-    clusters = [((Fraction(one), 2), (Fraction(other), 2)) for one, other in answers]
     assert_is(p_of(clusters), brute_force_p(clusters))
 
 
@@ -247,35 +239,6 @@ def test_tests_between_change_nothing(nothing_kept: None) -> None:
         assert np.array_equal(sign_flip_pvalues(*sides[n_clusters], seed), alone[n_clusters, seed])
 
 
-def test_exchanges_that_are_kept_cannot_be_changed() -> None:
-    for n_clusters in (3, 20):
-        with pytest.raises(ValueError, match="read-only"):
-            sign_flip.exchange_patterns(n_clusters, 0)[0, 0] = 1
-
-
-def test_p_is_uniform_where_sides_are_alike() -> None:
-    """With 10 clusters p is one of 1/512, 2/512 and so on, each as often; 4,000 tests."""
-    found = sign_flip_pvalues(*random_sides(10, 4000, seed=11))
-    assert found * 512 == pytest.approx(np.round(found * 512))
-    for level in (0.01, 0.05, 0.1, 0.5):
-        expected = math.floor(level * 512) / 512
-        error = math.sqrt(expected * (1 - expected) / 4000)
-        assert abs((found <= level + 1e-12).mean() - expected) < 3 * error
-    assert stats.kstest(found - 0.5 / 512, "uniform").pvalue > 0.01
-
-
-def test_random_p_is_uniform_where_sides_are_alike() -> None:
-    """Each test with exchanges of its own seed, so that tests are independent of one another."""
-    found = np.array([sign_flip_pvalues(*random_sides(16, 1, seed=100 + at), seed=at)[0] for at in range(300)])
-    assert stats.kstest(found, "uniform").pvalue > 0.01
-    assert 0.02 <= (found <= 0.05).mean() <= 0.09
-
-
-def test_an_effect_is_found() -> None:
-    found = sign_flip_pvalues(*random_sides(10, 500, seed=12, effect=3.0))
-    assert (found <= 0.05).mean() > 0.9
-
-
 # What must change nothing --------------------------------------------------------------------------------------------
 
 
@@ -294,15 +257,6 @@ def test_what_changes_nothing(clusters: list[Cluster], random: Random, shift: Fr
     # Both ratios move together, or are in another unit.
     moved = [((factor * y1 + shift * d1, d1), (factor * y2 + shift * d2, d2)) for (y1, d1), (y2, d2) in clusters]
     assert p_of(moved) == same
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 2**31), st.integers(14, 30))
-def test_sides_exchanged_give_the_same_of_random_exchanges(seed: int, n_clusters: int) -> None:
-    first, second = random_sides(n_clusters, 3, seed=seed)
-    found = sign_flip_pvalues(first, second, seed=7)
-    assert sign_flip_pvalues(second, first, seed=7) == pytest.approx(found)
-    assert ((found > 0) & (found <= 1)).all()
 
 
 # Crossed designs -----------------------------------------------------------------------------------------------------

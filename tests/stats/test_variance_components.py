@@ -72,29 +72,6 @@ def test_shares_are_those_of_loops_and_add_up(seed: int, n_models: int, place: f
     assert shares == pytest.approx(by_loops(scores, SHOTS, CLASSES), abs=1e-6)
 
 
-EFFECTS = {
-    "model": np.array([-1.0, 0.0, 1.0])[:, np.newaxis, np.newaxis] + np.zeros((7, 5)),
-    "description class": np.array([4.0, 1.0, 2.0])[CLASSES][:, np.newaxis] + np.zeros((3, 1, 5)),
-    "wording": np.array([1.0, 2.0, -2.0, 0.0, -1.0, 3.0, -3.0])[:, np.newaxis] + np.zeros((3, 1, 5)),
-    "shots": np.array([0.0, 5.0, 5.0, 5.0, 9.0]) + np.zeros((3, 7, 1)),
-    "draw": np.array([0.0, -1.0, 3.0, -2.0, 0.0]) + np.zeros((3, 7, 1)),
-    "interactions": np.multiply.outer([-1.0, 0.0, 1.0], np.multiply.outer([1, 1, 1, 1, 1, 1, -6], [2, 1, -1, -1, -1])),
-}
-
-
-@pytest.mark.parametrize("name", FACTORS)
-def test_an_effect_of_one_kind_has_all_of_it(name: str) -> None:
-    shares = variance_shares(EFFECTS[name] + 0.3, SHOTS, CLASSES)
-    assert shares == pytest.approx({one: 100.0 * (one == name) for one in FACTORS}, abs=1e-9)
-
-
-def test_effects_of_several_kinds_share_by_their_squares() -> None:
-    squares = {name: float(((effect - effect.mean()) ** 2).sum()) for name, effect in EFFECTS.items()}
-    assert len(set(squares.values())) == len(FACTORS)
-    shares = variance_shares(sum(EFFECTS.values()), SHOTS, CLASSES)
-    assert shares == pytest.approx({name: 100 * part / sum(squares.values()) for name, part in squares.items()})
-
-
 @pytest.mark.parametrize("scores", [np.full((2, 7, 5), 0.1 + 0.2), np.zeros((2, 7, 5)), np.zeros((0, 7, 5))])
 def test_scores_that_do_not_differ_have_no_shares(scores: Floats) -> None:
     shares = variance_shares(scores, SHOTS, CLASSES)
@@ -120,32 +97,6 @@ def test_slots_by_hand() -> None:
     shares, interactions = factor_shares([1, 3, 5, 11], [[0, 0], [0, 1], [1, 0], [1, 1]])
     assert shares == pytest.approx([3600 / 56, 1600 / 56])
     assert interactions == pytest.approx(400 / 56)
-
-
-def test_a_word_that_decides_everything_has_everything() -> None:
-    """The paper's case: wordings with one word above 80, with the other below 10, whatever else they say."""
-    noun = FACTORIAL[:, 1]
-    shares, interactions = factor_shares(np.where(noun == 0, 85.0, 6.0), FACTORIAL)
-    assert shares.tolist() == [0, pytest.approx(100), 0]
-    assert interactions == pytest.approx(0, abs=1e-9)
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 2**31))
-def test_in_a_full_factorial_the_shares_are_main_effects(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(FACTORIAL))
-    scores, levels = 40 + rng.normal(0, 3, len(FACTORIAL)), FACTORIAL[order] * 7 - 3  # codes need not be 0, 1, 2
-    shares, interactions = factor_shares(scores, levels)
-    total = sum((score - scores.mean()) ** 2 for score in scores)
-    for slot in range(3):
-        effect = 0.0
-        for level in levels[:, slot]:
-            effect += (
-                np.mean([s for s, row in zip(scores, levels, strict=True) if row[slot] == level]) - scores.mean()
-            ) ** 2
-        assert shares[slot] == pytest.approx(100 * effect / total)
-    assert shares.sum() + interactions == pytest.approx(100, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
