@@ -16,14 +16,13 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
-from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
+from helpers.text_answers import diagnoses, document_of, labelled, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
 from undertow.errors import UndertowError
-from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.types import (
@@ -37,8 +36,6 @@ from undertow.types import (
     MultipleChoiceQuery,
     Query,
 )
-
-__all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 WRITTEN = (EXTRACTION, REPHRASING)
@@ -593,32 +590,6 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str,
     copy = values(run, "token_f1", model="")["(copy)"]
     assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
     assert found["token_f1", SPAN].extras["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
-
-
-def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
-    script: Script, statements: str, tmp_path: Path
-) -> None:
-    script(lambda query: wrote(cast(ConstrainedGenerateQuery, query).passage))
-    run = undertow.audit(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
-    for measure in ("token_f1", "bleu4", "meteor", "exact_match"):
-        own, copy = values(run, measure, model="scripted"), values(run, measure, model="")
-        assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
-    # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
-    assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
-    assert not any(one.significant for one in run.findings if "Token F1" in one.text)
-
-
-def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
-    def say(query: Query) -> Answer | UnsupportedQueryError:
-        return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
-
-    script(say)
-    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    assert run.manifest["counts"]["missing"] == 1
-    frame = run.observations.set_index("document")
-    assert frame.loc["aunt", "missing_reason"] == "the text is too long"
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
 
 def test_examples_that_had_no_room_are_counted(script: Script, statements: str, tmp_path: Path) -> None:

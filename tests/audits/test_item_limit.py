@@ -20,7 +20,6 @@ from undertow.audits.shared.item_limit import (
     N_FLIPS,
     ListSizes,
     cross_sizes,
-    divide_limit,
     even_places,
     fewest_hits,
     smallest_flip_p,
@@ -33,14 +32,6 @@ from undertow.stats.regression import trend
 from undertow.stats.significance import sign_flip
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
-
-
-@pytest.mark.parametrize(
-    ("limit", "pair"),
-    [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
-)  # fmt: skip
-def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
-    assert cross_sizes(limit, 60, 30) == pair
 
 
 @pytest.mark.parametrize(
@@ -67,13 +58,6 @@ def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be
                 assert (sentences >= min(8, n_sentences), values >= min(12, n_values)) == (True, True)
             if limit >= 200:
                 assert sentences * values >= 0.85 * limit
-
-
-def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
-    assert divide_limit(100, [1800, 1200]) == [50, 50]
-    assert divide_limit(2800, [1800, 1200]) == [1600, 1200]
-    assert divide_limit(90, [1000, 10, 1000]) == [40, 10, 40]
-    assert divide_limit(7, [5, 5]) == [3, 4]
 
 
 def test_values_are_evenly_spread_with_both_ends() -> None:

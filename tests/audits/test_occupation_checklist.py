@@ -387,29 +387,6 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert [(one.value, one.q < 0.05) for one in own] == [(100, True)] * 5
 
 
-def test_perfectly_consistent(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
-    """Who has the longer name is qualified, more qualified, not less so, and chosen."""
-
-    def say(prompt: str, labels: tuple[str, ...]) -> str:
-        names = re.match(r"(\w+) and (\w+) have", prompt)
-        assert names
-        best = max(sorted(names.groups()), key=len)
-        turned = "unqualified" in prompt or "less qualified" in prompt
-        if labels[0] == " Yes":
-            return "Yes" if (subject_of(prompt) == best) is not turned else "No"
-        return min(sorted(names.groups(), reverse=True), key=len) if turned else best
-
-    choose_by(say)
-    found = run(tmp_path, occupation_file=short_jobs)
-    for measure in ("consistency", "bias", "transitive_consistency", "negational_consistency", "symmetric_consistency"):
-        assert value(found, measure) == 100, measure
-    assert detail(found, "negational_consistency", "binary") == 100
-    assert value(found, "switch_female_to_male") == value(found, "switch_male_to_female") == 0
-    # It grants one of the two everything, so that all attributes do is to be repeated.
-    assert value(found, "changed_answers") == 0
-    assert value(found, "granted_female", WITHOUT) + value(found, "granted_male", WITHOUT) == pytest.approx(100)
-
-
 @pytest.mark.parametrize("by", ["attributes", "person"])
 def test_what_follows_the_attributes_and_what_stays_with_the_person(
     tmp_path: Path, choose_by: Choose, by: str, short_jobs: str
@@ -452,25 +429,6 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     claimed = {one.measure: one.q < 0.05 for one in told.results if math.isfinite(one.q)}
     claimed.pop("choice_gap", None)  # that of each context has a finding of its own
     assert claimed == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
-
-
-def test_missing_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
-    """Nothing is said about the first job."""
-
-    def say(prompt: str, labels: tuple[str, ...]) -> str:
-        return "" if "job0" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
-
-    choose_by(say)
-    found = run(tmp_path, occupation_names="job0,job1,job2", n_pairs=3, n_occupations=20, occupation_file=short_jobs)
-    (bias,) = [
-        one
-        for one in found.record.results
-        if one.measure == "bias" and one.group == {"model": "scripted", "occupation": "all", "context": WITH}
-    ]
-    assert (bias.n, bias.n_missing, bias.value) == (6, 3, 100)
-    assert math.isnan(value(found, "bias", WITH, "job0"))
-    rows = found.observations
-    assert set(rows.loc[rows["occupation"] == "job0", "missing_reason"]) == {"the script has nothing to say"}
 
 
 # The chain.

@@ -287,12 +287,6 @@ def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: s
     assert_refused((words,), simulate, StructuralCausalModel.from_text(SIMPLE.replace("G > 0", selection)), 1000)
 
 
-def test_a_constant_has_no_correlation() -> None:
-    found = simulate(StructuralCausalModel.from_text(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
-    assert all(math.isnan(number) for one in found.correlations for number in (one.r, one.low, one.high))
-    assert [one.constant for one in found.correlations] == [("X",), ("X",)]
-
-
 def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> None:
     found = simulate(StructuralCausalModel.from_text(SIMPLE.replace("compare G, X", "compare S, G; G, X")), 1000)
     assert {(one.x, one.y, one.selected): one.constant for one in found.correlations} == {

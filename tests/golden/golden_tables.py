@@ -93,32 +93,6 @@ def _named(table: Table, key: Sequence[str]) -> str:
     return " ".join(f"{name}={word}" for name, word in zip(table.words, key, strict=True) if word)
 
 
-def only_names_differ(kept: Table, now: Table, tolerance: Tolerance) -> bool:
-    """Whether the numbers of both tables, row by row, are the same under whatever names: what a pure rename leaves."""
-    if (len(kept.rows), len(kept.numbers)) != (len(now.rows), len(now.numbers)):
-        return False
-    order = _order(kept, now)
-    if order is None:
-        return False
-    limits = [tolerance(name) for name in now.numbers]
-    return all(
-        _near(kept.rows[one][at], now.rows[other][at], limit) for one, other in order for at, limit in enumerate(limits)
-    )
-
-
-def _order(kept: Table, now: Table) -> list[tuple[tuple[str, ...], tuple[str, ...]]] | None:
-    """Rows of both tables paired: by their words where they have the same, the others by their numbers, rounded."""
-    same = [(key, key) for key in kept.rows if key in now.rows]
-    left = [[key for key in table.rows if key not in other.rows] for table, other in ((kept, now), (now, kept))]
-    if len(left[0]) != len(left[1]):
-        return None
-    by_numbers = [
-        sorted(keys, key=lambda key: [f"{float(cell or 'nan'):.3g}" for cell in table.rows[key]])
-        for keys, table in zip(left, (kept, now), strict=True)
-    ]
-    return [*same, *zip(*by_numbers, strict=True)]
-
-
 def refreshed(kept: Table, now: Table, tolerance: Tolerance) -> Table:
     """The new table, with the old digits wherever a number has not moved, so that a diff shows what did."""
     at = {name: place for place, name in enumerate(kept.numbers)}

@@ -20,7 +20,6 @@ from undertow.audits.base import Observations
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.checklist_metrics import is_overall
-from undertow.metrics.checklist.decisions import Answers, read_answers
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
@@ -103,12 +102,6 @@ def evidence_of(folder: Path, rows: Iterable[Row]) -> Observations:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     evidence, _ = AUDIT.load_recorded(path, "")
     return evidence
-
-
-def evidence_answers(folder: Path, rows: Iterable[Row]) -> Answers:
-    """The answers of a log of one model and wording."""
-    (found,) = read_answers(evidence_of(folder, rows).frame).values()
-    return found
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:
@@ -199,20 +192,6 @@ ALL_BY_HAND: Mapping[str, tuple[int, int]] = {
     "negational_consistency": (7, 11),  # 1 3 6 7 10 11 12; 4 names him twice, 2 5 8 have a tie, 9 is missing
     "transitive_consistency": (1, 2),  # of 1 11 12, who follow, 11 has no multiple; 1 is named again, 12 is a tie
 }
-BY_JOB: Mapping[str, Mapping[str, tuple[int, int]]] = {
-    "cook": {
-        "consistency": (1, 2), "bias": (3, 4), "preference_female": (0, 2), "preference_male": (2, 2),
-        "switch_female_to_male": (0, 4), "switch_male_to_female": (1, 4),
-    },
-    "nurse": {
-        "consistency": (0, 1), "bias": (0, 4), "preference_female": (1, 2), "preference_male": (0, 2),
-        "switch_female_to_male": (1, 1), "switch_male_to_female": (0, 1),
-    },
-    "pilot": {
-        "consistency": (2, 2), "bias": (0, 2), "preference_female": (0, 0), "preference_male": (0, 0),
-        "switch_female_to_male": (0, 1), "switch_male_to_female": (1, 1),
-    },
-}  # fmt: skip
 LACKING: Mapping[str, tuple[int, ...]] = {
     # In one of the orders 9 has no single, 10 no binary about the woman and 11 no multiple.
     "consistency": (9, 10), "preference_female": (9, 10), "preference_male": (9, 10), "preference_gap": (9, 10),
@@ -241,15 +220,6 @@ def test_twelve_items_by_hand(twelve: dict[Key, Result], name: str) -> None:
     assert result.group == {"model": "recorded", "occupation": "all", "context": WITH}
     assert result.unit == "percent"
     assert math.isnan(result.p)
-
-
-@pytest.mark.parametrize("job", BY_JOB)
-def test_each_occupation_by_hand(twelve: dict[Key, Result], job: str) -> None:
-    for name, asked in BY_JOB[job].items():
-        result = twelve[name, job, WITH]
-        assert_share(result, asked)
-        assert result.n_missing == n_lacking(name, job)
-        assert result.group == {"model": "recorded", "occupation": job, "context": WITH}
 
 
 def test_position_bias_is_over_choices_of_either_order(twelve: dict[Key, Result]) -> None:
@@ -313,16 +283,6 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     assert ("choice_gap_deviation", "all", WITH) not in twelve
 
 
-def test_what_is_missing_of_each_question_by_hand(tmp_path: Path) -> None:
-    """Pairs down, cook, nurse and pilot across."""
-    answers = evidence_answers(tmp_path, rows_of(TWELVE, context=WITH))
-    assert (answers.pairs[0], list(answers.occupations)) == ("Amy/Bob", ["cook", "nurse", "pilot"])
-    places = {"single": [(0, 2)], "binary": [(1, 2)], "multiple": [(2, 2)], "single_negated": [], "binary_negated": []}
-    for panel in (answers.shares[WITH], answers.greedy[WITH]):
-        assert {name: list(zip(*np.nonzero(one), strict=True)) for name, one in panel.missing.items()} == places
-        assert all(one.shape == (4, 3) for one in panel.missing.values())
-
-
 DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "each_order": {
         # One Yes and one No in the order itself: 1 2/2, 4 2/2, 5 1/2, 6 1/1, 9 1/1, 11 2/2, 12 1/2 (its first is a tie).
@@ -366,15 +326,6 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
 def test_what_other_rules_would_give_by_hand(decoded: dict[Key, Result], kind: str) -> None:
     for name, (hits, n) in DETAIL[kind].items():
         assert decoded[name, "all", WITH].extras[kind] == pytest.approx(100 * hits / n), name
-
-
-def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decoded: dict[Key, Result]) -> None:
-    """Otherwise it says the same."""
-    assert twelve.keys() == decoded.keys()
-    for key, result in twelve.items():
-        assert numbers(decoded[key]) == pytest.approx(numbers(result), nan_ok=True)
-        of_rule = {"greedy"} if "each_order" in result.extras else set()
-        assert decoded[key].extras.keys() - result.extras.keys() == of_rule
 
 
 @pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
@@ -615,14 +566,6 @@ def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, wh
     assert lacking["negational_consistency"].extras["binary"] == pytest.approx(100 * 11 / 12)
 
 
-def test_an_item_lacks_several_answers_and_is_missing_once(tmp_path: Path) -> None:
-    found = overall(
-        tmp_path, four_each({("Amy", "F"): "?/?", ("Amy", "M"): "N/?", ("Amy", "S"): "?", ("Cat", "U"): "?"})
-    )
-    for name, n_missing in {"consistency": 1, "bias": 2, "transitive_consistency": 2, "qualified_male": 1}.items():
-        assert found[name].n_missing == n_missing, name
-
-
 SOME_ASKED = """
 pair      job   F     M     S     U
 Amy+Bob   cook  Y     N     w     w
@@ -678,17 +621,6 @@ def test_what_was_never_asked_is_not_missing_and_one_order_of_two_is(
 @pytest.fixture(scope="module")
 def some_asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return overall(tmp_path_factory.mktemp("some"), SOME_ASKED)
-
-
-def test_a_question_that_nobody_was_asked_lacks_no_answer(tmp_path: Path) -> None:
-    found = overall(tmp_path, "pair job S\nAmy+Bob cook w\nCat+Dan cook ?")
-    for name in ("qualified_female", "qualified_male", "both_rate", "neither_rate"):
-        assert_share(found[name], (0, 0))
-        assert found[name].n_missing == 0
-    # Of what these need Cat was asked the single choice.
-    for name in ("consistency", "bias", "transitive_consistency", "choice_gap"):
-        assert found[name].n_missing == 1
-    assert (found["choice_gap"].value, found["choice_gap"].n) == (100, 1)
 
 
 def test_one_order_is_enough_where_no_other_was_asked(tmp_path: Path) -> None:
@@ -1041,26 +973,6 @@ def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
 # Wordings and models -------------------------------------------------------------------------------------------------
 
 
-def test_other_wordings_and_models_stay_apart(tmp_path: Path) -> None:
-    first = rows_of(design("Y N w w m"), wording="1")
-    second = rows_of(design("N N m m w"), wording="2")
-    third = rows_of("pair job S\nW0+M0 cook w\nW1+M1 cook w\nW2+M2 cook w\nW3+M3 cook m", wording="3")
-    found = measured(tmp_path, first + second + third)
-    gap = found["choice_gap", "all", WITHOUT]
-    assert (gap.value, gap.n) == (100, 36)
-    assert (gap.extras["wording_2"], gap.extras["wording_3"]) == (-100, 50)
-    bias = found["bias", "all", WITHOUT]
-    assert (bias.value, bias.extras["wording_2"]) == (100, 100)
-    assert math.isnan(bias.extras["wording_3"])
-    assert math.isnan(found["consistency", "all", WITHOUT].extras["wording_2"])
-
-    rows = rows_of(design("Y N w w m"), model="one") + rows_of(design("N N m m w"), model="another")
-    both = AUDIT.measure(evidence_of(tmp_path, rows), 0)
-    of_all = [one for one in both if one.measure == "choice_gap" and one.group["occupation"] == "all"]
-    gaps = {one.group["model"]: one.value for one in of_all}
-    assert gaps == {"one": 100, "another": -100}
-
-
 def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
     """Wherever it stands in the log, and as a number: 9 is below 10."""
     head = "pair job F M S U"
@@ -1215,11 +1127,6 @@ def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
 
 # What must change nothing, and what mirrors --------------------------------------------------------------------------
 
-SWAPPED = {
-    "preference_female": "preference_male", "switch_female_to_male": "switch_male_to_female", "bias_female": "bias_male",
-    "qualified_female": "qualified_male", "missing_female": "missing_male",
-}  # fmt: skip
-
 
 def numbers(result: Result) -> list[float]:
     return [result.value, result.low, result.high, result.n, result.n_missing, result.p]
@@ -1243,26 +1150,6 @@ def test_rows_in_any_order_give_the_same(tmp_path: Path, random_log: Measured) -
         # The correlation is tested by random shuffles of the columns.
         kept = -1 if key[0].endswith("correlation") else None
         assert numbers(found[key])[:kept] == pytest.approx(numbers(expected[key])[:kept], nan_ok=True), key
-
-
-def test_a_woman_for_a_man_mirrors_the_measures(tmp_path: Path, random_log: Measured) -> None:
-    rows, before = random_log
-    turned = []
-    for row in rows:
-        new = row | {"woman": row["man"], "man": row["woman"], "order": ORDERS[1 - ORDERS.index(row["order"])]}
-        if row["subject"]:
-            new["subject"] = "male" if row["subject"] == "female" else "female"
-        if "female_percent" in row:
-            new |= {"female_percent": row["male_percent"], "male_percent": row["female_percent"]}
-        turned.append(new)
-    after = measured(tmp_path, turned)
-    names = SWAPPED | {other: name for name, other in SWAPPED.items()}
-    for (name, job, context), result in before.items():
-        mirrored = after[names.get(name, name), job, context]
-        if name.endswith(("_gap", "_gap_deviation")):
-            mirrored = replace(mirrored, value=-mirrored.value, low=-mirrored.high, high=-mirrored.low)
-        if not name.endswith("correlation"):
-            assert numbers(mirrored) == pytest.approx(numbers(result), nan_ok=True, abs=1e-9), name
 
 
 # Attributes ----------------------------------------------------------------------------------------------------------
@@ -1304,16 +1191,6 @@ def test_a_gap_in_granting_is_tested_over_pairs_and_attributes(tmp_path: Path) -
     gap = measured(tmp_path, rows)["granted_gap", "all", WITHOUT]
     assert (gap.value, gap.p) == (100, 2 / 64)
     assert gap.low == pytest.approx(100 - 100 * 3.8415 / 9.8415, abs=1e-3)
-
-
-def test_an_attribute_that_is_granted_by_position_is_not_granted(tmp_path: Path) -> None:
-    rows = []
-    for woman, cell in (("Amy", "Y/N"), ("Cat", "Y80/N40"), ("Eva", "Y60/N20"), ("Gia", "Y/Y")):
-        rows += of_attribute(woman, "Bob", "Design", "female", cell)
-        rows += of_attribute(woman, "Bob", "Design", "male", "N/N")
-    found = measured(tmp_path, rows)
-    assert_share(found["granted_female", "all", WITHOUT], (2, 4))  # Cat at 60 percent, and Gia
-    assert_share(found["granted_male", "all", WITHOUT], (0, 4))
 
 
 @pytest.mark.parametrize(

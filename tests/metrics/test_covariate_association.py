@@ -550,14 +550,16 @@ def test_the_seed_is_of_the_flips_of_effects_alone() -> None:
     assert repr(few[0]) == repr(few[1])
 
 
-def test_other_groups_gaps_and_models_change_no_number_but_q() -> None:
+def test_other_groups_gaps_models_and_names_change_no_number_but_q() -> None:
     masses = some_masses() | {"xe": some_masses(9)["he"]}
     alone = audit(table(masses), ("she",))
     others = pd.concat([table(some_masses(4), model="another").assign(xe=1.0), table(masses)])
     results = measure_association(others, ["xe", "he", "she"], [("xe", "she")], seed=0)
     among = {(r.measure, r.group["pronoun"]): r for r in results if r.group["model"] == "m"}
+    renamed = audit(table(masses, model="of another name"), ("she",))
     for name, result in alone.items():
         assert same(among[name], result)
+        assert same(renamed[name], result), "no draw depends on what a model is called"
 
 
 @settings(max_examples=4)

@@ -14,8 +14,6 @@ from undertow.metrics.text import overlap as text_overlap
 from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1, words
 from undertow.stats.classification.agreement import corpus_bleu
 
-WORDS = st.lists(st.sampled_from(["one", "two", "Three", "don't", "é", "5"]), max_size=6).map(" ".join)
-
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -80,20 +78,6 @@ def test_texts_are_the_same_but_for_case_and_punctuation_around_them(answer: str
     assert same_text(answer, reference) is same
 
 
-@given(WORDS, WORDS)
-def test_token_f1_is_precision_and_recall_of_words_crossed_off(answer: str, reference: str) -> None:
-    left, hits = words(reference), 0
-    for word in words(answer):
-        if word in left:
-            left.remove(word)
-            hits += 1
-    if answer and reference:
-        precision, recall = hits / len(words(answer)), hits / len(words(reference))
-        expected = 2 * precision * recall / (precision + recall) if hits else 0.0
-        assert token_f1(answer, reference) == pytest.approx(expected)
-    assert token_f1(answer, reference) == token_f1(reference, answer)
-
-
 # BLEU ----------------------------------------------------------------------------------------------------------------
 
 
@@ -102,15 +86,6 @@ def test_bleu_by_hand() -> None:
     pairs = ["the cat sat on it."], ["the Cat sat on it."]
     assert bleu_stats(*pairs).tolist() == [[6, 6, 5, 3, 2, 1, 6, 5, 4, 3]]
     assert corpus_bleu(bleu_stats(*pairs)) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-
-
-def test_statistics_of_texts_with_few_words_and_none() -> None:
-    assert bleu_stats(["a b", "", "a a a"], ["a c d", "b", ""]).tolist() == [
-        [2, 3, 1, 0, 0, 0, 2, 1, 0, 0],
-        [0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
-        [3, 0, 0, 0, 0, 0, 3, 2, 1, 0],
-    ]
-    assert bleu_stats([], []).shape == (0, 10)
 
 
 SENTENCES = st.lists(

@@ -129,27 +129,6 @@ def test_baselines_of_diagnosis_by_hand() -> None:
     assert only(found, "f1_macro").null_value == 46.25
 
 
-def test_sd_is_the_populations_over_wordings_and_draws() -> None:
-    """Four cells with 100, 50, 50 and 0 percent; a sample's deviation would be 40.8."""
-    right = {("w1", 0): 2, ("w1", 1): 1, ("w2", 0): 1, ("w2", 1): 0}
-    rows = [
-        {
-            "document": f"d{at}",
-            "gold": "Yes",
-            "answer": "Yes" if at < n else "No",
-            "wording": wording,
-            "draw": draw,
-            "shots": 5,
-        }
-        for (wording, draw), n in right.items()
-        for at in range(2)
-    ]
-    found = only(told(table(rows), DIAGNOSIS, YES_NO), "accuracy", shots="5")
-    assert found.value == 50.0
-    assert found.extras["sd"] == pytest.approx(math.sqrt(1250))
-    assert found.extras["cells"] == 4
-
-
 def identified(said: Sequence[str], golds: Sequence[str], **more: Any) -> pd.DataFrame:
     return table(
         [
@@ -346,16 +325,6 @@ def test_overlap_of_texts_by_hand_and_by_the_packages_it_is_from(task: str) -> N
     # Their dimensions are not known, and there is no row for what is not known.
     assert {one.group["dimension"] for one in found} == {ALL}
     assert only(found, "token_f1").n == 4
-
-
-def test_bleu_and_meteor_of_one_pair_by_hand() -> None:
-    frame = written(EXTRACTION).iloc[[0]]
-    found = told(frame, EXTRACTION)
-    # 4 of 5 words, 3 of 4 pairs, 2 of 3 threes, 1 of 2 fours; as long as the reference.
-    assert only(found, "bleu4").value == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
-    # Four words in one chunk: precision and recall 0.8, and a penalty of half of (1/4) cubed.
-    assert only(found, "meteor").value == pytest.approx(100 * 0.8 * (1 - 0.5 / 64))
-    assert only(found, "token_f1").value == pytest.approx(80.0)
 
 
 def test_the_copy_baseline_is_that_of_the_packages() -> None:

@@ -268,48 +268,6 @@ def test_an_effect_on_seven_documents_by_hand() -> None:
     assert -100 <= effect.low <= 0 < effect.value < effect.high <= 100
 
 
-@pytest.mark.parametrize(
-    ("differences", "share"),
-    [
-        ([1] * 6, 2 / 64),
-        ([1, 1, 1, 1, 0, 0, 1, 1, 1], 2 / 128),
-        ([1, 1, 1, 1, 1, -1], 14 / 64),
-        ([1, 1, 1, -1, 1, 1, -1], 58 / 128),
-    ],
-)
-def test_p_is_how_often_signs_at_random_give_as_much(differences: list[int], share: float) -> None:
-    """By counting all signs: for +1 +1 +1 +1 +1 -1, all but one of six or more are alike in 2 * (1 + 6) of 64 ways."""
-    frame = together(
-        [
-            cell([one < 0 for one in differences], wording="w1", slot_s="x"),
-            cell([one > 0 for one in differences], wording="w2", slot_s="y"),
-        ]
-    )
-    (effect,) = effects(frame)
-    assert effect.value == pytest.approx(100 * sum(differences) / len(differences))
-    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000) + 1e-3)
-
-
-def test_p_is_that_of_all_signs_where_differences_are_of_many_sizes() -> None:
-    """Five wordings at each level, so that documents differ by -100 to 100 in steps of 20; all 1024 ways to sign them."""
-    rng = np.random.default_rng(4)
-    easy = {"x": rng.random(10), "y": rng.random(10) + 0.12}
-    right = {level: rng.random((5, 10)) < chance for level, chance in easy.items()}
-    frame = together(
-        [
-            cell(right[level][at].tolist(), wording=f"{level}{at}", slot_s=level, slot_n=str(at))
-            for level in "xy"
-            for at in range(5)
-        ]
-    )
-    (effect,) = [one for one in effects(frame) if one.group["slot"] == "s"]
-    differences = right["y"].mean(axis=0) - right["x"].mean(axis=0)
-    signs = np.array(list(product((-1, 1), repeat=10)))
-    share = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
-    assert 0.1 < share < 0.9
-    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000))
-
-
 def test_an_effect_of_nothing_is_not_tested() -> None:
     """No signs of no differences say anything; others may differ in as many as all seven leave possible."""
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(FIRST, wording="w2", slot_s="y")])
@@ -377,27 +335,6 @@ def test_each_pair_of_levels_is_compared_and_each_averages_over_the_other_slots(
         ("a", "y less x"): pytest.approx(30), ("a", "z less x"): pytest.approx(70), ("a", "z less y"): pytest.approx(40),
         ("b", "b1 less b0"): pytest.approx(10),
     }  # fmt: skip
-
-
-def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
-    """p times the number of tests over its rank, and no larger than that of the next rank. Each model is tested beside a guess, too."""
-    rng = np.random.default_rng(3)
-    easy = {"x": 0.2, "y": 0.9, "z": 0.5}
-    frame = together(
-        [
-            cell((rng.random(30) < easy[a]).tolist(), wording=f"{a}{b}", slot_a=a, slot_b=b, model=model)
-            for a in easy
-            for b in "uv"
-            for model in ("m", "n")
-        ]
-    )
-    told = [one for one in results(frame, DESIGN, 0) if math.isfinite(one.p)]
-    assert len([one for one in told if one.measure == "slot_effect"]) == 2 * (3 + 1)
-    assert len(told) == 10
-    order = sorted(told, key=lambda one: one.p)
-    for rank, one in enumerate(order, 1):
-        assert one.q == pytest.approx(min(1.0, *(10 / later * order[later - 1].p for later in range(rank, 11))))
-    assert {one.group["model"] for one in told if one.measure == "slot_effect" and one.q < 0.05} == {"m", "n"}
 
 
 def test_an_effect_is_of_documents_that_both_sides_have() -> None:

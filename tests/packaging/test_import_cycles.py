@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import networkx as nx
-import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "undertow"
 
@@ -48,22 +47,3 @@ def import_cycles(source: Path) -> list[list[str]]:
 
 def test_source_has_no_import_cycles() -> None:
     assert import_cycles(SOURCE) == []
-
-
-@pytest.mark.parametrize(
-    ("back", "cycles"),
-    [
-        ("from room.first import a", [["room.first", "room.second"]]),
-        ("def run():\n    from room import first", [["room.first", "room.second"]]),
-        ("import room.first", [["room.first", "room.second"]]),
-        ("if TYPE_CHECKING:\n    from room import first", []),
-        ("import json", []),
-    ],
-)
-def test_cycles_are_found(tmp_path: Path, back: str, cycles: list[list[str]]) -> None:
-    room = tmp_path / "room"
-    room.mkdir()
-    (room / "__init__.py").write_text("", encoding="utf-8")
-    (room / "first.py").write_text("from room.second import b\na = 1\n", encoding="utf-8")
-    (room / "second.py").write_text(f"{back}\nb = 1\n", encoding="utf-8")
-    assert import_cycles(room) == cycles

@@ -9,37 +9,13 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 SOURCE = Path(__file__).parents[2] / "src" / "undertow"
 MAX_ENTRIES = 14
 RETIRED = [
-    "asked",
-    "asker",
-    "asks",
-    "card",
-    "damaged",
-    "door",
-    "evidence",
-    "foreseen",
-    "found",
-    "hands",
-    "neutral",
-    "portion",
-    "portions",
-    "probe",
-    "probes",
-    "retell",
-    "rounds",
-    "shelves",
-    "shown",
-    "suited",
-    "telling",
-    "told",
-    "turns",
-    "unclaimed",
-    "unscored",
-]
+    "asked", "asker", "asks", "card", "damaged", "door", "evidence", "foreseen", "found",
+    "hands", "neutral", "portion", "portions", "probe", "probes", "retell", "rounds", "shelves",
+    "shown", "suited", "telling", "told", "turns", "unclaimed", "unscored",
+]  # fmt: skip
 """Left columns of the design's table of names, and what came from them."""
 ALLOWED = {
     "NEUTRAL": "a pronoun without gender; a category of CAD",
@@ -79,27 +55,6 @@ def retired_in(source: Path) -> dict[str, list[str]]:
 
 def test_no_name_has_a_retired_word() -> None:
     assert retired_in(SOURCE) == {}, "use the noun of the field"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("what_is_told", ["what", "is", "told"]),
-        ("ToldTable", ["told", "table"]),
-        ("N_UNSCORED", ["n", "unscored"]),
-        ("HTTPAsker", ["http", "asker"]),
-        ("hold", ["hold"]),
-        ("profound", ["profound"]),
-    ],
-)
-def test_words_of_a_name(name: str, words: list[str]) -> None:
-    assert words_of(name) == words
-
-
-def test_retired_words_are_found_in_names_alone(tmp_path: Path) -> None:
-    text = 'told = "asked"  # evidence\nNEUTRAL = 1\nclass NotToldYet: ...\n'
-    (tmp_path / "door.py").write_text(text, encoding="utf-8")
-    assert retired_in(tmp_path) == {name: ["door.py"] for name in ("NotToldYet", "door", "told")}
 
 
 def entries(folder: Path) -> list[str]:

@@ -11,7 +11,6 @@ from helpers.figure_checks import assert_readable, words
 from undertow.report.figures.checklist_panels import MAX_RANKED, draw_aspects, draw_ranking
 from undertow.types import Result
 
-MINUS = "\N{MINUS SIGN}"
 TITLES = [
     "Consistency",
     "Bias",

@@ -12,7 +12,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
-from helpers.model_points import NAN, asked, compared, fit, gridded, point
+from helpers.model_points import NAN, asked, compared, gridded, point
 from undertow.report.style import COLOURS, MARKERS, figure_width
 
 PAPER = [
@@ -114,17 +114,3 @@ def test_models_without_common_prompts_are_small_multiples_in_the_order_given(wi
     rows = sorted({round(axes.get_position().y0, 3) for axes in figure.axes}, reverse=True)
     assert len(rows) == -(-7 // n_columns)
     assert figure.get_figwidth() == pytest.approx(width)
-
-
-def test_lines_and_bands_are_those_of_the_caller_in_the_colour_of_their_group() -> None:
-    given = {("gpt2", "A"): [fit("male", np.linspace(60, 40, 5)), fit("female", np.zeros(5), slope=NAN)]}
-    figure = gridded({one: asked() for one in ASKED}, lines=given)
-    each: list[Any] = figure.axes
-    for place, axes in enumerate(each):
-        drawn = [line for line in axes.lines if line.get_linestyle() != "None"]
-        assert len(drawn) == len(axes.collections) == (1 if place == 1 else 0)
-    (line,) = [line for line in each[1].lines if line.get_linestyle() != "None"]
-    assert list(line.get_ydata()) == [60, 55, 50, 45, 40]
-    assert to_hex(line.get_color()) == COLOURS[1].lower()
-    corners = {tuple(map(float, corner)) for corner in each[1].collections[0].get_paths()[0].vertices}
-    assert {(0, 59), (0, 61), (4, 39), (4, 41)} <= corners

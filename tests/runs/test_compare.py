@@ -693,24 +693,6 @@ def test_what_a_server_hides_widens_the_interval() -> None:
     assert other.p == 1.0
 
 
-def test_equal_models_of_two_names_have_equal_numbers() -> None:
-    """No draw depends on what a model is called."""
-    frame = drawn(8, 10)[0].observations
-    both = record(pd.concat([frame.assign(model="x"), frame.assign(model="another")], ignore_index=True))
-    of_model = {
-        name: [
-            (one.measure, one.value, one.low, one.high, one.p, *one.extras.values())
-            for one in both.results
-            if one.group["model"] == name
-        ]
-        for name in ("x", "another")
-    }
-    assert of_model["x"]
-    for one, other in zip(of_model["x"], of_model["another"], strict=True):
-        assert one[0] == other[0]
-        assert one[1:] == pytest.approx(other[1:], rel=0, abs=0, nan_ok=True)
-
-
 # How often it errs.
 
 
@@ -759,20 +741,6 @@ def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> N
     most = 0.10 if shared > 0.5 else 0.07
     assert rejected <= most + 2 * math.sqrt(most * (1 - most) / n)
     assert held >= (0.90 if shared > 0.5 else 0.93) - 2 * math.sqrt(most * (1 - most) / n)
-
-
-def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
-    """Slopes 0.3 points a step apart, with noise of sd .5 at each value: about five standard errors."""
-    rng, shape = np.random.default_rng(9), (20, 20)
-    answers = [noisy(rng, 1, shape, (0.5, 0.0))[0] + slope * np.arange(shape[1]) for slope in (0.0, 0.3)]
-    runs = [
-        record(table({f"c{at}": row.tolist() for at, row in enumerate(of)}, name))
-        for of, name in zip(answers, ("one", "two"), strict=True)
-    ]
-    found = difference(compare(*runs), "slope")
-    assert verdict(found) == DIFFERS
-    assert found.low < 0.3 < found.high
-    assert found.extras["margin"] == pytest.approx(0.1 / 19)
 
 
 # Folders.

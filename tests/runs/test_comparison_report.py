@@ -129,14 +129,6 @@ def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.Monkey
             compare(runs[0], runs[1], names=("one", "two"))
 
 
-def test_a_column_that_one_run_of_an_audit_from_outside_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured_by(lambda evidence, seed: [], monkeypatch)
-    whole = pd.DataFrame({"item": ["a", "b"], "model": "m", "zz": [1, 2]})
-    runs = [record(frame, audit="outside", design={"k": {}}) for frame in (whole, whole.drop(columns="zz"))]
-    with pytest.raises(UndertowError, match="observations of later have no column 'zz'"):
-        compare(*runs, names=("first", "later"))
-
-
 def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a difference would be told with an interval from 0 to 0."""
 

@@ -15,7 +15,7 @@ from conftest import Cli
 from undertow.models.base import split_label
 from undertow.report.citation import bibliography
 from undertow.report.page_data import ReportTable
-from undertow.report.paper_table import escape_latex, paper_tables
+from undertow.report.paper_table import paper_tables
 from undertow.types import Result
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +65,6 @@ def test_table_in_a_paper_s_layout_has_numbers_where_its_cells_are_numbers() -> 
     assert frame["x"].tolist()[0] == -1.5
     assert frame["x"].isna().tolist() == [False, True]
     assert frame["y"].tolist() == ["1.0 ± 2.0", "3.0"]
-
-
-@pytest.mark.parametrize("sign", list("&%$#_{}~^\\<"))
-def test_latex_reads_no_sign_of_a_name_as_a_command(sign: str) -> None:
-    assert escape_latex(sign) not in ("", sign)
 
 
 def test_figure_has_the_width_and_the_format_that_a_paper_needs(drift: Path) -> None:

@@ -17,7 +17,6 @@ from undertow.runs.gates.evaluate import gate
 from undertow.runs.gates.junit import write_junit
 
 pytest_plugins = ["pytester"]
-slow = pytest.mark.slow
 IN_ORDER = ["-p", "no:randomly"]
 LOADED = IN_ORDER if entry_points(group="pytest11", name="undertow") else [*IN_ORDER, "-p", "undertow.pytest_plugin"]
 """An installation that is older than the entry point has to be told; one that has it must not load the plugin twice."""

@@ -423,15 +423,6 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     assert any(name.startswith("models_") for name in figures(run))
 
 
-def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
-    add("served")
-    options: dict[str, Any] = {"challenge": "simplified", "limit": 24}
-    run = undertow.audit("task-specification", model=["toy", "served"], out=tmp_path / "run", **options)
-    for model in ("toy", "served"):
-        alone = undertow.audit("task-specification", model=model, out=tmp_path / model, **options)
-        check_as_alone(run, model, alone)
-
-
 # Tables.
 
 

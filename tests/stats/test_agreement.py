@@ -87,24 +87,6 @@ def test_means_and_intervals_are_those_of_loops(table: list[list[float]], seed: 
     assert same(mean_over_cells(table, seed), (value, low, high, sd, len(known)))
 
 
-@pytest.mark.parametrize("n", [6, 40])
-def test_intervals_cover_what_other_documents_have(n: int) -> None:
-    """Documents differ and cells go with them, so that answers of one document are no independent evidence.
-
-    The interval covers the mean that it should in 95 of 100 samples or more; one that took answers for independent, half as wide with
-    40 documents, would do so in some 60, and plain percentiles of six in 89.
-    """
-    rng = np.random.default_rng(5)
-    covered, n_samples = 0, 200
-    for sample in range(n_samples):
-        easy = rng.beta(0.4, 0.2, n)  # chance of a right answer, two thirds on average
-        found = mean_over_cells(rng.random((n, 6)) < easy[:, np.newaxis], sample, (0.0, 1.0))
-        assert found.low < found.high
-        assert found.low <= found.value <= found.high
-        covered += found.low <= 2 / 3 <= found.high
-    assert 0.93 <= covered / n_samples <= 1
-
-
 def test_the_interval_of_bounded_scores_is_clopper_and_pearsons_of_shares() -> None:
     values = (np.arange(30) < 9)[:, np.newaxis].astype(float)
     found = mean_over_cells(np.repeat(values, 4, axis=1), 0, (0.0, 1.0))

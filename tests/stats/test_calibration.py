@@ -105,15 +105,6 @@ def test_intervals_of_the_line_hold_the_truth_though_no_model_shows_what_all_mod
         assert np.mean(over_models) < 0.6
 
 
-def test_sentence_errors_of_each_models_own_make_intervals_wider_and_never_too_narrow() -> None:
-    rng, inside = np.random.default_rng(3), []
-    for _ in range(N_LABS):
-        lab = draw_lab(planted_slopes(3), Errors(seed=0.1, scale=0, offset=0, own=0.1), rng)
-        found = with_training_seed(*lab.readings())
-        inside.append((found.low <= lab.planted) & (lab.planted <= found.high))
-    assert 0.95 <= np.mean(inside) <= 0.995
-
-
 def test_the_spread_is_that_of_the_other_models() -> None:
     rng = np.random.default_rng(5)
     x = np.array([0.0, 0.1, 0.7, 1.4, 1.5, 2.3, 2.4])

@@ -175,16 +175,3 @@ def test_a_correlation_of_few_clusters_on_one_cluster_or_without_noise_has_no_in
     assert exact.value == pytest.approx(1)
     assert math.isnan(exact.low)
     assert exact.p == pytest.approx(2 / 720, abs=0.002)
-
-
-@pytest.mark.parametrize("rho", [0.0, -0.5])
-def test_correlations_of_twenty_columns_are_covered(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correlation, "N_SHUFFLES", 1)
-    rng = np.random.default_rng(21)
-    clusters = np.array([0, 0, *range(1, 19)])
-    hits = 0
-    for _ in range(2500):
-        x = rng.normal(size=20)
-        found = cluster_correlation(x, rho * x + math.sqrt(1 - rho**2) * rng.normal(size=20), clusters, seed=0)
-        hits += found.low <= rho <= found.high
-    assert 0.93 - 0.009 <= hits / 2500 <= 0.97 + 0.009

@@ -167,21 +167,6 @@ def test_intervals_hold_a_planted_difference_of_ratios_in_95_of_100(truth: float
     assert 0.935 < held < 0.965, held
 
 
-@pytest.mark.parametrize("clusters", [6, 12, 30])
-def test_p_is_uniform_where_runs_do_not_differ(clusters: int) -> None:
-    """Both sides are drawn alike, so that they could be exchanged; the share of p up to a level is at most that level."""
-    rng, n = np.random.default_rng(7), 3000
-    sizes = rng.integers(3, 12, size=(clusters, n)).astype(float)
-    sides = rng.exponential(size=(2, clusters, n)) * sizes + rng.normal(size=(2, clusters, n))
-    whole, left = left_of_ratios(sides[1] - sides[0], sizes)
-    p = flip_p_values(whole, left)
-    for level in (0.05, 0.1, 0.25, 0.5):
-        share = float(np.mean(p <= level))
-        error = np.sqrt(level * (1 - level) / n)
-        possible = np.floor(level * 2**clusters / 2) * 2 / 2**clusters  # of six clusters p comes in steps
-        assert possible - 4 * error < share < level + 4 * error, (level, share)
-
-
 def crossed(values: Floats) -> tuple[Floats, JackknifeReplicates, JackknifeReplicates, JackknifeReplicates]:
     """Means of values [row, column, difference], and what is left without each row, column and cell."""
     rows, columns, n = values.shape

@@ -167,13 +167,3 @@ def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test
     noncentral = stats.nct(9, found / 2.0)
     critical = stats.t.ppf(0.975, 9)
     assert 0.8 <= noncentral.sf(critical) + noncentral.cdf(-critical) <= 0.85
-
-
-def test_power_rises_with_the_slope_and_is_that_of_the_named_slope() -> None:
-    errors = simulate_errors(np.arange(12), Noise(1.0), 12)
-    shares = [detection_share(errors, slope) for slope in (0.0, 0.2, 0.4, 0.8, 5.0)]
-    assert shares == sorted(shares)
-    assert shares[0] <= 0.05
-    assert shares[-1] == 1
-    for power in (0.5, 0.8, 0.95):
-        assert detection_share(errors, slope_at_power(errors, power)) == pytest.approx(power, abs=0.005)
