@@ -15,10 +15,7 @@ from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.item_limit import (
     MAX_EXACT,
-    MIN_SENTENCES,
-    MIN_VALUES,
     N_FLIPS,
-    ListSizes,
     cross_sizes,
     even_places,
     fewest_hits,
@@ -27,7 +24,6 @@ from undertow.audits.shared.item_limit import (
     stratified_sample,
 )
 from undertow.audits.spurious_correlation.items import Settings
-from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import trend
 from undertow.stats.significance import sign_flip
 from undertow.stats.significance.false_discovery import benjamini_hochberg
@@ -172,25 +168,6 @@ def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path:
     (told,) = audits.load("spurious-correlation").limitations(settings, Sampling(30))
     assert "--limit" not in told
     assert audits.load("spurious-correlation").limitations(settings, Sampling(0)) == [told]
-
-
-@pytest.mark.parametrize(
-    ("scale", "clusters", "values", "missing"),
-    [
-        ("index", 6, 8, (0, 0)),
-        ("value", 5, 30, (1, 0)),
-        ("index", 60, 4, (0, 4)),
-        ("index", 2, 3, (4, 5)),
-        ("none", 6, 3, (0, 0)),
-        ("none", 3, 2, (3, 1)),
-    ],
-)
-def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, missing: tuple[int, int]) -> None:
-    of_list = ListSizes("w", scale, clusters, clusters, values)
-    assert (of_list.missing_clusters, of_list.missing_values) == missing
-    assert bool(of_list.limitation()) == any(missing)
-    assert all(f"{number} " in of_list.limitation() or not number for number in missing)
-    assert (MIN_SENTENCES, MIN_VALUES) == (MIN_CLUSTERS, trend.MIN_VALUES)
 
 
 def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:

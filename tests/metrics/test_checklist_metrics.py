@@ -954,6 +954,9 @@ def test_what_is_missing_in_each_context_by_hand(tmp_path: Path) -> None:
     }.items():
         for context, n_missing in zip(LACKING_IN_CONTEXTS, numbers, strict=True):
             assert found[name, "all", context].n_missing == n_missing, (name, context)
+    # Of differences either context: Amy, Cat and Ina; Cat and Ina.
+    for name, n_missing in (("consistency", 3), ("bias", 2)):
+        assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing
     # Amy, Cat and Ina, with and without; Cat, Eva, Ina and Kay, shuffled and without. Kay has nothing to be compared with.
     for context, n_missing in ((WITH, 3), (SHUFFLED, 4)):
         result = found["changed_answers", "all", context]
@@ -1505,23 +1508,6 @@ def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> N
         assert math.isnan(result.value)
         assert math.isnan(result.p)
         assert result.note
-
-
-def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:
-    lines = ["question_type\twoman\tman\toccupation\tcontext\tsubject\tanswer"]
-    for at, (woman, man) in enumerate((("Ann", "Bob"), ("Cat", "Dan"), ("Eve", "Finn"))):
-        for context in (WITH, WITHOUT):
-            first = "" if at == 0 and context == WITH else "Yes"
-            lines += [f"binary\t{woman}\t{man}\tcook\t{context}\t{woman}\t{first}"]
-            lines += [f"binary\t{woman}\t{man}\tcook\t{context}\t{man}\tNo"]
-            lines += [f"single\t{woman}\t{man}\tcook\t{context}\t\t{woman}"]
-            lines += [f"multiple\t{woman}\t{man}\tcook\t{context}\t\t{woman}"]
-    (tmp_path / "log.tsv").write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = AUDIT.load_recorded(tmp_path / "log.tsv", "")
-    found = {(one.measure, one.group["context"], one.group["occupation"]): one for one in AUDIT.measure(evidence, 0)}
-    difference = found["consistency_difference", "with less without", "all"]
-    assert (difference.value, difference.n, difference.n_missing) == (0, 3, 1)
-    assert found["bias_difference", "with less without", "all"].n_missing == 0
 
 
 def test_a_context_that_a_higher_wording_alone_has_is_told(tmp_path: Path) -> None:

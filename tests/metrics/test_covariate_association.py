@@ -1,9 +1,8 @@
-"""Slopes of the recorded models, of tables that a hand can work out, of tables that say nothing, and their intervals' honesty."""
+"""Slopes of tables that a hand can work out, of tables that say nothing, and their intervals' honesty."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,13 +175,23 @@ def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
     masses = some_masses(2, 6, 8)
     results, she, gap = audit(table(masses)), masses["she"], masses["she"] - masses["he"]
     x, levels = np.arange(8), she.mean(axis=1)
-    found = trend(x, cluster_summary(x, she[None], np.ones((1, 6, 8))))
-    slope = results["slope", "she"]
+    parts = cluster_summary(x, she[None], np.ones((1, 6, 8)))
+    found, of_values, slope = trend(x, parts), trend_of_other_values(x, parts), results["slope", "she"]
     assert slope.value == pytest.approx(np.polyfit(x, she.mean(axis=0), 1)[0])
     assert (slope.low, slope.high, slope.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
     assert (slope.extras["autocorrelation"], slope.extras["values_sd"]) == pytest.approx(
         (found.autocorrelation[0], found.values_sd[0])
     )
+    assert [slope.extras[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx(
+        [one[0] for one in of_values]
+    )
+    slopes = np.polyfit(x, she.T, 1)[0]
+    half = stats.t.ppf(0.975, slope.extras["sentences_df"]) * stats.sem(slopes)
+    assert (slope.extras["sentences_low"], slope.extras["sentences_high"]) == pytest.approx(
+        (slopes.mean() - half, slopes.mean() + half)
+    )
+    effect, told = covariate_effect(she, np.ones_like(she)), results["w_effect", "she"]
+    assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.value, effect.low, effect.high, effect.p))
     ols = stats.linregress(x, she.mean(axis=0))
     assert slope.extras["ols_high"] - slope.value == pytest.approx(stats.t.ppf(0.975, 6) * ols.stderr)
     of_gap = trend(x, cluster_summary(x, gap[None], np.ones((1, 6, 8))))

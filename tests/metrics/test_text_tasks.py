@@ -516,23 +516,6 @@ def test_intervals_are_over_documents_and_more_wordings_do_not_narrow_them() -> 
     assert few.high - few.low == pytest.approx(expected, rel=0.15)
 
 
-def test_a_seed_gives_the_same_numbers_again_and_another_another() -> None:
-    frame = diagnosed({name: said * 10 for name, said in TWO_WORDINGS.items()}, GOLDS * 10)
-    first, again, other = (only(told(frame, DIAGNOSIS, YES_NO, seed), "f1") for seed in (1, 1, 2))
-    assert (first.value, first.low, first.high) == (again.value, again.low, again.high)
-    assert first.value == other.value
-    assert (first.low, first.high) != (other.low, other.high)
-    passages = ["women lack all sense tomorrow and so on"] * len(PAIRS)
-    spans = [
-        only(
-            told(written(EXTRACTION, passages), EXTRACTION, seed=seed), "token_f1", description_class=RANDOM_SPAN
-        ).value
-        for seed in (1, 1, 2)
-    ]
-    assert spans[0] == spans[1]
-    assert spans[0] != spans[2]
-
-
 def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS)
     with pytest.raises(UndertowError, match=r"manifest\.json: is corrupt \(its design does not say labels\)"):

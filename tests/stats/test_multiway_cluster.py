@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special, stats
 from statsmodels.regression.linear_model import OLS
@@ -229,31 +227,6 @@ def test_ratios_are_clustered_as_influences_by_statsmodels() -> None:
 
 
 # Invariances ---------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 2**31), st.booleans())
-def test_what_changes_nothing_and_what_mirrors(seed: int, bounded: bool) -> None:
-    rng = np.random.default_rng(seed)
-    rows, columns = design(int(rng.integers(1, 10)), rng.integers(9, size=rng.integers(1, 12)).tolist())
-    n = len(rows)
-    d = rng.integers(2, size=n).astype(float)
-    y = rng.integers(2, size=n) * d if bounded else rng.normal(size=n) * d
-    estimate = ratio_interval(y, d, rows, columns, bounded=bounded)
-    order = rng.permutation(n)
-    shuffled = ratio_interval(y[order], d[order], 40 - rows[order], 3 * columns[order] - 2, bounded=bounded)
-    assert same(shuffled, estimate)
-    assert same(ratio_interval(y, d, columns, rows, bounded=bounded), estimate)
-    mirrored = ratio_interval(d - y, d, rows, columns, bounded=bounded)
-    back = Estimate(1 - mirrored.value, 1 - mirrored.high, 1 - mirrored.low, mirrored.n)
-    assert np.allclose(
-        [estimate.value, estimate.low, estimate.high], [back.value, back.low, back.high], atol=1e-9, equal_nan=True
-    )
-    # An item that does not count, and one that is missing, might as well not be there.
-    more = [
-        np.append(array, extra) for array, extra in ((y, [5, math.nan]), (d, [0, 1]), (rows, [0, 0]), (columns, [0, 0]))
-    ]
-    assert same(ratio_interval(more[0], more[1], more[2].astype(int), more[3].astype(int), bounded=bounded), estimate)
 
 
 def test_a_missing_denominator_is_an_missing_item() -> None:
