@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow import audits, data
@@ -127,21 +126,6 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
         return
     with pytest.raises(UndertowError, match=said):
         masses_of(path)
-
-
-@pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
-def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(audit: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text(table(), encoding="utf-8")
-    if audit == "task-specification":
-        rows = [
-            {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
-            | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
-            for at in range(12)
-        ]
-        pd.DataFrame(rows).to_csv(path, index=False)
-    undertow.score(path, audit=audit, out=tmp_path / "run")
-    assert undertow.load_run(tmp_path / "run").manifest["audit"] == audit
 
 
 def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
