@@ -104,13 +104,6 @@ def test_correlation_is_pearsons_with_a_jackknife_over_clusters() -> None:
 def test_columns_that_lack_a_number_are_left_out() -> None:
     rng = np.random.default_rng(10)
     x, y, clusters = rng.normal(size=12), rng.normal(size=12), np.array([0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9])
-    found = cluster_correlation(x, y, clusters, seed=1)
-    turned = cluster_correlation(3 * x + 7, -y, clusters, seed=1)
-    assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
-    assert turned.p == pytest.approx(found.p)
-    order = rng.permutation(12)
-    again = cluster_correlation(x[order], y[order], clusters[order], seed=1)
-    assert (again.value, again.low, again.high) == pytest.approx((found.value, found.low, found.high))
     more = cluster_correlation([*x, math.nan, 1], [*y, 2, math.nan], [*clusters, 10, 11], seed=1)
     assert more == cluster_correlation(x, y, clusters, seed=1)
 
