@@ -511,9 +511,6 @@ def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Ch
     assert (people.n, people.failed, list(people.examples)) == (12, 0, [])
 
 
-# A real model that answers from passages.
-
-
 # Answers that were got elsewhere.
 
 

@@ -1,4 +1,4 @@
-"""Drawing from equations: the closed form to the percent, intervals that cover it, and noises that stay where they are."""
+"""Drawing from equations: the closed form to the percent, and noises that stay where they are."""
 
 from __future__ import annotations
 

@@ -61,9 +61,6 @@ def test_misused_command_says_how_it_is_used(arguments: list[str], cli: Cli) -> 
     assert done.stderr.startswith("Usage: ")
 
 
-# A user's own files.
-
-
 # Models: folders and hub ids.
 
 LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'

@@ -479,9 +479,6 @@ def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> N
     assert (one.low, one.high) == pytest.approx((100 * expected.low, 100 * expected.high))
 
 
-# What each item counts for -------------------------------------------------------------------------------------------
-
-
 # What is missing ----------------------------------------------------------------------------------------------------
 
 OF_BINARY = {"consistency", "preference_female", "preference_male", "preference_gap", "transitive_consistency"}

@@ -1,4 +1,4 @@
-"""Slopes of tables that a hand can work out, of tables that say nothing, and their intervals' honesty."""
+"""Slopes of tables that a hand can work out and of tables that say nothing."""
 
 from __future__ import annotations
 
@@ -505,9 +505,6 @@ def test_other_groups_gaps_models_and_names_change_no_number_but_q() -> None:
 def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
     frame = table(some_masses())
     assert repr(audit(frame.iloc[order], ("she",))) == repr(audit(frame, ("she",)))
-
-
-# Honesty by simulation ----------------------------------------------------------------------------------------------
 
 
 def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:

@@ -1,4 +1,4 @@
-"""Two runs beside each other: differences by hand, what is refused and why, and how often the intervals hold what was planted."""
+"""Two runs beside each other: differences by hand, and what is refused and why."""
 
 from __future__ import annotations
 
@@ -691,9 +691,6 @@ def test_what_a_server_hides_widens_the_interval() -> None:
     assert [other.value, other.low, other.high] == pytest.approx([one.value, one.low - 3, one.high + 3])
     assert (verdict(one), verdict(other)) == (DIFFERS, INCONCLUSIVE)
     assert other.p == 1.0
-
-
-# How often it errs.
 
 
 # Folders.

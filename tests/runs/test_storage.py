@@ -204,6 +204,3 @@ def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> N
     (tmp_path / "file").write_text("x", encoding="utf-8")
     refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
     assert content(tmp_path) == {"file": b"x"}
-
-
-# Measured and told again.

@@ -1,4 +1,4 @@
-"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu, intervals that cover."""
+"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors from the influences of clusters: against scipy and statsmodels, and by simulation of skewed clusters."""
+"""Errors from the influences of clusters: against scipy and statsmodels."""
 
 from __future__ import annotations
 

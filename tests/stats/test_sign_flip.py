@@ -1,4 +1,4 @@
-"""Sign flips: p by counting all signs, intervals that leave out 0 with it, coverage, what few clusters can say."""
+"""Sign flips: p by counting all signs, intervals that leave out 0 with it, what few clusters can say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange test against all exchanges in exact fractions, its calibration under the null, and what must not change it."""
+"""The exchange test against all exchanges in exact fractions, and random exchanges against all."""
 
 from __future__ import annotations
 
@@ -236,9 +236,6 @@ def test_tests_between_change_nothing(nothing_kept: None) -> None:
         alone[n_clusters, seed] = sign_flip_pvalues(*sides[n_clusters], seed)
     for n_clusters, seed in [*cases, *cases[::-1]] * 2:
         assert np.array_equal(sign_flip_pvalues(*sides[n_clusters], seed), alone[n_clusters, seed])
-
-
-# What must change nothing --------------------------------------------------------------------------------------------
 
 
 # Crossed designs -----------------------------------------------------------------------------------------------------
