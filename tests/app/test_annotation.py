@@ -21,21 +21,17 @@ from urllib.parse import urlsplit
 import pandas as pd
 import pytest
 
+from undertow import audit, gate, load_run, score
 from undertow.app.access_control import MAX_BODY_BYTES
-from undertow.app.annotation import (
-    ANNOTATIONS,
-    AUDIT,
-    CATEGORIES,
-    MAX_NOTE_CHARS,
-    AnnotationStore,
-    agreement,
-    read_annotations,
-    summary,
-)
+from undertow.app.annotation import AnnotationStore, agreement, summary
 from undertow.app.server import Server, annotation_server
 from undertow.cli.app import annotate
 from undertow.errors import UndertowError
+from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES
+from undertow.runs.folder.annotations import ANNOTATIONS, AUDIT, MAX_NOTE_CHARS, read_annotations, read_answers
 from undertow.runs.folder.storage import Record, write_record
+from undertow.runs.score import render_report
+from undertow.stats.intervals.bounded_mean import wilson_interval
 
 LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
@@ -391,7 +387,7 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
     for read in (read_annotations, summary):
         refuses(partial(read, tmp_path / "none"), "none")
     refuses(lambda: summary(other), "spurious-correlation")
-    for annotator in ("", "  ", "a\nb", "x" * 81, "\ud800"):
+    for annotator in ("", "  ", "all", "a\nb", "x" * 81, "\ud800"):
         refuses(partial(annotation_server, run, annotator, 0), "--annotator")
     with visited(run) as visitor:
         for port in (visitor.server.port, 70_000):
@@ -484,3 +480,51 @@ def test_agreement_of_two_people_is_cohens_kappa(run: Path) -> None:
         {"annotators": ["ann", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
         {"annotators": ["bea", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
     ]
+
+
+def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    audited = audit("bias-rephrasing", "toy", n_documents=4, wordings=1, out=folder)
+    before = audited.results
+    answers = read_answers(folder)[0]
+    first, second, third = answers["pair"].drop_duplicates().iloc[:3]
+    for who, judged in (
+        ("ann", {first: "correct", second: "cannot say", third: "correct"}),
+        ("bea", {first: "correct", second: "correct"}),
+    ):
+        store = AnnotationStore(folder, who)
+        for item, category in judged.items():
+            store.judge(item, category, "")
+    AnnotationStore(folder, "=cmd|' /C calc'!A0").judge(first, "correct", "")
+    page = render_report(folder).read_text(encoding="utf-8")
+    results = load_run(folder).results
+    kept = results[~results["measure"].isin(JUDGEMENT_MEASURES)]
+    pd.testing.assert_frame_equal(kept[before.columns].reset_index(drop=True), before)
+    own = results[(results["measure"] == "judged_percent") & (results["category"] == "correct")]
+    own = own[own["description_class"] == "all"].set_index("annotator")
+    assert own["value"].round(2).to_dict() == {"ann": 66.67, "bea": 100.0, "=cmd|' /C calc'!A0": 100.0, "all": 83.33}
+    assert own["n"].to_dict() == {"ann": 3, "bea": 2, "=cmd|' /C calc'!A0": 1, "all": 3}
+    assert (own.loc["all", "low"], own.loc["all", "high"]) == pytest.approx(
+        tuple(100 * end for end in wilson_interval(5 / 6, 3))
+    )
+    kappa = results[results["measure"] == "annotator_kappa"].set_index("annotator")["value"]
+    assert kappa["ann and bea"] == 0.0  # they agree on one of two, as chance does
+    assert "as Table 10 of Bauer et al. 2022" in page
+    assert "66.7 (20.8 to 93.9)" in page
+    assert "\n=cmd" not in (folder / "results.csv").read_text(encoding="utf-8").replace(",=cmd", "\n=cmd")
+    rules = tmp_path / "rules.toml"
+    where = '{ annotator = "all", category = "correct", description_class = "all" }'
+    for least, passed in (("83", True), ("84", False)):
+        rule = f'[[rule]]\nname = "a"\nmeasure = "judged_percent"\nat_least = {least}\nwhere = {where}\n'
+        rules.write_text(f"schema = 1\n{rule}", encoding="utf-8")
+        assert gate(folder, rules).passed is passed
+    score(folder)  # measured again: the annotations stay
+    assert load_run(folder).results.equals(results)
+
+
+def test_annotations_of_other_texts_are_no_results(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    before = audit("bias-rephrasing", "toy", n_documents=4, wordings=1, out=folder).results
+    (folder / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
+    assert "Table 10" not in render_report(folder).read_text(encoding="utf-8")
+    assert load_run(folder).results.equals(before)

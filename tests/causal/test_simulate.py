@@ -281,6 +281,24 @@ def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> N
     assert_refused((word,), simulate, StructuralCausalModel.from_text(SIMPLE), draws, seed)
 
 
+# Equations of a heavy-tailed variable: Student's t with 2 degrees of freedom, Cauchy, lognormal.
+HEAVY = ("normal() / sqrt(-log(uniform(0, 1)))", "normal() / normal()", "exp(3 * normal())")
+LIGHT = ("normal()", "uniform()", "bernoulli(0.3)")
+
+
+@pytest.mark.parametrize(
+    ("noise", "share"), [*((one, (0.75, 1.0)) for one in HEAVY), *((one, (0.0, 0.0)) for one in LIGHT)]
+)
+@pytest.mark.parametrize("n", [200, 2_000])
+def test_heavy_tails_are_warned_of_with_few_and_with_many_people(
+    noise: str, share: tuple[float, float], n: int
+) -> None:
+    equations = f"A := {noise}\nB := A + normal()\nS := normal() > 0\nselect S\ncompare A, B\n"
+    model = StructuralCausalModel.from_text(equations, "model.scm")
+    warned = [any("before" in one for one in simulate(model, n, seed).warnings) for seed in range(20)]
+    assert share[0] <= np.mean(warned) <= share[1]
+
+
 def test_heavy_tails_are_warned_of() -> None:
     heavy = "A := exp(2*normal())\nB := A*A + normal()\nS := A > 0.1\nselect S\ncompare A, B\n"
     light = heavy.replace("exp(2*normal())", "1 + normal()")

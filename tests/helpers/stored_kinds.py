@@ -20,7 +20,7 @@ from helpers import readers
 from helpers import tiny_models as tiny
 from helpers.json_edits import edited
 from undertow import audits
-from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
+from undertow.app.annotation import summary
 from undertow.app.run_browser import readable
 from undertow.audits.base import EXACT
 from undertow.inference.answer_cache import AnswerCache
@@ -31,10 +31,12 @@ from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.training.checkpoint_folder import CheckpointFolder
 from undertow.lab.training.finetune import RECORD
 from undertow.lab.training.training_config import MASKED
+from undertow.metrics.text.judgements import CATEGORIES
 from undertow.models import resolve
 from undertow.models.base import ModelRequest
 from undertow.runs.compare.compare_folders import JSON, CompareOptions, Runs, check_folder
 from undertow.runs.finished_run import audit_of, observations_of
+from undertow.runs.folder.annotations import ANNOTATIONS
 from undertow.runs.folder.storage import read_record
 from undertow.runs.pipeline import write_report
 from undertow.types import ClozeQuery, Option

@@ -31,6 +31,9 @@ N_SAMPLED = 2000
 """Number of people of either kind that are kept for the figures."""
 HEAVY_SHARE, HEAVY_PEOPLE = 0.1, 100
 """An interval is unreliable if one person has this share of its variance, and this many times an equal share."""
+EXTREME_SHARE, EXTREME_PEOPLE = 0.3, 30
+"""It is also unreliable if one person has this share of the variance of a variable; among many people `HEAVY_SHARE`, if that is this
+many times an equal share."""
 _PIECE = 2**16
 
 
@@ -44,6 +47,8 @@ class Correlation:
         low, high: its 95% interval, without assuming normality.
         constant: constant variables, if r is NaN.
         heaviest_share: largest share of one person in the variance of r, in 0 to 1; NaN without r.
+        extreme_share: largest share of one person in the variance of a variable, in 0 to 1.
+        extreme: that variable.
     """
 
     x: str
@@ -55,6 +60,8 @@ class Correlation:
     n: int
     constant: tuple[str, ...] = ()
     heaviest_share: float = math.nan
+    extreme_share: float = math.nan
+    extreme: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The correlation as a row of a table."""
@@ -62,6 +69,22 @@ class Correlation:
         return {"x": self.x, "y": self.y, "selection": when} | {
             name: getattr(self, name) for name in ("r", "low", "high", "n")
         }
+
+    @property
+    def warning(self) -> str:
+        """A sentence if heavy tails make the interval unreliable; else ""."""
+        if math.isnan(self.r):
+            return ""
+        if self.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / self.n):
+            part = f"{self.heaviest_share:.0%} of the variance of r"
+        elif self.extreme_share > max(HEAVY_SHARE, min(EXTREME_SHARE, EXTREME_PEOPLE / self.n)):
+            part = f"{self.extreme_share:.0%} of the variance of {self.extreme}"
+        else:
+            return ""
+        return (
+            f"{self.x} and {self.y} {'after' if self.selected else 'before'} selection: one person of {self.n:,} makes {part}, so its "
+            "interval is unreliable (heavy tails); correlate logarithms or ranks, or bound the variable"
+        )
 
     @property
     def text(self) -> str:
@@ -114,13 +137,7 @@ class Simulation:
     @property
     def warnings(self) -> list[str]:
         """A sentence for each interval that heavy tails make unreliable."""
-        return [
-            f"{one.x} and {one.y} {'after' if one.selected else 'before'} selection: one person of {one.n:,} makes "
-            f"{one.heaviest_share:.0%} of the variance of r, so its interval is unreliable (heavy tails); correlate logarithms "
-            "or ranks, or bound the variable"
-            for one in self.correlations
-            if one.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / one.n)
-        ]
+        return [one.warning for one in self.correlations if one.warning]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +262,8 @@ def simulate(
             estimate = pearson(people[x], people[y])
             constant = tuple(name for name in (x, y) if math.isnan(estimate.r) and is_constant(people[name]))
             interval = estimate.r, estimate.low, estimate.high, estimate.n
-            correlations.append(Correlation(x, y, people is selected, *interval, constant, estimate.heaviest_share))
+            shares = estimate.heaviest_share, *max((_largest_share(people[name]), name) for name in (x, y))
+            correlations.append(Correlation(x, y, people is selected, *interval, constant, *shares))
     return Simulation(
         settings=constants,
         seed=seed,
@@ -258,6 +276,13 @@ def simulate(
         everyone={name: everyone[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
         selected={name: selected[name][:N_SAMPLED].copy() for name in chain(*model.pairs)},
     )
+
+
+def _largest_share(values: Floats) -> float:
+    """Largest share of one value [person] in the variance; 0 for a constant."""
+    scaled = values / max(float(np.abs(values).max()), np.finfo(np.float64).tiny)  # squares of large numbers overflow
+    squares = (scaled - scaled.mean()) ** 2
+    return float(squares.max() / squares.sum()) if squares.any() else 0.0
 
 
 def _draw_people(

@@ -98,8 +98,11 @@ def annotate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Annotate rephrasings in the browser. Each annotation is saved beside the run at once."""
+    """Annotate rephrasings in the browser. Each is saved beside the run at once; when the page ends, they join its results and report."""
+    from undertow._files import path_exists
     from undertow.app import annotation, server
+    from undertow.runs.folder.annotations import ANNOTATIONS
+    from undertow.runs.score import render_report
 
     if summary:
         rows, pairs = annotation.summary(run), annotation.agreement(run)
@@ -121,7 +124,9 @@ def annotate(
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to annotate")
     server.annotation_server(run, annotator or _account(), port).run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
-    echo(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
+    echo(f"Annotations: {(run / ANNOTATIONS).resolve()}")
+    if path_exists(run / ANNOTATIONS):
+        echo(f"Report with the annotations: {one_line(render_report(run))}")
 
 
 def _account() -> str:

@@ -46,6 +46,7 @@ from undertow.runs.collect import (
 )
 from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
+from undertow.runs.folder.annotations import annotation_results
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, read_challenge, write_record
@@ -312,6 +313,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     challenge_file: tuple[str, bytes] | None = None,
     overwrite: bool = False,
     notes: Callable[[Sequence[Result]], list[str]] | None = None,
+    annotated: Path | None = None,
 ) -> Run:
     """Measure the observations and write the run folder.
 
@@ -324,6 +326,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
         challenge_file: name and content of a copy of the challenge file; None without one.
         overwrite: replace another run there.
         notes: notes from the results, which replace the manifest's.
+        annotated: the folder with the human annotations; None for the run folder.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written.
@@ -333,6 +336,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     if "reply_outcome" in observations.frame:
         results += reply_results(observations.frame, audit.reply_factors)
     results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
+    results += annotation_results(annotated or folder, str(manifest["audit"]), observations.frame)
     if notes is not None:
         manifest = {**manifest, "notes": notes(results)}
     flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, precision)

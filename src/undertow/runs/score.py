@@ -17,10 +17,12 @@ from undertow.inference.engines import code_sha256
 from undertow.integrations import MARK, inspect_logs, lm_eval_logs
 from undertow.integrations.column_mapping import read_mapped
 from undertow.integrations.export_format import AnswerLog
+from undertow.metrics.text.judgements import JUDGEMENT_MEASURES
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
 from undertow.runs.config import key_of_run, safe_name
 from undertow.runs.finished_run import Run, audit_of, observations_of
+from undertow.runs.folder.annotations import annotation_results
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import call_with, circumstances, command_line, command_with, python_call
 from undertow.runs.folder.storage import (
@@ -219,6 +221,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
         challenge_file=challenge_file,
         overwrite=overwrite,
         notes=notes,
+        annotated=source,
     )
 
 
@@ -261,7 +264,7 @@ def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[s
 
 @short_traceback
 def render_report(folder: str | Path, graph: str | Path = "") -> Path:
-    """Render figures and page of a run folder again; returns the page.
+    """Render figures and page of a run folder again, and add its human annotations to the results; returns the page.
 
     Args:
         folder: the run folder.
@@ -271,7 +274,9 @@ def render_report(folder: str | Path, graph: str | Path = "") -> Path:
         UndertowError: the folder is not a run folder or cannot be written, or the graph is invalid.
     """
     record = read_record(Path(folder))
-    record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)))
+    annotated = annotation_results(Path(folder), str(record.manifest["audit"]), record.observations)
+    results = [one for one in record.results if one.measure not in JUDGEMENT_MEASURES] + annotated
+    record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)), results=results)
     write_record(record, Path(folder), write_report(audit_of(record), observations_of(record), record))
     return Path(folder) / "report.html"
 

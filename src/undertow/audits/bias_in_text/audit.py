@@ -142,7 +142,11 @@ class BiasAudit(Audit):
             glossary=glossary,
             null_prefix=self.null_prefix,
             caveats=words.caveats,
-            tables=[*report.paper_tables(frame, results, self.task, self.paper), *report.wording_tables(observations)],
+            tables=[
+                *report.paper_tables(frame, results, self.task, self.paper),
+                *report.judgement_tables(results),
+                *report.wording_tables(observations),
+            ],
             of_words=False,
         )
 
@@ -223,5 +227,5 @@ class BiasRephrasing(BiasAudit):
     null_prefix = "copying the span has"
     notes = (
         "A copy of the span shares most words with a good rephrasing, so overlap does not show that the bias is gone. "
-        "`undertow annotate RUN` collects human judgements.",
+        "`undertow annotate RUN` collects human judgements, which then stand here, in results.csv and before gates.",
     )

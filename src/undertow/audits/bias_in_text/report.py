@@ -12,7 +12,9 @@ from undertow.audits.bias_in_text.findings import ALL, main_measure
 from undertow.audits.bias_in_text.tasks import EXTRACTION, REPHRASING, Task
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.few_shot import NO_SHOTS
+from undertow.errors import counted
 from undertow.metrics.metric import METRICS
+from undertow.metrics.text.judgements import CATEGORIES, KAPPA, SAME, SHARE
 from undertow.report.formatting import uncapitalized
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import sentences
@@ -95,6 +97,39 @@ def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, pap
             heads, rows_of_decoding = _rows(statements, "decoding", ("token_f1", "bleu4", "meteor"))
             title = f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}"
             yield ReportTable(title, ["decoding", "measure", *heads], rows_of_decoding, OVER_CELLS)
+
+
+def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
+    """Human judgements as the paper's Table 10; none without annotations."""
+    own = [one for one in results if one.measure == SHARE]
+    if not own:
+        return
+    for level, of_class in _by_level(own, "description_class").items():
+        rows = [
+            [
+                model,
+                annotator,
+                *(f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})" for one in cells),
+                f"{cells[0].n} of {cells[0].n + cells[0].n_missing}",
+            ]
+            for model, of_model in _by_level(of_class, "model").items()
+            for annotator, cells in _by_level(of_model, "annotator").items()
+        ]
+        agreements = [
+            f"{same.group['annotator']} chose the same category for {same.value:.1f}% of {counted(same.n, 'rephrasing')} "
+            f"(Cohen's kappa {'undefined' if math.isnan(kappa.value) else f'{kappa.value:.2f}'})."
+            for same in results
+            for kappa in results
+            if same.measure == SAME and kappa.measure == KAPPA and same.group == kappa.group
+        ]
+        where = "" if level == ALL else f": class {level}"
+        about = "Percent of the annotated rephrasings, with 95% interval; each distinct rephrasing counts once for each model."
+        yield ReportTable(
+            f"Rephrasings by human judgement, as Table 10 of {PAPER}{where}",
+            ["model", "annotator", *CATEGORIES, "annotated"],
+            rows,
+            " ".join([about, *(agreements if level == ALL else ())]),
+        )
 
 
 def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:

@@ -1,0 +1,121 @@
+"""Human judgements of rephrasings: categories by model, annotator and class of task description, and agreement of annotators.
+
+Categories: Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), table 10.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from undertow.metrics.metric import METRICS
+from undertow.stats.intervals.bounded_mean import wilson_interval
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CATEGORIES: Mapping[str, str] = {
+    "correct": "same meaning, without the bias",
+    "rationale paraphrase": "still biased: repeated or paraphrased",
+    "only word-based bias rephrased": "no insulting words, but the same biased meaning",
+    "unbiased, but not a rephrase": "without the bias, but with another meaning",
+    "generated its own example": "an invented text, task or answer",
+    "cannot say": "unreadable or undecidable",
+}
+"""Categories of rephrasings with their meanings."""
+ALL = "all"
+"""Level of all annotators, or of all classes of task descriptions."""
+SHARE, SAME, KAPPA = "judged_percent", "annotator_agreement", "annotator_kappa"
+JUDGEMENT_MEASURES = (SHARE, SAME, KAPPA)
+
+
+def summary(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, Any]]:
+    """Counts of categories by model and annotator.
+
+    An answer of several wordings or models is one rephrasing and counts once for each model. Rephrasings are shown in random order, so
+    those annotated so far are a random sample.
+
+    Args:
+        answers: columns `model` and `pair` (id of span and answer) [answer].
+        annotations: columns `item` (such an id), `category` and `annotator` [annotation].
+
+    Returns:
+        A row for each `model`, `annotator` and `category`: `count` (distinct rephrasings in the category), `n` (annotated ones),
+        `n_all` (all), `percent` of `n` with its 95% Wilson interval `low` to `high`.
+    """
+    distinct = answers[["model", "pair"]].drop_duplicates()
+    judged = distinct.merge(annotations, left_on="pair", right_on="item")
+    rows = []
+    for (model, annotator), part in judged.groupby(["model", "annotator"], sort=True):
+        n, n_all = len(part), int((distinct["model"] == model).sum())
+        for category in CATEGORIES:
+            count = int((part["category"] == category).sum())
+            low, high = wilson_interval(count / n, n)
+            row = {"model": model, "annotator": annotator, "category": category, "count": count, "n": n, "n_all": n_all}
+            rows.append(row | {"percent": 100 * count / n, "low": 100 * low, "high": 100 * high})
+    return rows
+
+
+def agreement(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, Any]]:
+    """Agreement of each pair of annotators; arguments as `summary`.
+
+    Returns:
+        A row for each pair of annotators with common rephrasings: `n` of these, `same_percent` with the same category, and Cohen's
+        `kappa` (None if both always chose one category).
+    """
+    known = annotations[annotations["item"].isin(answers["pair"])]
+    table = known.pivot(index="item", columns="annotator", values="category")
+    rows = []
+    for first, second in combinations(table.columns, 2):
+        both = table[[first, second]].dropna()
+        n = len(both)
+        if not n:
+            continue
+        same, rates = (
+            float((both[first] == both[second]).mean()),
+            [both[who].value_counts(normalize=True) for who in both],
+        )
+        by_chance = sum(float(rates[0].get(category, 0) * rates[1].get(category, 0)) for category in CATEGORIES)
+        kappa = (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
+        rows.append({"annotators": [first, second], "n": n, "same_percent": 100 * same, "kappa": kappa})
+    return rows
+
+
+def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Iterator[Result]:
+    """Shares of categories by model, annotator and class of task description, and agreement; arguments as `summary`.
+
+    Annotator `all` is the mean over rephrasings of the share of annotators who chose the category; each one follows if there are several.
+
+    Args:
+        answers: also `description_class` [answer].
+        annotations: as `summary`.
+    """
+    several = annotations.loc[annotations["item"].isin(answers["pair"]), "annotator"].nunique() > 1
+    classes = answers["description_class"].replace("", "(none)")
+    levels = [ALL, *(sorted(set(classes)) if classes.nunique() > 1 else ())]
+    for level in levels:
+        part = answers if level == ALL else answers[classes == level]
+        distinct = part[["model", "pair"]].drop_duplicates()
+        judged = distinct.merge(annotations, left_on="pair", right_on="item")
+        for model, of_model in judged.groupby("model", sort=True):
+            n_all = int((distinct["model"] == model).sum())
+            by_annotator = of_model.groupby("annotator", sort=True) if several else ()
+            for annotator, rows in [(ALL, of_model), *by_annotator]:
+                n = rows["pair"].nunique()
+                for category in CATEGORIES:
+                    chosen = (rows["category"] == category).groupby(rows["pair"]).mean()
+                    share = float(chosen.mean())
+                    low, high = wilson_interval(share, n)
+                    yield Result(
+                        SHARE,
+                        {"model": str(model), "annotator": str(annotator), "category": category, "description_class": level},
+                        100 * share, 100 * low, 100 * high, n, n_all - n, unit=METRICS[SHARE].unit,
+                    )  # fmt: skip
+    for row in agreement(answers, annotations):
+        group = {"annotator": " and ".join(row["annotators"])}
+        yield Result(SAME, group, row["same_percent"], n=row["n"], unit=METRICS[SAME].unit)
+        note = "" if row["kappa"] is not None else "both annotators always chose one category"
+        yield Result(KAPPA, group, math.nan if row["kappa"] is None else row["kappa"], n=row["n"], note=note)
