@@ -25,9 +25,10 @@ from undertow import audit, gate, load_run, score
 from undertow.app.access_control import MAX_BODY_BYTES
 from undertow.app.annotation import AnnotationStore, agreement, summary
 from undertow.app.server import Server, annotation_server
+from undertow.audits.bias_in_text.report import judgement_tables
 from undertow.cli.app import annotate
 from undertow.errors import UndertowError
-from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES
+from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES, judgement_results
 from undertow.runs.folder.annotations import ANNOTATIONS, AUDIT, MAX_NOTE_CHARS, read_annotations, read_answers
 from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.score import render_report
@@ -517,7 +518,7 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
     for least, passed in (("83", True), ("84", False)):
         rule = f'[[rule]]\nname = "a"\nmeasure = "judged_percent"\nat_least = {least}\nwhere = {where}\n'
         rules.write_text(f"schema = 1\n{rule}", encoding="utf-8")
-        assert gate(folder, rules).passed is passed
+        assert gate([folder], rules).status == (0 if passed else 1)
     score(folder)  # measured again: the annotations stay
     assert load_run(folder).results.equals(results)
 
@@ -528,3 +529,15 @@ def test_annotations_of_other_texts_are_no_results(tmp_path: Path) -> None:
     (folder / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
     assert "Table 10" not in render_report(folder).read_text(encoding="utf-8")
     assert load_run(folder).results.equals(before)
+
+
+def test_table_of_judgements_shows_a_dash_for_a_result_that_an_edit_removed() -> None:
+    answers = pd.DataFrame({"model": ["m"] * 2, "pair": ["a", "b"], "description_class": ["statement"] * 2})
+    given = [("a", "correct", "all"), ("a", "correct", "ann"), ("b", "cannot say", "ann")]
+    annotations = pd.DataFrame(given, columns=["item", "category", "annotator"])
+    results = list(judgement_results(answers, annotations))
+    (whole,) = judgement_tables(results)
+    assert [row[:3] for row in whole.rows] == [["m", "all", "50.0 (9.5 to 90.5)"], ["m", "ann", "50.0 (9.5 to 90.5)"]]
+    (less,) = judgement_tables(results[1:])
+    assert less.rows[0][2] == "–"
+    assert less.rows[1] == whole.rows[1]

@@ -417,10 +417,15 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
     else:
         largest = max(float(masses.sum(axis=1).max()) for masses in ends)
         unit = PROBABILITY if MIN_PROB <= largest <= 1 + ROUNDING_PROB else PERCENT
+        ambiguous = ""
         if 0 < largest < MIN_PROB:
+            ambiguous = f"no row has masses of more than {largest:.2g} in all"
+        elif unit == PERCENT and max(float(np.nan_to_num(masses.to_numpy()).max()) for masses in ends) <= 1 < largest:
+            ambiguous = f"no mass is above 1, and those of a row add up to {largest:.3g}"
+        if ambiguous:
             raise UndertowError(
-                f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
-                f"column unit that says {PERCENT} or {PROBABILITY}"
+                f"{table.path}: {ambiguous}, which may be percents or probabilities; add a column unit that says {PERCENT} or "
+                f"{PROBABILITY}"
             )
         if unit == PERCENT:
             for masses in ends:

@@ -101,20 +101,19 @@ def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, pap
 
 def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
     """Human judgements as the paper's Table 10; none without annotations."""
-    own = [one for one in results if one.measure == SHARE]
-    if not own:
-        return
-    for level, of_class in _by_level(own, "description_class").items():
-        rows = [
-            [
-                model,
-                annotator,
-                *(f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})" for one in cells),
-                f"{cells[0].n} of {cells[0].n + cells[0].n_missing}",
-            ]
-            for model, of_model in _by_level(of_class, "model").items()
-            for annotator, cells in _by_level(of_model, "annotator").items()
-        ]
+    shares = [one for one in results if one.measure == SHARE]
+    for level, of_class in _by_level(shares, "description_class").items():
+        rows = []
+        for model, of_model in _by_level(of_class, "model").items():
+            for annotator, own in _by_level(of_model, "annotator").items():
+                of_category = {
+                    one.group.get("category", ""): one for one in own if math.isfinite(one.value + one.low + one.high)
+                }
+                cells = [
+                    f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})" if (one := of_category.get(name)) else "–"
+                    for name in CATEGORIES
+                ]
+                rows.append([model, annotator, *cells, f"{own[0].n} of {own[0].n + own[0].n_missing}"])
         agreements = [
             f"{same.group['annotator']} chose the same category for {same.value:.1f}% of {counted(same.n, 'rephrasing')} "
             f"(Cohen's kappa {'undefined' if math.isnan(kappa.value) else f'{kappa.value:.2f}'})."

@@ -103,7 +103,7 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
         for model, of_model in judged.groupby("model", sort=True):
             n_all = int((distinct["model"] == model).sum())
             by_annotator = of_model.groupby("annotator", sort=True) if several else ()
-            for annotator, rows in [(ALL, of_model), *by_annotator]:
+            for annotator, rows in [(ALL, of_model), *((name, part) for name, part in by_annotator if name != ALL)]:
                 n = rows["pair"].nunique()
                 for category in CATEGORIES:
                     chosen = (rows["category"] == category).groupby(rows["pair"]).mean()
