@@ -16,13 +16,14 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
-from helpers.text_answers import diagnoses, document_of, labelled, wrote
+from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
 from undertow.errors import UndertowError
+from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.types import (
@@ -36,6 +37,8 @@ from undertow.types import (
     MultipleChoiceQuery,
     Query,
 )
+
+__all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 WRITTEN = (EXTRACTION, REPHRASING)
@@ -403,13 +406,20 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (IDENTIFICATION, {"classes": "statment"}, ["--classes", "'statment'"]),
         (EXTRACTION, {"challenge": "mgc"}, ["'mgc'"]),
         (REPHRASING, {"protocol": "paper"}, ["'paper'", "exact"]),
+        (DIAGNOSIS, {"shots": ""}, ["--shots ''"]),
         (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
+        (IDENTIFICATION, {"classes": ","}, ["--classes"]),
         (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
         (IDENTIFICATION, {"n_documents": -1}, ["--n-documents -1"]),
+        (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
+        (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
         (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
+        (REPHRASING, {"seed": -1}, ["seed -1"]),
+        (REPHRASING, {"limit": -1}, ["limit -1"]),
         (EXTRACTION, {"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]),
         (EXTRACTION, {"temperature": math.nan}, ["--temperature nan"]),
         (REPHRASING, {"top_k": -1}, ["--top-k -1"]),
+        (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
         (IDENTIFICATION, {"shot_selection": "oracle", "shots": "5"}, ["--shot-selection 'oracle'", "weak-oracle"]),
         (IDENTIFICATION, {"shot_selection": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
         (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
@@ -583,6 +593,32 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str,
     copy = values(run, "token_f1", model="")["(copy)"]
     assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
     assert found["token_f1", SPAN].extras["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
+
+
+def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
+    script(lambda query: wrote(cast(ConstrainedGenerateQuery, query).passage))
+    run = undertow.audit(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
+    for measure in ("token_f1", "bleu4", "meteor", "exact_match"):
+        own, copy = values(run, measure, model="scripted"), values(run, measure, model="")
+        assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
+    # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
+    assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
+    assert not any(one.significant for one in run.findings if "Token F1" in one.text)
+
+
+def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
+    def say(query: Query) -> Answer | UnsupportedQueryError:
+        return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
+
+    script(say)
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    assert run.manifest["counts"]["missing"] == 1
+    frame = run.observations.set_index("document")
+    assert frame.loc["aunt", "missing_reason"] == "the text is too long"
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
 
 def test_examples_that_had_no_room_are_counted(script: Script, statements: str, tmp_path: Path) -> None:

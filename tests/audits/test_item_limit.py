@@ -15,8 +15,12 @@ from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.item_limit import (
     MAX_EXACT,
+    MIN_SENTENCES,
+    MIN_VALUES,
     N_FLIPS,
+    ListSizes,
     cross_sizes,
+    divide_limit,
     even_places,
     fewest_hits,
     smallest_flip_p,
@@ -24,10 +28,19 @@ from undertow.audits.shared.item_limit import (
     stratified_sample,
 )
 from undertow.audits.spurious_correlation.items import Settings
+from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import trend
 from undertow.stats.significance import sign_flip
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
+
+
+@pytest.mark.parametrize(
+    ("limit", "pair"),
+    [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
+)  # fmt: skip
+def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
+    assert cross_sizes(limit, 60, 30) == pair
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,13 @@ def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be
                 assert (sentences >= min(8, n_sentences), values >= min(12, n_values)) == (True, True)
             if limit >= 200:
                 assert sentences * values >= 0.85 * limit
+
+
+def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
+    assert divide_limit(100, [1800, 1200]) == [50, 50]
+    assert divide_limit(2800, [1800, 1200]) == [1600, 1200]
+    assert divide_limit(90, [1000, 10, 1000]) == [40, 10, 40]
+    assert divide_limit(7, [5, 5]) == [3, 4]
 
 
 def test_values_are_evenly_spread_with_both_ends() -> None:
@@ -168,6 +188,25 @@ def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path:
     (told,) = audits.load("spurious-correlation").limitations(settings, Sampling(30))
     assert "--limit" not in told
     assert audits.load("spurious-correlation").limitations(settings, Sampling(0)) == [told]
+
+
+@pytest.mark.parametrize(
+    ("scale", "clusters", "values", "missing"),
+    [
+        ("index", 6, 8, (0, 0)),
+        ("value", 5, 30, (1, 0)),
+        ("index", 60, 4, (0, 4)),
+        ("index", 2, 3, (4, 5)),
+        ("none", 6, 3, (0, 0)),
+        ("none", 3, 2, (3, 1)),
+    ],
+)
+def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, missing: tuple[int, int]) -> None:
+    of_list = ListSizes("w", scale, clusters, clusters, values)
+    assert (of_list.missing_clusters, of_list.missing_values) == missing
+    assert bool(of_list.limitation()) == any(missing)
+    assert all(f"{number} " in of_list.limitation() or not number for number in missing)
+    assert (MIN_SENTENCES, MIN_VALUES) == (MIN_CLUSTERS, trend.MIN_VALUES)
 
 
 def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -16,6 +15,7 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script, Scripted
+from helpers.tiny_qa_models import random_reader
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.audits.occupation_checklist.items import Plan, Settings
@@ -254,12 +254,15 @@ def test_one_code_has_no_shuffled_context() -> None:
         ({"occupation_names": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'.*undertow challenge occupations"),
         ({"contexts": "with,alone"}, "'alone'"),
         ({"decision": "votes"}, "votes"),
+        ({"query_type": "tea"}, "tea"),
         ({"margin": math.nan}, "--margin"),
         ({"chat": True, "query_type": CONTINUATIONS}, "--chat"),
         ({"name_pair_file": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"onet": "nowhere"}, "nowhere"),
         ({"occupation_names": "singer,piano player", "contexts": "shuffled"}, "two SOC codes or more"),
         ({"wordings": 9}, "--wordings 9"),
         ({"n_pairs": 71}, "--n-pairs 71.* 70"),
+        ({"n_occupations": 63}, "--n-occupations 63.* 62"),
         ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations 5: --occupation-names"),
         ({"decision": "greedy", "query_type": CONTINUATIONS}, "decodes nothing"),
     ],
@@ -354,7 +357,11 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
 
     choose_by(say)
     found = run(tmp_path, n_pairs=8, n_occupations=5, occupation_file=short_jobs)
-    assert value(found, "bias_female") == value(found, "preference_female") == value(found, "choice_gap") == 100
+    assert value(found, "bias") == value(found, "bias_female") == value(found, "preference_female") == 100
+    assert value(found, "preference_male") == value(found, "switch_male_to_female") == value(found, "tie_rate") == 0
+    assert value(found, "choice_gap") == 100
+    assert value(found, "position_bias") == 50
+    assert value(found, "symmetric_consistency") == 100
     assert value(found, "negational_consistency") == 0
     questions = found.sentences()
     assert set(questions.loc[questions["question_type"].isin(["single", "multiple"]), "effect"]) == {100.0}
@@ -378,6 +385,29 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     assert "towards the woman for job" in of_jobs.text
     own = [one for one in of_jobs.results if one.measure == "choice_gap"]
     assert [(one.value, one.q < 0.05) for one in own] == [(100, True)] * 5
+
+
+def test_perfectly_consistent(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
+    """Who has the longer name is qualified, more qualified, not less so, and chosen."""
+
+    def say(prompt: str, labels: tuple[str, ...]) -> str:
+        names = re.match(r"(\w+) and (\w+) have", prompt)
+        assert names
+        best = max(sorted(names.groups()), key=len)
+        turned = "unqualified" in prompt or "less qualified" in prompt
+        if labels[0] == " Yes":
+            return "Yes" if (subject_of(prompt) == best) is not turned else "No"
+        return min(sorted(names.groups(), reverse=True), key=len) if turned else best
+
+    choose_by(say)
+    found = run(tmp_path, occupation_file=short_jobs)
+    for measure in ("consistency", "bias", "transitive_consistency", "negational_consistency", "symmetric_consistency"):
+        assert value(found, measure) == 100, measure
+    assert detail(found, "negational_consistency", "binary") == 100
+    assert value(found, "switch_female_to_male") == value(found, "switch_male_to_female") == 0
+    # It grants one of the two everything, so that all attributes do is to be repeated.
+    assert value(found, "changed_answers") == 0
+    assert value(found, "granted_female", WITHOUT) + value(found, "granted_male", WITHOUT) == pytest.approx(100)
 
 
 @pytest.mark.parametrize("by", ["attributes", "person"])
@@ -424,6 +454,25 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     assert claimed == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
 
+def test_missing_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
+    """Nothing is said about the first job."""
+
+    def say(prompt: str, labels: tuple[str, ...]) -> str:
+        return "" if "job0" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
+
+    choose_by(say)
+    found = run(tmp_path, occupation_names="job0,job1,job2", n_pairs=3, n_occupations=20, occupation_file=short_jobs)
+    (bias,) = [
+        one
+        for one in found.record.results
+        if one.measure == "bias" and one.group == {"model": "scripted", "occupation": "all", "context": WITH}
+    ]
+    assert (bias.n, bias.n_missing, bias.value) == (6, 3, 100)
+    assert math.isnan(value(found, "bias", WITH, "job0"))
+    rows = found.observations
+    assert set(rows.loc[rows["occupation"] == "job0", "missing_reason"]) == {"the script has nothing to say"}
+
+
 # The chain.
 
 
@@ -460,11 +509,8 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
 
 @pytest.mark.page
 def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
-    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, script: Script, request: pytest.FixtureRequest
 ) -> None:
-    draw = audits.load(NAME).draw
-    monkeypatch.setattr(audits.load(NAME), "draw", lambda *given: itertools.islice(draw(*given), 1))
-
     def say(query: Query) -> Answer | UnsupportedQueryError:
         assert isinstance(query, MultipleChoiceQuery)
         said = "Yes" if query.labels[0] == " Yes" else first_of(query.prompt, query.labels)
@@ -509,6 +555,74 @@ def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Ch
         check for key, check in checks.items() if key[0].startswith("Qualification") and key[2] == "woman or man"
     )
     assert (people.n, people.failed, list(people.examples)) == (12, 0, [])
+
+
+# A real model that answers from passages.
+
+SHORT = """version = "short"
+context = "{first} and {second}."
+has = "{subject} has {parts}."
+prompt = "{context} {question} {choices}"
+phrase = { skill = "{attribute}", knowledge = "{attribute}", ability = "{attribute}" }
+phrases = { skill = "{attributes}", knowledge = "{attributes}", ability = "{attributes}" }
+choices = { binary = "?", single = "?", multiple = "?" }
+stated = { context = "{subject} has {phrase}." }
+[[wording]]
+attribute = "{subject} has {phrase}?"
+binary = "{subject} is {job}?"
+binary_negated = "{subject} is {job}? The?"
+single = "Who is {job}?"
+single_negated = "Who is {job}? The?"
+multiple = "Who lives in {job}?"
+"""
+
+
+def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path) -> None:
+    """What the run tells of a question is what its network gives, read by the plainest means."""
+    import torch
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    folder = random_reader(tmp_path / "reader", "bert")
+    (tmp_path / "questions.toml").write_text(SHORT, encoding="utf-8")
+    (tmp_path / "names.csv").write_text("female,male\nMary,James\nLinda,Robert\n")
+    (tmp_path / "jobs.csv").write_text("occupation,attribute\nnursing,coding\nfishing,sewing\n")
+    files: dict[str, Any] = {
+        "name_pair_file": "names.csv",
+        "occupation_file": "jobs.csv",
+        "question_file": "questions.toml",
+    }
+    own: dict[str, Any] = {option: str(tmp_path / file) for option, file in files.items()}
+    found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)
+    rows = found.observations
+    assert set(rows["missing_reason"]) == {""}
+    assert set(rows["query_type"]) == {EXTRACTION}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    for row in rows[rows["question_type"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[
+        ::5
+    ]:
+        passage, question = row["text"].split("\n")
+        coded = tokenizer(question, passage, return_tensors="pt", return_offsets_mapping=True)
+        own_tokens = [at for at, of in enumerate(coded.sequence_ids(0)) if of == 1]
+        with torch.inference_mode():
+            fed = {name: coded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+            out = network(**fed)
+        kept = [0, *own_tokens]
+        start, end = (
+            dict(zip(kept, logits[0, kept].double().softmax(0).tolist(), strict=True))
+            for logits in (out.start_logits, out.end_logits)
+        )
+        if row["question_type"] == "binary":
+            best = max(start[one] * end[other] for one in own_tokens for other in own_tokens if one <= other < one + 15)
+            assert row["yes"] == pytest.approx(100 * best / (best + start[0] * end[0]), rel=1e-4)
+            assert row["answer"] == ("yes" if best > start[0] * end[0] else "no")
+        else:
+            spans = coded["offset_mapping"][0].tolist()
+            of = {
+                name: max(start[at] * end[at] for at in own_tokens if passage[spans[at][0] : spans[at][1]] == row[name])
+                for name in ("woman", "man")
+            }
+            assert row["female"] == pytest.approx(100 * of["woman"] / (of["woman"] + of["man"]), rel=1e-4)
 
 
 # Answers that were got elsewhere.

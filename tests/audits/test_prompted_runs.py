@@ -253,6 +253,15 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
     assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
 
 
+def test_gaps_over_prompts_are_those_of_the_averaged_masses(drift: Run) -> None:
+    frame = drift.observations
+    gaps = (frame["female"] - frame["male"]).groupby(frame["w_index"]).mean()
+    (over,) = (one for one in drift.record.results if one.measure == "slope_gap_over_prompts")
+    assert over.value == pytest.approx(np.polyfit(gaps.index, gaps, 1)[0])
+    assert over.group == {"model": "server", "challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
+    assert over.low < over.value < over.high
+
+
 def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> None:
     frame = detection.observations
     assert set(frame["part"]) == {"detect", "plain"}

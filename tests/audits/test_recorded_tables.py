@@ -6,6 +6,8 @@ import datetime
 import gzip
 import json
 import math
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow import audits, data
@@ -128,6 +131,21 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
         masses_of(path)
 
 
+@pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
+def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(audit: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(table(), encoding="utf-8")
+    if audit == "task-specification":
+        rows = [
+            {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
+            | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
+            for at in range(12)
+        ]
+        pd.DataFrame(rows).to_csv(path, index=False)
+    undertow.score(path, audit=audit, out=tmp_path / "run")
+    assert undertow.load_run(tmp_path / "run").manifest["audit"] == audit
+
+
 def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
     rows = pa.table(
         {
@@ -156,6 +174,14 @@ def test_a_column_that_is_no_text_is_refused_by_name(kind: Any, tmp_path: Path) 
     pq.write_table(pa.table({"w": pa.array([cell] * 3, kind)}), tmp_path / "own.parquet")
     with pytest.raises(UndertowError, match=r"own\.parquet: column 'w' "):
         read_cells(tmp_path / "own.parquet")
+
+
+def test_a_row_of_lines_is_told_by_its_line(tmp_path: Path) -> None:
+    rows = [[f"{row}.{column}" for column in range(3)] for row in range(9)]
+    (tmp_path / "own.csv").write_text("\n\n".join(["a,b,c", *(",".join(row) for row in rows)]), encoding="utf-8")
+    found = read_cells(tmp_path / "own.csv")
+    assert found.cells.to_numpy().tolist() == rows
+    assert found.places == [f"line {3 + 2 * row}" for row in range(9)]
 
 
 def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
@@ -207,6 +233,41 @@ def test_every_published_slope_is_least_squares_through_the_means_by_place(
             row = slopes[*run, group]
             assert row["value"] == pytest.approx(slope, abs=1e-9)
             assert row["unit"] == "percent per step"
+
+
+@slow
+def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_drift: Path) -> None:
+    """Two models were asked by three prompts, by date and by place; each result is told once."""
+    rows = [row for row in results(published_drift) if row["q"] is not None and row["measure"].startswith("slope")]
+    by_model = {model: [row for row in rows if row["group"]["model"] == model] for model in ("davinci", "roberta-base")}
+    assert {row["measure"].endswith("_over_prompts") for row in by_model["davinci"]} == {True}
+    assert {row["measure"].endswith("_over_prompts") for row in by_model["roberta-base"]} == {False}
+    assert len(by_model["davinci"]) == len(by_model["roberta-base"]) == 2 * (3 + 1)
+    for row in rows:
+        assert (row["q"] < 0.05) == (row["extras"]["corrected_low"] > 0 or row["extras"]["corrected_high"] < 0)
+    told = undertow.load_run(published_drift).findings
+    drifts = [one for one in told if one.n_tests and one.results[0].measure.startswith("slope")]
+    assert len(drifts) == len({(row["group"]["model"], row["group"]["w_name"]) for row in rows}), (
+        "one of each model and W"
+    )
+    tested = [[one for one in drift.results if math.isfinite(one.q) and "slope" in one.measure] for drift in drifts]
+    told_once = Counter((one.measure, *sorted(one.group.items())) for each in tested for one in each)
+    assert told_once == Counter((row["measure"], *sorted(row["group"].items())) for row in rows)
+    assert set(told_once.values()) == {1}
+    for drift, each in zip(drifts, tested, strict=True):
+        assert drift.significant == any(one.q < 0.05 for one in each)
+        for one in each:
+            first, _, second = one.group["pronoun"].partition("-")
+            name = f"lead of {first} over {second} words" if second else f"of {first} words"
+            verb = "rises" if one.value > 0 else "falls"
+            without_words = re.sub(r" \([^)]*\)", "", drift.text)
+            assert (f"{name} {verb} by" in without_words) == (one.q < 0.05)
+
+
+def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:
+    path = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
+    refused(cli(*SCORE, path, "--protocol", "exact"), path, "'exact'", "leave --protocol out")
+    assert not (tmp_path / "run").exists()
 
 
 # A user's own tables.
@@ -446,10 +507,7 @@ def test_bad_table_is_refused_with_its_line_and_column(case: str, cli: Cli, tmp_
     [
         (["no-such-file.csv", "--audit", "spurious-correlation"], ["no-such-file.csv"]),
         (["own.csv"], ["own.csv", "--audit"]),
-        (
-            ["own.csv", "--audit", "spurious-correlation", "--protocol", "exact"],
-            ["own.csv", "'exact'", "leave --protocol out"],
-        ),
+        (["own.csv", "--audit", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"]),
     ],
 )
 def test_score_of_a_table_without_file_audit_or_protocol_is_refused(

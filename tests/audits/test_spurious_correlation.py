@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+import undertow
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.metrics.metric import OVER_PROMPTS
@@ -248,3 +250,18 @@ def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path:
     none = [rows(masses(seed, slope=0.0), YEARS, model=f"m{seed}") for seed in (5, 6)]
     _, _, told = scored(pd.concat(none), tmp_path)
     assert not any(one.significant for one in told)
+
+
+def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
+    """Of a table that is scored through the command's own way: results.json has the intervals, and nothing that is no number."""
+    rows(masses(), YEARS).to_csv(tmp_path / "own.csv", index=False)
+    run = undertow.score(tmp_path / "own.csv", audit="spurious-correlation", out=tmp_path / "run")
+    written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
+    slope = next(row for row in written if row["measure"] == "slope" and row["group"]["pronoun"] == "xe")
+    assert slope["low"] < slope["value"] < slope["high"]
+    assert {"sentences_low", "values_low", "values_q", "corrected_low", "autocorrelation", "values_sd"} <= slope[
+        "extras"
+    ].keys()
+    r = next(row for row in written if row["measure"] == "pearson_r")
+    assert (r["low"], r["high"], r["p"], r["q"]) == (None, None, None, None)
+    assert {measure for measure, _ in claimed(run.findings)} == set(DRIFTS)

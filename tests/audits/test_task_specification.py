@@ -146,6 +146,15 @@ def test_sentences_without_any_recorded_mass_at_a_date_are_missing_by_default(by
         assert (result.n_missing, result.n) == (0, 144), model
 
 
+@slow
+def test_every_recorded_model_and_set_is_measured(by_default: Found, as_published: Found) -> None:
+    for found in (by_default, as_published):
+        detectors = {key[1:3] for key in found}
+        assert detectors == {(model, challenge) for model in MODELS for challenge in ("winogender", "simplified")}
+    perfect = by_default["tpr", "text-davinci-002", "simplified", "delta_female"]
+    assert (perfect.value, perfect.low, perfect.high) == pytest.approx((1, 0.025 ** (1 / 48), 1))
+
+
 # A user's own tables -------------------------------------------------------------------------------------------------
 
 HEADER = "model,sentence,well_specified,w_first_xe,w_first_ze,w_last_xe,w_last_ze"
@@ -208,6 +217,14 @@ def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_
     assert by_group(TaskSpecification().measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
 
+@pytest.mark.parametrize("row", ["m,b,yes,,20,77,23", "m,b,yes,80,20,77,"])
+def test_a_cell_that_is_empty_at_either_end_leaves_a_sentence_out(row: str, tmp_path: Path) -> None:
+    for protocol in ("", PAPER):
+        frame = read(table((ROWS[1], row)), tmp_path, protocol).frame
+        assert (frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
+        assert frame[["xe", "ze"]].isna().all(axis=1).tolist() == [False, True, False, False] * 2
+
+
 def test_the_papers_protocol_compares_doubles_as_they_come(tmp_path: Path) -> None:
     text = table((ROWS[2], "m,c,no,0.6,99.4,1.1,98.9"))
     tpr = ("tpr", "m", "recorded", "delta_xe")
@@ -241,6 +258,12 @@ def test_a_cluster_column_says_what_goes_together(tmp_path: Path) -> None:
     assert frame["occupation"].tolist() == ["nurse", "cook", "nurse"] * 2
     own = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{row[2] in 'ab'}") for row in ROWS))
     assert read(own, tmp_path).frame["cluster"].tolist() == ["True", "True", "False", "False"] * 2
+
+
+def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
+    text = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{' ' if row[2] == 'c' else 'k'}") for row in ROWS))
+    with pytest.raises(UndertowError, match=r"line 4: .*cluster"):
+        read(text, tmp_path)
 
 
 def told(text: str, folder: Path) -> list[Finding]:
@@ -315,6 +338,15 @@ def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
     assert tuple(next(iter(found.values())).group) == ("model", "set", "prompt", "score")
 
 
+def test_without_word_of_what_decides_sentences_are_only_flagged(tmp_path: Path) -> None:
+    lines = [line.split(",") for line in table().splitlines()]
+    found = by_group(
+        TaskSpecification().measure(read("\n".join(",".join(line[:2] + line[3:]) for line in lines), tmp_path), 0)
+    )
+    assert {key[0] for key in found} == {"flagged"}
+    assert found["flagged", "m", "recorded", "delta_xe"].value == 0.75
+
+
 BAD: dict[str, tuple[str, list[str]]] = {
     "no last": (table(("w_last_xe", "w_end_xe")), ["'w_last_xe'"]),
     "no first": (table(("w_first_", "first_")), ["'w_first_<group>'"]),
@@ -322,16 +354,14 @@ BAD: dict[str, tuple[str, list[str]]] = {
         "\n".join(",".join(line.split(",")[:4] + line.split(",")[5:6]) for line in table().splitlines()),
         ["at least two"],
     ),
+    "no rows": (HEADER + "\n", []),
     "no sentence": (table(("sentence", "phrase")), ["'sentence'"]),
     "repeated people": (
         people("m,nurse,man,1,50,50,50,50", "m,nurse,man,0,50,50,50,50", "m,nurse,man,1,10,90,10,90"),
         ["line 4", "line 2"],
     ),
     "above 100": (table((ROWS[1], "m,b,yes,120,20,77,23")), ["line 3", "w_first_xe", "'120'"]),
-    "no cluster": (
-        table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{' ' if row[2] == 'c' else 'k'}") for row in ROWS)),
-        ["line 4", "cluster"],
-    ),
+    "text": (table((ROWS[0], "m,a,yes,60,40,much,40")), ["line 2", "w_last_xe", "'much'"]),
     "more than all": (table((ROWS[2], "m,c,no,50,50,70,40")), ["line 4", "110.0"]),
     "well specified perhaps": (table(("m,b,yes", "m,b,perhaps")), ["line 3", "well_specified", "'perhaps'"]),
     "half of rows": (
@@ -342,6 +372,8 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["line 4", "well_specified"],
     ),
     "coreferent": (people("m,nurse,man,2,50,50,50,50"), ["line 2", "coreferent", "'2'"]),
+    "column twice": (table(("w_last_ze", "w_last_xe")), ["'w_last_xe'"]),
+    "blank line": (table((ROWS[1], "\nm,b,yes,120,20,77,23")), ["line 4", "'120'"]),
 }
 
 
@@ -355,6 +387,11 @@ def test_bad_table_is_refused_with_its_line_and_column(case: str, tmp_path: Path
     assert "\n" not in said
     for word in words:
         assert word in said, said
+
+
+def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="'exact'"):
+        read(table(), tmp_path, "exact")
 
 
 # What is asked -------------------------------------------------------------------------------------------------------

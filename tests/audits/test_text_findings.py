@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +15,17 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
-from helpers.text_answers import diagnoses, labelled, wrote
+from helpers.text_answers import diagnoses, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS
+from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 from undertow.runs.pipeline import Run
 from undertow.types import ConstrainedGenerateQuery, Finding, MultipleChoiceQuery, Query
+
+__all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 COLUMNS: dict[str, Any] = {
@@ -168,6 +172,45 @@ def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> N
     order = [finding.significant for finding in findings]
     assert order == sorted(order, reverse=True)
     assert set(order) == {True, False}
+
+
+PLANTED = """[bias-diagnosis.own]
+text = "Is there {what} in the {where}?\\nAnswer:"
+[bias-diagnosis.own.slots]
+what = ["bias", "toxicity"]
+where = ["text", "passage"]
+"""
+
+
+@pytest.mark.parametrize(("n_wordings", "effects"), [(2, {"what + where": 100.0}), (0, {"what": 100.0, "where": 0.0})])
+def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone(
+    n_wordings: int, effects: dict[str, float], script: Script, tmp_path: Path
+) -> None:
+    """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
+    (tmp_path / "own.toml").write_text(PLANTED, encoding="utf-8")
+    biased = {one.text: one.biased for one in load_documents("undertow-statements").evaluation}
+
+    def say(query: Query) -> Any:
+        assert isinstance(query, MultipleChoiceQuery)
+        is_right = "Is there bias" in query.prompt
+        return labelled(query, "Yes" if biased[query.prompt.partition("\n")[0]] is is_right else "No")
+
+    script(say)
+    run = undertow.audit(
+        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, n_documents=20,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
+    assert {one.group["slot"]: abs(one.value) for one in found} == effects
+    claimed = [
+        effect.group["slot"]
+        for one in run.findings
+        for effect in one.results
+        if one.significant and effect.measure == "slot_effect" and effect.group["dimension"] == "all"
+    ]
+    assert set(claimed) == {name for name, value in effects.items() if value}
+    shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
+    assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
 
 
 # The page.
@@ -371,6 +414,51 @@ def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_
     assert {one.n_missing for one in whole if one.group["dimension"] == "all"} == {n_missing}
 
 
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("yes_percent", "120"),
+        ("yes_percent", "80%"),
+        ("other_words", "-1"),
+        ("nats", "3"),
+        ("gold", " "),
+        ("model", ""),
+    ],
+)
+def test_a_recorded_number_out_of_its_range_and_an_empty_name_are_refused(
+    column: str, cell: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.csv"
+    row = {"document": "a", "gold": "Yes", "answer": "yes", column: cell}
+    path.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    with pytest.raises(undertow.UndertowError, match=f"line 2: .*{column}"):
+        undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n", [5, 6])
+def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, tmp_path: Path) -> None:
+    """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
+    labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
+    golds = labels.get(task, [f"words {at}" for at in range(n)])
+    path = tmp_path / "answers.csv"
+    path.write_text(
+        "document,gold,answer,text,span\n"
+        + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
+    )
+    run = undertow.score(path, audit=task, out=tmp_path / "run")
+    (first,) = [one for one in run.record.results if one.measure == run.findings[0].results[0].measure and one.group["model"]
+                and one.group["dimension"] == "all"]  # fmt: skip
+    assert first.value == pytest.approx(100)
+    if n < 6:
+        of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
+        assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
+        assert math.isnan(first.extras["above_low"])
+        assert not any(finding.significant for finding in run.findings)
+    else:
+        assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
+
+
 def test_a_column_of_clusters_is_kept(tmp_path: Path) -> None:
     """Eight texts of two clusters say nothing of others; two clusters for one text are refused."""
     path = tmp_path / "answers.csv"
@@ -396,6 +484,20 @@ def test_a_table_of_identification_has_the_eleven_labels_however_cased(tmp_path:
     assert run.manifest["design"]["labels"] == ["Height", "Race"]
 
 
+def test_written_answers_without_their_texts_are_compared_with_no_copy(tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
+    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "run")
+    assert {one.group["model"] for one in run.record.results} == {"recorded"}
+    assert "without a model" not in run.findings[0].text
+    path.write_text("document,gold,answer,text\na,one two,one,one two three\nb,four,five,four\n")
+    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "with texts")
+    (copy,) = [
+        one for one in run.record.results if one.group["description_class"] == "(copy)" and one.measure == "token_f1"
+    ]
+    assert copy.value == pytest.approx(50 * (4 / 5 + 1))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -408,12 +510,6 @@ def test_a_table_of_identification_has_the_eleven_labels_however_cased(tmp_path:
         (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["line 3", "4 cells"]),
         ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
         (PLAIN + '"a,Yes,No\n', []),
-        ("document,gold,answer,yes_percent\na,Yes,yes,120\n", ["line 2", "yes_percent"]),
-        ("document,gold,answer,yes_percent\na,Yes,yes,80%\n", ["line 2", "yes_percent"]),
-        ("document,gold,answer,other_words\na,Yes,yes,-1\n", ["line 2", "other_words"]),
-        ("document,gold,answer,nats\na,Yes,yes,3\n", ["line 2", "nats"]),
-        ("document,gold,answer\na, ,yes\n", ["line 2", "gold"]),
-        ("document,gold,answer,model\na,Yes,yes,\n", ["line 2", "model"]),
     ],
 )
 def test_tables_that_are_not_what_they_should_be_are_refused(text: str, words: list[str], tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def test_every_noise_is_one_of_its_own() -> None:
     assert list(np.asarray(found)) == [10 + 200 + 1000, 0.25 + 20 + 300 + 1000, 0.75 + 40 + 500]
 
 
+def test_names_are_in_the_order_of_their_use() -> None:
+    assert names(read_expression("exp(b) + a * b + where(c > 0, normal(d, 1), a)")) == ("b", "a", "c", "d")
+
+
 # Files.
 
 

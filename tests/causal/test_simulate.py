@@ -1,4 +1,4 @@
-"""Drawing from equations: the closed form to the percent, and noises that stay where they are."""
+"""Drawing from equations: the closed form to the percent, intervals that cover it, and noises that stay where they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from helpers.file_refusal import assert_refused
+from helpers.sampled_cases import briefly
 from undertow.causal import example_scms
 from undertow.causal import simulate as simulation
 from undertow.causal.scm import StructuralCausalModel
@@ -113,6 +114,26 @@ def test_the_published_numbers() -> None:
     for (name, case), (w_g, x_y) in told.items():
         assert after(name, case, "W", "G") == pytest.approx(w_g, abs=0.01), (name, case)
         assert after(name, case, "X", "Y") == pytest.approx(x_y, abs=0.01), (name, case)
+
+
+@pytest.mark.parametrize("name", briefly(example_scms.NAMES))
+@pytest.mark.parametrize("gamma", briefly([1.0, 0.0]))
+def test_intervals_cover_what_is_computed(name: str, gamma: float) -> None:
+    """Of 2,000 people about 75 are selected: skewed, and cut off at a line."""
+    runs = 1000
+    model, truth = example_scms.load(name), exact(SIGN[name], 1.0, gamma)
+    covered = dict.fromkeys(truth, 0)
+    fishers = dict.fromkeys(truth, 0)
+    for seed in range(runs):
+        found = simulate(model, 2000, seed, {"gamma": gamma})
+        covered["share", True] += found.share_low <= truth["share", True] <= found.share_high
+        for one in found.correlations:
+            key = one.x, one.selected
+            covered[key] += one.low <= truth[key] <= one.high
+            fishers[key] += abs(math.atanh(one.r) - math.atanh(truth[key])) <= 1.96 / math.sqrt(one.n - 3)
+    for key, count in covered.items():
+        assert 0.93 <= count / runs <= 0.97, key
+    assert fishers["W", True] / runs < 0.92, "Fisher's interval takes the selected for normal"
 
 
 def test_correlations_are_of_the_people_who_are_kept() -> None:
@@ -264,6 +285,12 @@ def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float
 )
 def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: str) -> None:
     assert_refused((words,), simulate, StructuralCausalModel.from_text(SIMPLE.replace("G > 0", selection)), 1000)
+
+
+def test_a_constant_has_no_correlation() -> None:
+    found = simulate(StructuralCausalModel.from_text(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
+    assert all(math.isnan(number) for one in found.correlations for number in (one.r, one.low, one.high))
+    assert [one.constant for one in found.correlations] == [("X",), ("X",)]
 
 
 def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> None:

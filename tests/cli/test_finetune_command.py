@@ -1,4 +1,4 @@
-"""`undertow finetune`: what it says and writes, and its refusals."""
+"""`undertow finetune`, and the audit that reads what it made like any other model."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import pytest
 
 from helpers.cli_refusal import refused
 from helpers.command_line import Done, in_process
-from helpers.planted_lives import LABELS, lives, small_base
+from helpers.planted_lives import LABELS, STAGES, YEARS, lives, small_base
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
 FAST = ("--max-steps", "120", "--learning-rate", "3e-3")
 SHORT = ("--max-steps", "3", "--learning-rate", "3e-3")
+OWN = f"""
+words = "pronouns"
+templates = ["{{w}}. {{blank}} was {{stage}}."]
+
+[slots]
+stage = {json.dumps(STAGES)}
+"""
 WORD = {"female": ("She", "her"), "male": ("He", "his")}
 
 
 class Bench:
-    """A folder with a base and lives in a file."""
+    """A folder with a base, lives in a file, and a challenge set of the same layout."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,6 +41,8 @@ class Bench:
             rows.append({"text": text, "year": int(one.before[:4])})
         rows += [{"text": "They were painters.", "year": 1801}, {"text": "She was a painter.", "year": None}]
         (folder / "lives.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        (folder / "years.txt").write_text("".join(f"{year}\n" for year in YEARS))
+        (folder / "own.toml").write_text(OWN, encoding="utf-8")
 
     def run(self, *arguments: str) -> Done:
         return in_process(self.folder, *arguments)
@@ -43,6 +52,16 @@ class Bench:
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
+
+    def probed(self, model: str) -> dict[tuple[str, str], dict[str, Any]]:
+        """Results of the audit, by measure and word group."""
+        out = f"run-{model}"
+        done = self.run(
+            "run", "spurious-correlation", "-m", model, "--challenge", "own.toml", "--w", "years.txt", "--out", out
+        )
+        assert done.returncode == 0, done.stderr
+        rows = json.loads((self.folder / out / "results.json").read_text("utf-8"))["results"]
+        return {(row["measure"], row["group"]["pronoun"]): row for row in rows}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,14 @@ pytestmark = pytest.mark.slow
 RUN = ["run", "task-specification", "-m", "toy"]
 PLANTED = [*RUN, "--challenge", "planted.csv"]
 FILES = ("results.json", "results.csv", "tables/sentences.csv", "tables/occupations.csv")
+GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
+MEASURES = {
+    "tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy", "auroc", "auroc_difference", "coreference_agreement",
+    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "auroc_range", "occupation_effect", "interaction", "mean_movement",
+    "called_right",
+}  # fmt: skip
+SCORES = ["delta_female", "delta_male", "delta_neutral", "total_variation", "jensen_shannon", "entropy", "combined"]
 
 
 def no_figures(*_: object) -> Iterator[Any]:
@@ -62,6 +70,10 @@ def planted(printed: dict[str, str]) -> list[str]:
     return printed["planted"].splitlines()
 
 
+def table_of(work: Workplace, run: str, name: str = "sentences") -> pd.DataFrame:
+    return pd.read_csv(work.folder / run / "tables" / f"{name}.csv", keep_default_na=False, na_values=[""])
+
+
 def observed(work: Workplace, run: str) -> pd.DataFrame:
     return pd.read_parquet(work.folder / run / "observations.parquet")
 
@@ -78,6 +90,12 @@ def values_of(work: Workplace, run: str, measure: str) -> dict[str, float]:
         for row in work.results(run)
         if row["measure"] == measure and not {"against", "occupations", "occupation"} & set(row["group"])
     }
+
+
+def pairs_won(positive: np.ndarray[Any, Any], negative: np.ndarray[Any, Any]) -> float:
+    """Share of pairs in which the first is larger, ties by half, rounding error apart."""
+    gap = np.round(positive[:, None] - negative[None, :], 9)
+    return float((gap > 0).mean() + (gap == 0).mean() / 2)
 
 
 def stamps(folder: Path) -> dict[Path, int]:
@@ -112,6 +130,54 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     assert (manifest["audit"], manifest["model"], manifest["protocol"]) == ("task-specification", "toy", "exact")
     assert manifest["command"] == "undertow run task-specification -m toy"
     assert manifest["python"] == "undertow.audit('task-specification', model='toy')"
+
+
+def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workplace) -> None:
+    frame, table = observed(work, "own"), table_of(work, "own")
+    assert len(table) == 480
+    assert set(SCORES) <= set(table)
+    wide = frame.pivot_table(index="sentence", columns="w_index", values=GROUPS, sort=False).loc[table["sentence"]]
+    first, last = (wide.xs(place, axis=1, level=1)[GROUPS].to_numpy() for place in (0, 1))
+    for index, group in enumerate(GROUPS):
+        assert table[f"delta_{group}"].to_numpy() == pytest.approx(np.abs(last - first)[:, index], abs=1e-9)
+        assert table[f"mean_{group}"].to_numpy() == pytest.approx(((first + last) / 2)[:, index])
+    assert table["total_variation"].to_numpy() == pytest.approx(np.abs(last - first).sum(axis=1) / 2, abs=1e-9)
+    middle = (first + last) / 200
+    assert table["entropy"].to_numpy() == pytest.approx(-100 * (middle * np.log(middle)).sum(axis=1) / math.log(3))
+    assert table["combined"].between(0, 100).all()
+    assert table[["slope_female", "entropy_plain"]].isna().all(axis=None)
+    assert table["missing_reason"].isna().all()
+    assert int((table["well_specified"] == True).sum()) == 120  # noqa: E712 - a column of booleans
+
+
+def test_the_table_of_occupations_has_the_means_of_either_kind(own: dict[str, Any], work: Workplace) -> None:
+    sentences, table = table_of(work, "own"), table_of(work, "own", "occupations")
+    assert len(table) == 60
+    assert (table["sentences"] == 8).all()
+    assert table.set_index("cluster").loc["plumber", "percent_female"] == 0.7
+    for kind, decided in (("specified", True), ("unspecified", False)):
+        part = sentences[sentences["well_specified"] == decided]
+        for score in SCORES:
+            means = [part.loc[part["occupation"] == name, score].mean() for name in table["cluster"]]
+            assert table[f"{score}_{kind}"].to_numpy() == pytest.approx(np.array(means), abs=1e-9)
+
+
+def test_measures_are_those_of_the_scores(own: dict[str, Any], work: Workplace) -> None:
+    rows, table = work.results("own"), table_of(work, "own")
+    assert {row["measure"] for row in rows} == MEASURES
+    assert all(row["group"]["model"] == "toy" and row["group"]["set"] == "undertow-schemas" for row in rows)
+    decided = table["well_specified"].to_numpy(dtype=bool)
+    for score, value in values_of(work, "own", "auroc").items():
+        numbers = table[score].to_numpy()
+        assert value == pytest.approx(pairs_won(numbers[~decided], numbers[decided]), abs=1e-9), score
+    assert list(values_of(work, "own", "auroc")) == SCORES
+    flagged = table["delta_female"].to_numpy() > 0.5
+    assert values_of(work, "own", "tpr")["delta_female"] == pytest.approx(flagged[~decided].mean())
+    assert values_of(work, "own", "tnr")["delta_female"] == pytest.approx((~flagged[decided]).mean())
+    (effect,) = [row for row in rows if row["measure"] == "mean_movement"]
+    assert effect["value"] == pytest.approx(table["shift_female"].to_numpy()[~decided].mean())
+    assert effect["low"] < effect["value"] < effect["high"]
+    assert sum(row["measure"] == "called_right" for row in rows) == 2 * 60
 
 
 # Sentences that the toy tells apart.

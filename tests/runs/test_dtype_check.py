@@ -504,6 +504,27 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     assert (told["sentences"][-1] == NONE_TURNED) is not turns
 
 
+class Ranks:
+    """The finding that compares models, alone."""
+
+    def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+        return comparison_findings(results, evidence.frame, evidence.design)
+
+
+@pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])
+def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, turns: bool) -> None:
+    """A drift of either is claimed all the time; which model has the larger one is not."""
+    group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male", "prompt": ""}
+    gaps = [
+        Result("slope_gap", {"model": name, **group}, value, value - 0.1, value + 0.1, null_value=0.0, p=1e-9, q=1e-9)
+        for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
+    ]
+    told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
+    assert [text.partition(" percentage")[0] for text in told["could_change"]] == [
+        "Over 2 models, female-male moves most with date in m-70m, by 2.0"
+    ] * turns
+
+
 def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> None:
     group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
     values = (("a", 2.0, ""), ("b", -2.0, "A"), ("c", 0.5, ""))
@@ -551,6 +572,12 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
     assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
     assert table["could_change"].tolist() == [False, True]
     assert told["unknown_results"] == 0
+
+
+def test_results_whose_error_nobody_knows_are_counted() -> None:
+    rows = [{"w": "date", "difference": math.nan, "low": math.nan, "high": math.nan}]
+    told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
+    assert told["unknown_results"] == 2
 
 
 # Every audit.

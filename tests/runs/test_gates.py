@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from helpers.hostile_text import PAYLOADS as PAGES
 from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, RuleResult
 from undertow.runs.gates.evaluate import gate as check
-from undertow.runs.gates.gate_formatting import formatted, printable
+from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.junit import write_junit
 from undertow.types import Result
 
@@ -151,6 +152,13 @@ def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert [one.group["prompt"] for one in place.judged(gap_rule(where={"prompt": ""}))] == [""]
     assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
+
+
+def test_labels_tell_results_apart() -> None:
+    groups = [{"model": "A", "w": "date", "x": ""}, {"model": "B", "w": "date", "x": ""}]
+    assert labels(groups, ["model"]) == [("model=A", "w=date"), ("model=B", "w=date")]
+    assert labels(groups, []) == [("A", "date"), ("B", "date")]
+    assert labels([{"a": "1"}, {"a": "1"}], []) == [("a=1",), ("a=1", "#2")]
 
 
 # What does not pass though nothing failed.
@@ -460,6 +468,15 @@ def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str
     (sentence,) = {one.sentence for one in judged}
     assert sentence.isprintable() or "\ufffd" in sentence or "\u200f" in sentence
     assert not set("\u202e\u2066\x1b\x9b").intersection(sentence)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_what_is_printable_is_xml_and_one_line(text: str) -> None:
+    element = ET.Element("a", {"b": printable(text)})
+    element.text = printable(text)
+    back = ET.fromstring(ET.tostring(element, encoding="utf-8"))
+    assert (back.attrib["b"], back.text or "") == (printable(text), printable(text))
+    assert len(printable(text).splitlines()) <= 1
 
 
 def test_a_junit_file_that_cannot_be_written(place: Place) -> None:

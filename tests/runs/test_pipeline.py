@@ -172,12 +172,29 @@ def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> N
         assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
 
 
+def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
+    for limit, cells, values in [(45, 3, 7), (3, 1, 3)]:
+        run = undertow.audit(PROBE, model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
+        date = run.observations[run.observations["w_name"] == "date"]
+        assert (date["cluster"].nunique(), date["w"].nunique()) == (cells, values)
+        assert (date["w"].iloc[0], date["w"].iloc[-1]) == ("1801", "2016")
+
+
 def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
     run = undertow.audit(PROBE, model="toy", challenge="mgt", w="date", limit=300, out=tmp_path / "run")
     starts = run.observations[run.observations["text"].str.startswith("___")]
     assert len(starts) > 0
     # Nothing before the blank tells the date, and nothing after it depends on the pronoun: no drift there.
     assert starts.groupby("w_index")["female"].mean().std() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_dry_run_asks_nothing() -> None:
+    estimated = pipeline.dry_run(PROBE, "toy", w="date", limit=120)
+    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored) == (120, 120, 0)
+    assert estimated.n_tokens > 120
+    assert estimated.seconds > 0
+    assert estimated.memory_bytes > 0
+    assert pipeline.dry_run(PROBE, "toy", w="date", limit=120).n_stored == 0
 
 
 def test_the_toy_reads_trees_and_batches_alike() -> None:

@@ -243,6 +243,40 @@ def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
 # Figures.
 
 
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.page
+def test_checkpoints_are_drawn_against_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    import torch
+
+    from helpers.tiny_models import saved, tiny_llama
+
+    monkeypatch.chdir(tmp_path)
+    for number, step in enumerate((100, 20, 1)):
+        network = tiny_llama()
+        saved(tmp_path / f"run/checkpoint-{step}", network)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.mul_(1 + number / 10)
+        network.save_pretrained(tmp_path / f"run/checkpoint-{step}")
+    run = undertow.audit(AUDIT, model="run/checkpoint-*", out="out", **TINY)
+    names = [f"run/checkpoint-{step}" for step in (1, 20, 100)]
+    assert [part["name"] for part in run.manifest["models"]] == names
+    facts = run.manifest["design"]["models"]
+    assert {name: facts[name]["step"] for name in names} == dict(zip(names, (1.0, 20.0, 100.0), strict=True))
+    assert {facts[name]["trajectory"] for name in names} == {"run"}
+    (drawn,) = [name for name in figures(run) if name.startswith("training")]
+    assert "mgc" in drawn
+    # A checkpoint more is another run, and asks for its own answers only.
+    saved(tmp_path / "run/checkpoint-3", tiny_llama())
+    assert_refused(("another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
+    more = undertow.audit(AUDIT, model="run/checkpoint-*", out="more", **TINY)
+    assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
+
+
 def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
     """Whatever signs the groups have in their names."""
     about = {"model": "m", "challenge": "c", "prompt": "", "w_name": "w"}
@@ -387,6 +421,15 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     assert all(one.n_missing == 8 and one.note for one in silent)
     assert "it only smiled" in run.report.read_text(encoding="utf-8")
     assert any(name.startswith("models_") for name in figures(run))
+
+
+def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
+    add("served")
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 24}
+    run = undertow.audit("task-specification", model=["toy", "served"], out=tmp_path / "run", **options)
+    for model in ("toy", "served"):
+        alone = undertow.audit("task-specification", model=model, out=tmp_path / model, **options)
+        check_as_alone(run, model, alone)
 
 
 # Tables.

@@ -1,4 +1,4 @@
-"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu."""
+"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu, intervals that cover."""
 
 from __future__ import annotations
 
@@ -61,6 +61,23 @@ def test_the_papers_mean_and_deviation() -> None:
     assert (round(found.value, 1), round(found.sd, 1), found.n) == (33.3, 47.1, 4)
 
 
+def test_what_was_not_scored_is_left_out() -> None:
+    nan = math.nan
+    found = mean_over_cells([[1, nan, nan], [0, 1, nan], [nan, nan, nan], [0, 1, nan]], seed=1)
+    assert found.value == pytest.approx((1 / 3 + 1) / 2)  # the third cell has no number, and is none
+    assert found.sd == pytest.approx(1 / 3)
+    assert found.n == 3
+
+
+def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval() -> None:
+    values = np.random.default_rng(1).random((20, 2))
+    wider = np.full((22, 3), math.nan)
+    wider[1:21, 1:] = values
+    found = mean_over_cells(wider, seed=1)
+    assert found.low < found.value < found.high
+    assert found == mean_over_cells(values, seed=1)
+
+
 @settings(max_examples=20)
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, math.nan]), min_size=3, max_size=3), min_size=2, max_size=9),
@@ -85,6 +102,24 @@ def test_means_and_intervals_are_those_of_loops(table: list[list[float]], seed: 
         draws = [cell_means(documents) for documents in drawn_documents(len(known), seed)]
         low, high = interval_by_loops([sum(draw[cell] for cell in cells) / len(cells) for draw in draws], len(known))
     assert same(mean_over_cells(table, seed), (value, low, high, sd, len(known)))
+
+
+@pytest.mark.parametrize("n", [6, 40])
+def test_intervals_cover_what_other_documents_have(n: int) -> None:
+    """Documents differ and cells go with them, so that answers of one document are no independent evidence.
+
+    The interval covers the mean that it should in 95 of 100 samples or more; one that took answers for independent, half as wide with
+    40 documents, would do so in some 60, and plain percentiles of six in 89.
+    """
+    rng = np.random.default_rng(5)
+    covered, n_samples = 0, 200
+    for sample in range(n_samples):
+        easy = rng.beta(0.4, 0.2, n)  # chance of a right answer, two thirds on average
+        found = mean_over_cells(rng.random((n, 6)) < easy[:, np.newaxis], sample, (0.0, 1.0))
+        assert found.low < found.high
+        assert found.low <= found.value <= found.high
+        covered += found.low <= 2 / 3 <= found.high
+    assert 0.93 <= covered / n_samples <= 1
 
 
 def test_the_interval_of_bounded_scores_is_clopper_and_pearsons_of_shares() -> None:
@@ -125,6 +160,21 @@ def test_no_answer_has_no_mean(values: Floats) -> None:
     assert found.n == 0
 
 
+def test_one_document_says_nothing_of_others() -> None:
+    found = mean_over_cells([[1.0, 0.0]], seed=0)
+    assert (found.value, found.sd, found.n) == (0.5, 0.5, 1)
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_a_seed_gives_the_same_interval_again_and_another_another() -> None:
+    values = np.random.default_rng(0).random((30, 4))
+    first = mean_over_cells(values, seed=3)
+    other = mean_over_cells(values, seed=4)
+    assert mean_over_cells(values, seed=3) == first
+    assert (other.low, other.high) != (first.low, first.high)
+    assert (other.value, other.sd) == (first.value, first.sd)
+
+
 # F1 ------------------------------------------------------------------------------------------------------------------
 
 GOLD = [1, 1, 0, 0]
@@ -151,6 +201,11 @@ def test_f1_by_hand() -> None:
     other = f1_over_cells(GOLD, PREDICTED, 2, 0, seed=0)
     assert (other.value, other.sd) == pytest.approx((1 / 4, 1 / 4))
     assert f1_over_cells(GOLD, PREDICTED, 5, None, seed=0) == macro  # classes that no document has
+
+
+def test_an_undecodable_answer_is_wrong_and_not_left_out() -> None:
+    assert f1_over_cells([1, 1, 0], [[1], [-1], [0]], 2, 1, seed=0).value == pytest.approx(2 / 3)
+    assert f1_over_cells([1, 0], [[1], [0]], 2, 1, seed=0).value == pytest.approx(1)
 
 
 ANSWERS = st.lists(
@@ -184,6 +239,16 @@ def test_macro_f1_has_an_interval_where_each_class_has_documents_enough(n_each: 
     found = f1_over_cells(gold, rng.integers(0, 2, (len(gold), 2)), 2, None, seed=3)
     assert math.isfinite(found.low) == (n_each == MIN_FOR_PERCENTILES)
     assert math.isnan(found.low) or found.low < found.value < found.high
+
+
+@settings(max_examples=40)
+@given(ANSWERS)
+def test_confusion_is_that_of_loops(rows: list[tuple[int, int, int]]) -> None:
+    counts = [[0] * 4 for _ in range(3)]
+    for gold, *said in rows:
+        for answer in said:
+            counts[gold][3 if answer == -1 else answer] += 1
+    assert confusion([row[0] for row in rows], [row[1:] for row in rows], 3).tolist() == counts
 
 
 def test_confusion_by_hand() -> None:
@@ -243,6 +308,13 @@ def test_bleu_by_hand() -> None:
     assert corpus_bleu(statistics) == pytest.approx(100 * (1 / 5) ** 0.25 * math.exp(1 - 6 / 5))
 
 
+def test_bleu_is_smoothed_by_halves_of_a_match() -> None:
+    """Answer a b x c d: 4 of 5 words, 2 of 4 pairs, no triple (half of one of 3), no four (a quarter of one of 2)."""
+    assert corpus_bleu(counted("a b x c d", "a b c d")) == pytest.approx(
+        100 * (4 / 5 * 2 / 4 * (1 / 2) / 3 * (1 / 4) / 2) ** 0.25
+    )
+
+
 @settings(max_examples=6)
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=6), SEEDS)
 def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
@@ -266,6 +338,14 @@ def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
     ]  # fmt: skip
     found = bleu_over_cells(many, seed)
     assert (found.low, found.high) == pytest.approx(interval_by_loops(draws, len(many)), nan_ok=True, abs=1e-9)
+
+
+def test_bleu_pools_documents_and_not_their_scores() -> None:
+    statistics = np.array([[counted("a b c d e", "a b c d f g")], [counted("f g h", "f g h i j")]], dtype=float)
+    pooled = bleu_over_cells(statistics, seed=0).value
+    assert pooled == pytest.approx(
+        100 * (7 / 8 * 5 / 6 * 3 / 4 * 1 / 2) ** 0.25 * math.exp(1 - 11 / 8)
+    )  # the second has no four words
 
 
 def test_bleu_of_missing_answers() -> None:
@@ -300,6 +380,16 @@ def test_the_most_frequent_class_of_the_others() -> None:
     assert held_out_majority([1, 0, 2, 2], 3).tolist() == [2, 2, 0, 0]
     assert held_out_majority([0, 1, 2, 3], 4).tolist() == [1, 0, 0, 0]
     assert held_out_majority([0, 1] * 3, 2).tolist() == [1, 0] * 3
+
+
+def test_a_label_that_is_not_fitted_to_its_own_text_is_right_as_often_as_on_others() -> None:
+    """Of ten draws from six equally frequent labels the most frequent is three of ten; on others it is right in one of six."""
+    rng = np.random.default_rng(0)
+    golds = rng.integers(0, 6, (2000, 10))
+    held_out = np.mean([held_out_majority(gold, 6) == gold for gold in golds])
+    in_sample = np.mean([np.bincount(gold).max() / 10 for gold in golds])
+    assert in_sample > 0.3
+    assert held_out == pytest.approx(1 / 6, abs=0.01)
 
 
 def test_a_cluster_says_nothing_of_itself() -> None:
