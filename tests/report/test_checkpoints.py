@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from helpers.checkpoint_results import checkpoints
-from undertow.report.figures.checkpoints import trajectory
+from undertow.report.figures.checkpoints import draw_trajectory
 from undertow.report.style import COLOURS, MARKERS
 
 
@@ -22,7 +22,7 @@ def lacking(*steps: int) -> pd.DataFrame:
 
 
 def drawn(table: pd.DataFrame) -> Figure:
-    return trajectory(table, title="toy · checkpoints")
+    return draw_trajectory("d", table, "toy · checkpoints").figure
 
 
 def panels_of(figure: Figure) -> list[Any]:

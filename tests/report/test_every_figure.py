@@ -26,7 +26,7 @@ from helpers.wording_rows import drawn as sensitivity
 from helpers.wording_rows import effects, row, slots
 from undertow.causal.describe import GraphShape
 from undertow.report.figures.causal_graph import draw_graph
-from undertow.report.figures.checkpoints import trajectory
+from undertow.report.figures.checkpoints import draw_trajectory
 from undertow.report.figures.confusion_matrix import draw_confusion
 from undertow.report.figures.covariate_curve import spectrum
 from undertow.report.figures.forest_plot import DrawnDifference, draw_differences
@@ -67,7 +67,7 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
         [point(name, objective=name, post_training=name)], title=name, gap=name
     ),
     "grid of models": lambda name: model_grid({(name, name): asked(groups=[name])}, [name], {}, title=name),
-    "trajectory": lambda name: trajectory(checkpoints(groups=[name, "b"], measures=[name]), title=name),
+    "trajectory": lambda name: draw_trajectory("d", checkpoints(groups=[name, "b"], measures=[name]), name),
     "occupations": lambda name: occupations_of(scored([name, "nurse"], [1.0, 2.0]), title=name),
     "sentences over W": specification,
     "ROC": lambda name: roc([curve(name[:40], 0.7, 0.6, 0.8), curve("other", 0.6)], title=name[:60]),
@@ -113,8 +113,8 @@ ODD: dict[str, Callable[[], Made]] = {
         [f"group of words {n}" for n in range(14)],
         lines={("gpt2", ""): [fit("group of words 0", np.linspace(10, 14, 5))]},
     ),
-    "a huge trajectory": lambda: trajectory(
-        checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
+    "a huge trajectory": lambda: draw_trajectory(
+        "d", checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), "t"
     ),
     "eighteen differences": lambda: draw_differences(
         [

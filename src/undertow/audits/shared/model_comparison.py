@@ -37,7 +37,7 @@ def draw_trajectories(
     """
     import pandas as pd
 
-    from undertow.report.figures.checkpoints import describe_trajectory, trajectory
+    from undertow.report.figures.checkpoints import draw_trajectory
 
     known = {name: facts for name, facts in observations.design.get("models", {}).items() if "step" in facts}
     rows = [
@@ -65,9 +65,5 @@ def draw_trajectories(
     for (of, about), part in pd.DataFrame(rows).groupby(["of", "about"], sort=False):
         if part["step"].nunique() < 2:
             continue
-        yield Drawing(
-            name=f"training_{of}_{about}",
-            figure=trajectory(part, title=" · ".join(filter(None, [str(of), str(about)]))),
-            caption="Each measure at every checkpoint, with its 95% interval; the dotted line is the null value.",
-            alt=describe_trajectory(part),
-        )
+        title = " · ".join(filter(None, [str(of), str(about)]))
+        yield draw_trajectory(f"training_{of}_{about}", part, title)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from undertow.report.formatting import plain, short_count, shortened, significant
+from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted, hover, padded
 from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
@@ -54,13 +54,14 @@ class _Measure(NamedTuple):
     courses: dict[str, _Trajectory]  # by group
 
 
-def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
+def draw_trajectory(name: str, points: pd.DataFrame, title: str) -> Drawing:
     """Draw each measure against training step, one panel for each, one line for each group.
 
     A value of NaN interrupts its line and is drawn as a cross at the bottom. At most eight measures are shown; a note names the others.
     The axis is logarithmic if most steps are early and they span a factor of 100.
 
     Args:
+        name: name of the drawing's files.
         points: a row for each step, measure and group, with `step`, `measure`, `group`, `value`, `low`, `high`, `unit`
             and `null_value` (value without bias; NaN if undefined).
         title: broken into lines where it is too long.
@@ -84,15 +85,10 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
             axes.set_title(fitted(measure.unit, 0.35 * width), loc="right", **small)
             _draw_courses(axes, measure, groups)
         _scale_steps(column[-1], np.unique(points["step"].to_numpy(dtype=np.float64)))
-        panel_in = max(_MIN_IN, min(_ONE_IN, _ALL_IN / len(drawn)))
-        return sheet.finish(column, len(drawn) * panel_in)
-
-
-def describe_trajectory(points: pd.DataFrame) -> str:
-    """Alt text of `trajectory`."""
-    measures = _measures(points)
+        sheet.finish(column, len(drawn) * max(_MIN_IN, min(_ONE_IN, _ALL_IN / len(drawn))))
+    caption = "Each measure at every checkpoint, with its 95% interval; the dotted line is the null value."
     steps = sorted(set(points["step"].astype(int)))
-    return described("trajectory", measures[:MAX_PANELS], steps, _left_out(measures))
+    return Drawing(name, sheet, caption, described("trajectory", drawn, steps, _left_out(measures)))
 
 
 def _measures(points: pd.DataFrame) -> list[_Measure]:
