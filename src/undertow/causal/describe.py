@@ -170,10 +170,11 @@ def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) 
 def graph_json(graph: Graph) -> dict[str, Any]:
     """The graph and `describe_graph` as JSON-serialisable values."""
     result = identification.recoverability(graph)
+    names = ("nodes", "features", "label", "cause", "covariate", "selection", "latent")
+    roles = {name: getattr(graph, name) for name in names}
     return {
         "graph": graph.text(),
-        **{name: list(getattr(graph, name)) for name in ("nodes", "features", "selection", "latent")},
-        **{name: getattr(graph, name) for name in ("label", "cause", "covariate")},
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in roles.items()},
         "meanings": dict(graph.meanings),
         "specification": asdict(identification.specification(graph)),
         "paths": [

@@ -229,15 +229,18 @@ def directed_path(graph: Graph, one: str, other: str) -> Path | None:
     return _path_of(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
 
 
-def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
-    """Arrows on directed paths from any of the starts to any of the ends.
+def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str], past: str = "") -> tuple[Arrow, ...]:
+    """Arrows on directed paths from any of the starts to any of the ends; `past` is a node that the paths must avoid.
 
     Raises:
         UndertowError: a name is no node's.
     """
     _check_names(graph, [*starts, *ends])
-    arrows = _arrows_between(network(graph), starts, ends)
-    return tuple(arrow for arrow in graph.arrows if arrow in arrows)
+    net = network(graph)
+    net = net.subgraph(set(net) - {past})
+    after = {node for start in starts for node in (start, *nx.descendants(net, start))}
+    on_paths = after & _with_ancestors(net, ends)
+    return tuple(arrow for arrow in graph.arrows if on_paths.issuperset(arrow))
 
 
 def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
@@ -289,10 +292,8 @@ def specification(graph: Graph) -> Specification:
     McMilin 2024 (AAAI): a task is unspecified if its features contain no causes of its label.
     """
     net, label = network(graph), graph.label
-    deciding = tuple(arrow for arrow in graph.arrows if arrow in _arrows_between(net, graph.features, [label]))
-    without_label = net.subgraph(set(net) - {label})
-    to_features = _arrows_between(without_label, [graph.cause] if graph.cause else [], graph.features)
-    informing = tuple(arrow for arrow in graph.arrows if arrow in to_features)
+    deciding = arrows_between(graph, graph.features, [label])
+    informing = arrows_between(graph, [graph.cause] if graph.cause else [], graph.features, past=label)
     after_label = nx.descendants(net, label)
     missing_informing = [
         (graph.cause, feature)
@@ -528,10 +529,3 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
             return True
         climbs += [(*climb, cause) for cause in past_features.predecessors(climb[-1]) if cause in useful]
     return False
-
-
-def _arrows_between(net: Any, starts: Collection[str], ends: Collection[str]) -> set[Arrow]:
-    """Arrows on directed ways from any of the starts to any of the ends."""
-    after = {node for start in starts for node in (start, *nx.descendants(net, start))}
-    before = {node for end in ends for node in (end, *nx.ancestors(net, end))}
-    return {(tail, head) for tail, head in net.edges if {tail, head} <= after & before}

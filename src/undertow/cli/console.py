@@ -94,12 +94,14 @@ class _Phase(logging.Handler):
     def __init__(self, text: str, *, is_printed: bool) -> None:
         super().__init__(logging.INFO)
         self.text, self.done, self.total, self.began, self.is_printed = text, 0, 0, time.monotonic(), is_printed
+        self.on_begin: Callable[[], None] = lambda: None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Begin the next phase."""
         self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
         if self.is_printed:
             _tell(f"undertow: {self.text}")
+        self.on_begin()
 
     @property
     def count(self) -> str:
@@ -113,8 +115,10 @@ class _Phase(logging.Handler):
 
 
 @contextmanager
-def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) -> Iterator[Callable[..., None]]:
     """Show the phase of the work, its count, rate and remaining time: a bar on a terminal, elsewhere a line every 30 s.
+
+    It is called with the number of what is done and of all, and optionally a text to show in place of the rate.
 
     Args:
         as_json: whether the command prints JSON, which needs no bar.
@@ -127,10 +131,10 @@ def progress_bar(as_json: bool, doing: str = "prepare", *, steps: bool = False) 
     LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
     try:
         if VERBOSITY.quiet:
-            yield lambda done, total: None
+            yield lambda done, total, note="": None
         elif as_json or phase.is_printed or sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
             with _every(LINE_EVERY_S, phase.print_line):
-                yield lambda done, total: _set_count(phase, done, total)
+                yield lambda done, total, note="": _set_count(phase, done, total)
         else:
             with _bar(phase) as progress:
                 yield progress
@@ -162,7 +166,7 @@ def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(phase: _Phase) -> Iterator[Callable[[int, int], None]]:
+def _bar(phase: _Phase) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -174,20 +178,16 @@ def _bar(phase: _Phase) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(phase.text, total=None, count="", rate="")
+        task = bar.add_task(one_line(phase.text), total=None, count="", rate="")
+        phase.on_begin = lambda: bar.reset(task, total=None, description=one_line(phase.text), count="", rate="")
 
-        def show() -> None:
-            if bar.tasks[0].description != one_line(phase.text):
-                bar.reset(task, total=None, description=one_line(phase.text), count="", rate="")
-
-        def progress(done: int, total: int) -> None:
+        def progress(done: int, total: int, note: str = "") -> None:
             _set_count(phase, done, total)
-            show()
             speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, count=phase.count, rate=f"{speed:.0f}/s" if speed else "")
+            rate = note or (f"{speed:.0f}/s" if speed else "")
+            bar.update(task, completed=done, total=total, count=phase.count, rate=rate)
 
-        with _every(0.5, show):
-            yield progress
+        yield progress
 
 
 def print_json(value: Any) -> None:

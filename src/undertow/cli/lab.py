@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +19,6 @@ from undertow.lab.training.training_config import FinetuneConfig, FinetuneOption
 
 if TYPE_CHECKING:
     from undertow.lab.build import BuiltModel
-    from undertow.lab.training.training_loop import Progress
 
 
 DEFAULT_FOLDER = Path("runs") / "lab"
@@ -31,26 +28,12 @@ Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
 def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command with options for the fields of these settings that have a help text.
-
-    A field with several names becomes one option with comma-separated values.
-    """
-    fields = {one.name: one for kind in settings for one in dataclasses.fields(kind) if "help" in one.metadata}
-    several = {name for name, one in fields.items() if isinstance(one.default, tuple)}
+    """Decorate a command with the options of these settings, which it gets as keywords."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def called(**given: Any) -> None:
-            for name in several:
-                given[name] = tuple(one.strip() for one in given[name].split(",") if one.strip())
-            command(**given)
-
         own = inspect.signature(command, eval_str=True).parameters.values()
-        options = {one.name: one for kind in settings for one in parameters_of(kind) if one.name in fields}
-        for name in several:
-            text = Annotated[str, typer.Option(help=fields[name].metadata["help"])]
-            options[name] = options[name].replace(annotation=text, default="")
-        called.__name__, called.__doc__ = command.__name__, command.__doc__
-        return with_options(called, [*(one for one in own if one.kind is not one.VAR_KEYWORD), *options.values()])
+        options = [one for kind in settings for one in parameters_of(kind)]
+        return with_options(command, [*(one for one in own if one.kind is not one.VAR_KEYWORD), *options])
 
     return decorate
 
@@ -226,9 +209,16 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
 
     config = _settings_from(FinetuneConfig, options, finetune_data.labels_of(words))
     wanted = _settings_from(FinetuneOptions, options)
-    with stoppable("the last checkpoint is kept"), _bar(as_json) as progress:
+    with stoppable("the last checkpoint is kept"), progress_bar(as_json, "train") as bar:
         made = finetune_data.finetune(
-            base, data, out, config, wanted=wanted, words=words, progress=progress, revision=revision
+            base,
+            data,
+            out,
+            config,
+            wanted=wanted,
+            words=words,
+            revision=revision,
+            progress=lambda done, total, loss: bar(done, total, f"loss {loss:.3f}"),
         )
     if as_json:
         print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
@@ -246,20 +236,3 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
         if fit is not None
     ]
     print_text("finetuned", of=made, fits=fits)
-
-
-@contextmanager
-def _bar(as_json: bool) -> Iterator[Progress]:
-    """A bar with loss and remaining time on a terminal; nothing elsewhere."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda done, total, loss: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    loss_column = TextColumn("{task.fields[loss]}")
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), loss_column, TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=None, loss="reading the texts")
-        yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")

@@ -83,18 +83,24 @@ Protocol = Annotated[
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
-    """The fields of a dataclass as options of a command, from their annotation, or their type and help."""
-    hints = get_type_hints(options, include_extras=True)
-    return [
-        parameter(
-            option.name,
-            Annotated[hints[option.name], typer.Option(help=option.metadata["help"])]
-            if "help" in option.metadata
-            else hints[option.name],
-            inspect.Parameter.empty if option.default is dataclasses.MISSING else option.default,
-        )
-        for option in dataclasses.fields(options)
-    ]
+    """The fields of a dataclass as options of a command, from their annotation, or their type and help; others are none.
+
+    A field with several names becomes one option with comma-separated values.
+    """
+    hints, parameters = get_type_hints(options, include_extras=True), []
+    for one in dataclasses.fields(options):
+        hint, default = hints[one.name], inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default
+        if "help" in one.metadata and isinstance(default, tuple):
+            hint, default = Annotated[str, typer.Option(help=one.metadata["help"], callback=_split)], ""
+        elif "help" in one.metadata:
+            hint = Annotated[hint, typer.Option(help=one.metadata["help"])]
+        if hasattr(hint, "__metadata__"):
+            parameters.append(parameter(one.name, hint, default))
+    return parameters
+
+
+def _split(given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
 
 
 def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
