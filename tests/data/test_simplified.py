@@ -26,8 +26,14 @@ def source(*schemas: Schema) -> SchemaSource:
     )
 
 
+def schema(occupation: str, participant: str, coreferent: str, case: str, template: str) -> Schema:
+    return Schema.model_construct(
+        occupation=occupation, participant=participant, coreferent=coreferent, case=case, template=template
+    )
+
+
 def potter(template: str) -> SchemaSource:
-    return source(Schema("potter", "the buyer", 0, "nominative", template))
+    return source(schema("potter", "the buyer", "0", "nominative", template))
 
 
 def clause(template: str) -> str:
@@ -81,10 +87,10 @@ def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order()
     shift = "The {occupation} left {participant} after {blank} shift."
     chosen = simplify(
         source(
-            Schema("roofer", "the buyer", 0, "possessive", van),
-            Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} when {blank} fell."),
-            Schema("roofer", "the buyer", 1, "possessive", van),
-            Schema("roofer", "the guest", 0, "possessive", shift),
+            schema("roofer", "the buyer", "0", "possessive", van),
+            schema("potter", "the buyer", "0", "nominative", "The {occupation} woke {participant} when {blank} fell."),
+            schema("roofer", "the buyer", "1", "possessive", van),
+            schema("roofer", "the guest", "0", "possessive", shift),
         )
     )
     assert (chosen.name, chosen.title) == ("simplified-rooftops", "Rooftops, one person only")

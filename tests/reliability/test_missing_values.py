@@ -150,7 +150,7 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "paired twice": lambda y: sign_flip.paired_errors(y[:1], [left(y), left(y)], left(y)) if len(y) else (),
     "logistic": lambda y: logistic.fit_logistic(y[:, None], kinds(y)),
     "held out log-odds": lambda y: logistic.held_out_log_odds(y[:, None], kinds(y), pairs(y)),
-    "mean over cells": lambda y: agreement.mean_over_cells(y[:, None], 0),
+    "mean over cells": lambda y: agreement.mean_over_cells(np.clip(y, 0, 1)[:, None], (0.0, 1.0)),
     "BLEU": lambda y: agreement.bleu_over_cells(np.tile(y[:, None, None], (1, 1, 10)), 0),
     "corpus BLEU": lambda y: agreement.corpus_bleu(np.tile(np.abs(y)[:, None], (1, 10))),
     "mean over models": calibration.mean_over_models,

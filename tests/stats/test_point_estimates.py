@@ -48,13 +48,13 @@ def test_values_are_what_they_are_without_it() -> None:
     y, rows, columns = RNG.uniform(size=12), np.arange(12) // 3, np.arange(12) % 3
     ones, x = np.ones(12), np.arange(12.0)
     plain = (
-        mean_over_cells(values, 0),
+        mean_over_cells(values, (0.0, 1.0)),
         ratio_interval(y, ones, rows, columns),
         cluster_correlation(x, y, rows * 3 + columns, 0),
     )
     less = difference_of_ratios(y, ones, 1 - y, ones, rows, columns)
     with point_estimates():
-        quick = mean_over_cells(values, 0), ratio_interval(y, ones, rows, columns)
+        quick = mean_over_cells(values, (0.0, 1.0)), ratio_interval(y, ones, rows, columns)
         r, quickly_less = (
             cluster_correlation(x, y, rows * 3 + columns, 0),
             difference_of_ratios(y, ones, 1 - y, ones, rows, columns),
@@ -67,5 +67,5 @@ def test_values_are_what_they_are_without_it() -> None:
         less.value,
     )
     assert np.isnan([quick[0].low, quick[1].high, r.p, quickly_less.low]).all()
-    again = mean_over_cells(values, 0)
+    again = mean_over_cells(values, (0.0, 1.0))
     assert (again.low, again.high) == (plain[0].low, plain[0].high), "draws that are kept are none of the context"

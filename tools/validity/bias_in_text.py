@@ -76,7 +76,7 @@ def covered(draw: Callable[[tuple[int, ...], Rng], Floats], name: str, n: int, a
     n_texts = 4 * n if name == OF_FOUR else n
     clusters = np.arange(n_texts) // (4 if name == OF_FOUR else 1)
     scores = draw((n_audits, n_texts), rng)
-    found = [mean_over_cells(one[:, np.newaxis], 0, PERCENT, clusters) for one in scores]
+    found = [mean_over_cells(one[:, np.newaxis], PERCENT, clusters) for one in scores]
     lows, highs = (np.array([getattr(one, end) for one in found]) for end in ("low", "high"))
     if np.isnan(lows).any():
         return [math.nan] * 4

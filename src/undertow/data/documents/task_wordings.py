@@ -55,14 +55,6 @@ class Wording:
     slots: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """Crossed templates and slots; templates by name."""
-
-    texts: Mapping[str, str]
-    slots: Mapping[str, Levels]
-
-
 def wordings(task: str, own: Path | None = None) -> list[Wording]:
     r"""All wordings of a task, class by class: the paper's, then those of a user's own file.
 
@@ -170,29 +162,30 @@ def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wordin
         shared = set.intersection(*(set(slots) for slots in classes.values()))
         variants = []
         for form, slots in classes.items():
-            for wording in _cross(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
+            for wording in _cross(task, kind, [table[form]["text"]], slots | _slots(table[kind])):
                 of_form = [level for slot, level in wording.slots.items() if slot not in shared]
                 rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
                 variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
         return variants
-    return _cross(task, kind, _Class({"": entry["text"]}, _slots(entry)))
+    return _cross(task, kind, [entry["text"]], _slots(entry))
 
 
 def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
     return {name: _levels_by_name(words) for name, words in entry.get("slots", {}).items()}
 
 
-def _cross(task: str, kind: str, spec: _Class) -> list[Wording]:
-    """Every combination, the last slot of the text changing fastest."""
+def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Levels]) -> list[Wording]:
+    """Every combination, the last slot of the text changing fastest; several texts are numbered by the slot `text`."""
     variants = []
-    for name, text in spec.texts.items():
+    for number, text in enumerate(texts, 1):
         template = Template(text)
-        names = [hole for hole in dict.fromkeys(template.holes()) if hole in spec.slots]
-        for levels in product(*(spec.slots[slot] for slot in names)):
+        names = [hole for hole in dict.fromkeys(template.holes()) if hole in slots]
+        for levels in product(*(slots[slot] for slot in names)):
             levels_by_slot = dict(zip(names, levels, strict=True))
-            words = {slot: spec.slots[slot][level] for slot, level in levels_by_slot.items()}
+            words = {slot: slots[slot][level] for slot, level in levels_by_slot.items()}
             filled = template.text_with(words | {DIMENSION: DIMENSION_HOLE})
-            variants.append(Wording(task, kind, filled, ({"text": name} if name else {}) | levels_by_slot))
+            which = {"text": str(number)} if len(texts) > 1 else {}
+            variants.append(Wording(task, kind, filled, which | levels_by_slot))
     return variants
 
 
@@ -261,13 +254,13 @@ def _own(path: Path) -> dict[str, list[Wording]]:
 
 def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Wording]:
     texts = [text.strip() for text in table.texts or [table.text or ""]]
-    spec = _Class({str(number) if len(texts) > 1 else "": text for number, text in enumerate(texts, 1)}, table.slots)
-    for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
-        if kept in spec.slots:
+    slots = table.slots
+    for kept in [DIMENSION, *(["text"] if len(texts) > 1 else [])]:
+        if kept in slots:
             raise UndertowError(f"{place}, slot {kept!r}: this name is reserved; rename the slot")
-    known = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
-    for name, written in spec.texts.items():
-        which = f"text {name}" if name else "the text"
+    known = {*slots, DIMENSION} if task == REPHRASING else {*slots}
+    for number, written in enumerate(texts, 1):
+        which = f"text {number}" if len(texts) > 1 else "the text"
         with located(place):
             holes = Template(written).holes()
         strange = next((hole for hole in holes if hole not in known), None)
@@ -276,16 +269,16 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
                 f"{place}, slot {strange!r}: {which} has {{{strange}}}, but there are no words for it{closest(strange, known)};"
                 f" list them under slots (only texts of {REPHRASING} can have {DIMENSION_HOLE})"
             )
-        unused = next((slot for slot in spec.slots if slot not in holes), None)
+        unused = next((slot for slot in slots if slot not in holes), None)
         if unused is not None:
             raise UndertowError(f"{place}, slot {unused!r}: {which} has no {{{unused}}}; write it where the words go")
     with located(place):
-        n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
+        n = len(texts) * math.prod(len(levels) for levels in slots.values())
         if n > MAX_VARIANTS:
             raise UndertowError(
                 f"its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
             )
-        variants = _cross(task, kind, spec)
+        variants = _cross(task, kind, texts, slots)
         twice = find_repeat(wording.text for wording in variants)
         if twice is not None:
             raise UndertowError(f"two of its variants have the text {twice!r}; change the words of the slots")

@@ -40,9 +40,14 @@ _SPEECH_VERB = re.compile(r"said|says|explained|warned|added|admitted|thought|kn
 """A verb of speech, or its addressee, before a *that* which opens such a clause, unlike *the violin that*."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """One sentence of a schema set, with placeholders for people and pronoun.
+def _without_braces(name: str) -> str:
+    if set(name) & set("{}"):
+        raise ValueError(f"{name!r} has a brace, which marks a placeholder here; write it without")
+    return name
+
+
+class Schema(TableRow):
+    """One sentence of a schema set, with placeholders for people and pronoun, as a row of a table of schemas.
 
     Attributes:
         occupation: the professional, without an article.
@@ -50,23 +55,8 @@ class Schema:
         coreferent: referent of the pronoun: 0 the professional, 1 the participant.
         case: case of the pronoun, a key of `PRONOUNS`.
         template: with `{occupation}`, `{participant}` (the whole noun phrase) and `{blank}`.
+        percent_female: share of women in the occupation; None for that of `own_shares`.
     """
-
-    occupation: str
-    participant: str
-    coreferent: int
-    case: str
-    template: str
-
-
-def _without_braces(name: str) -> str:
-    if set(name) & set("{}"):
-        raise ValueError(f"{name!r} has a brace, which marks a placeholder here; write it without")
-    return name
-
-
-class SchemaRow(TableRow):
-    """A row of a table of schemas; `percent_female` is the share of women in the occupation."""
 
     occupation: Annotated[Text, AfterValidator(_without_braces)]
     participant: Annotated[Text, AfterValidator(_without_braces)]
@@ -85,10 +75,6 @@ class SchemaRow(TableRow):
         except UndertowError as error:
             raise ValueError(str(error)) from error
         return self
-
-    def to_schema(self) -> Schema:
-        """The schema of the row."""
-        return Schema(self.occupation, self.participant, int(self.coreferent), self.case, self.template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +108,7 @@ def simplify(source: SchemaSource) -> SentenceSet:
     sentences = [
         _simplify_schema(source, schema, clause, sex)
         for schema in source.schemas
-        if schema.coreferent == 0 and (clause := _clause(schema.template, schema.case))
+        if schema.coreferent == "0" and (clause := _clause(schema.template, schema.case))
         for sex in (FEMALE, MALE, UNSPECIFIED)
     ]
     name = "simplified" if source.name == "undertow-schemas" else f"simplified-{source.name}"
@@ -136,9 +122,7 @@ def own() -> SchemaSource:
         name="undertow-schemas",
         title="Undertow schemas: the referent of a pronoun, determined by world knowledge",
         source="written for this project; occupations as in Rudinger et al. 2018",
-        schemas=tuple(
-            row.to_schema() for _, row in read_records(RESOURCES / "schemas" / "undertow-schemas.tsv", SchemaRow)
-        ),
+        schemas=tuple(row for _, row in read_records(RESOURCES / "schemas" / "undertow-schemas.tsv", Schema)),
         percent_female=own_shares(),
     )
 
@@ -175,7 +159,7 @@ def _sentence(source: SchemaSource, schema: Schema, kind: tuple[str, str], text:
             "occupation": schema.occupation,
             "participant": participant,
             "participant_class": participant_class,
-            "coreferent": schema.coreferent,
+            "coreferent": int(schema.coreferent),
             "pronoun_case": schema.case,
             **({} if share is None else {"percent_female": share}),
             "well_specified": gold is not None,
@@ -193,7 +177,7 @@ def _extend_schema(source: SchemaSource, schema: Schema, participant_class: str)
     # With a capital where it opens the sentence.
     opens = starts_sentence(text.partition(_PARTICIPANT)[0], first=True)
     text = text.replace(_PARTICIPANT, phrase[:1].upper() + phrase[1:] if opens else phrase)
-    gold = DECIDED.get(participant_class) if schema.coreferent == 1 else None
+    gold = DECIDED.get(participant_class) if schema.coreferent == "1" else None
     return _sentence(source, schema, (participant_class, phrase), text, gold)
 
 

@@ -17,7 +17,6 @@ from undertow.data.sentences.schemas import (
     UNSPECIFIED,
     WOMAN,
     Schema,
-    SchemaRow,
     SchemaSource,
     own_shares,
 )
@@ -161,13 +160,13 @@ def read_schemas(path: Path) -> SchemaSource:
     """
     shares: dict[str, float] = {}
     schemas: dict[tuple[str, str], Schema] = {}
-    for line, row in read_records(path, SchemaRow, ENDINGS):
+    for line, row in read_records(path, Schema, ENDINGS):
         share = own_shares().get(row.occupation) if row.percent_female is None else row.percent_female
         shares |= {} if share is None else {row.occupation: share}
         key = row.occupation, row.coreferent
         if key in schemas:
             raise UndertowError(f"{path}, line {line}: repeats the schema of {key[0]!r} with coreferent {key[1]}")
-        schemas[key] = row.to_schema()
+        schemas[key] = row
     return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
 
 

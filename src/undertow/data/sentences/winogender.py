@@ -16,7 +16,7 @@ from pydantic import Field
 from undertow._folders import data_folder
 from undertow._schemas import check
 from undertow.data.fetch import fetch, save_download
-from undertow.data.sentences.schemas import Schema, SchemaRow, SchemaSource
+from undertow.data.sentences.schemas import Schema, SchemaSource
 from undertow.data.text_files import TableRow, read_records
 from undertow.errors import UndertowError
 
@@ -101,5 +101,5 @@ def _schemas(path: Path) -> tuple[Schema, ...]:
             "case": _CASES[cases[0]],
             "template": template.replace("$OCCUPATION", "{occupation}").replace(cases[0], "{blank}"),
         }
-        schemas.append(check(SchemaRow, cells, where).to_schema())
+        schemas.append(check(Schema, cells, where))
     return tuple(schemas)

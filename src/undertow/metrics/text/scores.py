@@ -373,7 +373,7 @@ class Baselines:
             statistics = self.bleu[name][self._places(answers)][scored]
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
         beside = self._per_document(name, answers, measure)[scored]
-        estimate = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
+        estimate = mean_over_cells(beside, PERCENT, _clusters(answers)[scored])
         # The expected score of a random guess is known and has no sampling error.
         return replace(estimate, low=math.nan, high=math.nan) if name == CHANCE else estimate
 

@@ -300,7 +300,7 @@ def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
         return bleu_over_cells(answers.bleu, seed, clusters)
     whole = select_complete(answers)
     if measure not in (F1, F1_MACRO) or whole.gold is None or whole.said is None:
-        return mean_over_cells(answers.of_measure(measure), seed, PERCENT, clusters)
+        return mean_over_cells(answers.of_measure(measure), PERCENT, clusters)
     n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
     one = f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -35,41 +34,28 @@ N_BLEU_STATISTICS = 10
 """Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
 
 
-def mean_over_cells(
-    values: ArrayLike, seed: int, bounds: tuple[float, float] | None = None, clusters: ArrayLike | None = None
-) -> Estimate:
+def mean_over_cells(values: ArrayLike, bounds: tuple[float, float], clusters: ArrayLike | None = None) -> Estimate:
     """Each cell's mean over its documents, and the mean of these over cells.
 
     Args:
         values: one number for each answer, such as 1 for right and 0 for wrong; NaN if missing [document, cell].
-        seed: of the bootstrap. Equal seeds draw the same documents for every measure.
-        bounds: smallest and largest possible value. The interval is then that of `stats.intervals.bounded_mean`; without bounds it
-            consists of percentiles, widened for few documents, which are too narrow for skewed values.
+        bounds: smallest and largest possible value; one beyond them is a `ValueError`.
         clusters: cluster of each document [document]; each document is a cluster if not given.
 
     Returns:
         The estimate, in the unit of the values, over the cells and documents with values: `sd` is over cells, `n` counts documents,
-        and the interval covers other documents. The interval is NaN below `MIN_CLUSTERS` clusters, and for a bootstrap without
-        variance.
-
-    Raises:
-        ValueError: values are beyond their bounds.
+        and the interval, of `bounded_mean`, covers other documents; it is NaN below `MIN_CLUSTERS` clusters.
     """
     numbers = as_floats(values)
     has_number = ~np.isnan(numbers).all(axis=1)
     codes = _cluster_codes(clusters, len(numbers))[has_number]
     numbers = numbers[has_number]
-    seen = ~np.isnan(numbers)
-    known = np.where(seen, numbers, 0.0)
-
-    def means(weights: Floats) -> Floats:
-        return divide(weights @ known, weights @ seen)
-
-    estimate = _estimate(means, codes, seed, has_interval=bounds is None)
-    if bounds is None:
-        return estimate
+    seen, ones = ~np.isnan(numbers), np.ones((1, len(numbers)))
+    per_cell = divide(ones @ np.where(seen, numbers, 0.0), ones @ seen)[0]
+    known = per_cell[~np.isnan(per_cell)]
     low, high = bounded_mean(numbers, bounds, codes).interval()
-    return replace(estimate, low=low, high=high)
+    value = float(known.mean()) if known.size else math.nan
+    return Estimate(value, low, high, len(codes), sd=population_sd(known))
 
 
 def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and how documents hang together
@@ -83,7 +69,7 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
     """F1 of one class, or macro-F1, of each cell, and its mean over cells.
 
     In a draw without a class, macro-F1 is over the others. Macro-F1 has an interval if each class has `MIN_FOR_PERCENTILES` clusters.
-    `seed` and `clusters` are those of `mean_over_cells`.
+    Equal seeds draw the same documents for every measure; `clusters` are those of `mean_over_cells`.
 
     Args:
         gold: class of each document, 0 to `n_classes` - 1 [document].
@@ -118,7 +104,8 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
     """Corpus BLEU-4 of each cell over its documents, and the mean over cells, in percent.
 
     Statistics are those of each answer, as for `corpus_bleu` before summation; NaN if missing [document, cell, 10]. There is an interval
-    from `MIN_FOR_PERCENTILES` clusters on. Cells without values are excluded. `seed` and `clusters` are those of `mean_over_cells`.
+    from `MIN_FOR_PERCENTILES` clusters on. Cells without values are excluded. `seed` and `clusters` are those of
+    `f1_over_cells`.
     """
     counts = as_floats(statistics)
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
