@@ -227,5 +227,5 @@ class BiasRephrasing(BiasAudit):
     null_prefix = "copying the span has"
     notes = (
         "A copy of the span shares most words with a good rephrasing, so overlap does not show that the bias is gone. "
-        "`undertow annotate RUN` collects human judgements, which then stand here, in results.csv and before gates.",
+        "`undertow annotate RUN` collects human judgements, which then appear here, in results.csv and in gates.",
     )
