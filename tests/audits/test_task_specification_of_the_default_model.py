@@ -65,9 +65,9 @@ def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: Mo
 
 @pytest.mark.soak
 def test_our_own_set_is_understood(smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
-    """On 600 of its 960 questions; docs/task-specification.md has the numbers of all, and the command."""
-    found = results(Settings(), smollm2_found, smollm2, 600)
+    """On all of its 960 questions: what a limit keeps depends on how it samples."""
+    found = results(Settings(), smollm2_found, smollm2)
     assert value(found, "coreference_agreement") >= 0.95
-    golden = {"delta_female": 0.639, "total_variation": 0.835, "entropy": 0.840, "combined": 0.866}
+    golden = {"delta_female": 0.650, "total_variation": 0.824, "entropy": 0.840, "combined": 0.860}
     for score, expected in golden.items():
         assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score
