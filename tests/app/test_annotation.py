@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 
 from undertow import audit, gate, load_run, score
+from undertow import compare as compare_runs
 from undertow.app.access_control import MAX_BODY_BYTES
 from undertow.app.annotation import AnnotationStore, agreement, summary
 from undertow.app.server import Server, annotation_server
@@ -521,6 +522,11 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
         assert gate([folder], rules).status == (0 if passed else 1)
     score(folder)  # measured again: the annotations stay
     assert load_run(folder).results.equals(results)
+    other = score(folder, out=tmp_path / "other").folder  # and go with the results
+    render_report(other)
+    assert load_run(other).results.equals(results)
+    assert not {*JUDGEMENT_MEASURES} & {*compare_runs(folder, other).table()["measure"]}
+    assert (results.loc[results["measure"] == "annotator_kappa", "null_value"] == 0).all()
 
 
 def test_annotations_of_other_texts_are_no_results(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import undertow
 from conftest import Cli
 from undertow import audits, models
 from undertow.cli import COMMANDS
+from undertow.cli.options import parameters_of
 from undertow.models import registry
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import pipeline
@@ -53,6 +54,18 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
     others = cli("run", "bias-diagnosis", "--help").stdout
     assert "--limit" in others
     assert "--graph" not in others
+
+
+def test_a_setting_without_help_is_an_option_of_an_audit() -> None:
+    """Audits of other packages may leave the help out."""
+
+    @dataclass
+    class Settings:
+        nouns: str = "cats"
+
+    assert parameters_of(Settings) == []
+    (option,) = parameters_of(Settings, every=True)
+    assert (option.name, option.default) == ("nouns", "cats")
 
 
 def test_help_lists_run_first(cli: Cli) -> None:

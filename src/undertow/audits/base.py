@@ -180,6 +180,10 @@ class Audit(ABC):
     def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Read a recorded table of answers; return it with the protocol of the recording.
 
+        Args:
+            path: the file, or a table that is already read, with its columns renamed.
+            protocol: "" for that of the recording.
+
         Raises:
             UndertowError: the file is not such a table, or the audit has no recorded tables.
         """

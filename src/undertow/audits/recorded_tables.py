@@ -421,7 +421,10 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
         if 0 < largest < MIN_PROB:
             ambiguous = f"no row has masses of more than {largest:.2g} in all"
         elif unit == PERCENT and max(float(np.nan_to_num(masses.to_numpy()).max()) for masses in ends) <= 1 < largest:
-            ambiguous = f"no mass is above 1, and those of a row add up to {largest:.3g}"
+            raise UndertowError(
+                f"{table.path}: no mass is above 1, and those of a row add up to {largest:.3g}; add a column unit that says {PERCENT} "
+                "if they are percents, or correct the row"
+            )
         if ambiguous:
             raise UndertowError(
                 f"{table.path}: {ambiguous}, which may be percents or probabilities; add a column unit that says {PERCENT} or "

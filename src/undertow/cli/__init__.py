@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,10 +99,16 @@ def options(
     """Audit language models for bias that enters through underspecified tasks and dataset selection."""
 
 
+SPARE_BYTES = 2**26
+OUT_OF_MEMORY_TEXTS = ("failed to map segment", "cannot allocate memory")
+
+
 def main() -> None:
     """Run a command; print an error that a user can fix as one sentence on standard error and exit with status 1."""
-    # The statistics have small matrices, for which threads cost time.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.unraisablehook = _report_unraisable
+    if platform.machine() in ("x86_64", "AMD64"):  # elsewhere models may use this library, too
+        # The statistics have small matrices, for which threads cost time.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         try:
             app()
@@ -110,7 +117,12 @@ def main() -> None:
     except UndertowError as error:
         typer.echo(f"undertow: {error}", err=True)
         sys.exit(130 if isinstance(error, StoppedError) else 1)
-    except MemoryError:
+    except (MemoryError, ImportError, SystemError) as error:
+        # Without memory for a library the system only reports that it cannot be loaded, and Python's compiler raises SystemError.
+        if isinstance(error, ImportError) and not any(words in str(error).lower() for words in OUT_OF_MEMORY_TEXTS):
+            raise
+        if isinstance(error, SystemError) and _has_memory():
+            raise
         typer.echo(
             "undertow: out of memory; all answers so far are cached; free memory or choose a smaller model", err=True
         )
@@ -125,3 +137,17 @@ def main() -> None:
         # Buffered output goes to the null device, so that the interpreter does not fail to write it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
+
+
+def _has_memory() -> bool:
+    """Whether some memory is free."""
+    try:
+        return len(bytearray(SPARE_BYTES)) == SPARE_BYTES
+    except MemoryError:
+        return False
+
+
+def _report_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Print exceptions that Python cannot raise, except MemoryError, which `main` reports."""
+    if not issubclass(lost.exc_type, MemoryError):
+        sys.__unraisablehook__(lost)

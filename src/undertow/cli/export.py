@@ -88,7 +88,7 @@ def _command_of(format_name: str, audit: str, settings: type[Any]) -> Callable[.
             echo(f"  {step}")
         echo(f"Written to {exported.folder}")
 
-    return with_options(command, [*parameters_of(ExportOptions), *parameters_of(settings)])
+    return with_options(command, [*parameters_of(ExportOptions), *parameters_of(settings, every=True)])
 
 
 export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)

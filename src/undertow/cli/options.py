@@ -82,8 +82,8 @@ Protocol = Annotated[
 ]
 
 
-def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
-    """The fields of a dataclass as options of a command, from their annotation, or their type and help; others are none.
+def parameters_of(options: type[Any], *, every: bool = False) -> list[inspect.Parameter]:
+    """The fields of a dataclass as options of a command, from their annotation, or their type and help; others only with `every`.
 
     A field with several names becomes one option with comma-separated values.
     """
@@ -92,8 +92,8 @@ def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
         hint, default = hints[one.name], inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default
         if "help" in one.metadata and isinstance(default, tuple):
             hint, default = Annotated[str, typer.Option(help=one.metadata["help"], callback=_split)], ""
-        elif "help" in one.metadata:
-            hint = Annotated[hint, typer.Option(help=one.metadata["help"])]
+        elif "help" in one.metadata or (every and not hasattr(hint, "__metadata__")):
+            hint = Annotated[hint, typer.Option(help=one.metadata.get("help"))]
         if hasattr(hint, "__metadata__"):
             parameters.append(parameter(one.name, hint, default))
     return parameters

@@ -137,7 +137,9 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     ):
         if is_refused:
             common[key] = common[key].replace(annotation=Annotated[str, typer.Option(f"--{key}", hidden=True)])
-    return opt.with_options(command, [*common.values(), *opt.parameters_of(audit.Settings), *opt.family_options(own)])
+    return opt.with_options(
+        command, [*common.values(), *opt.parameters_of(audit.Settings, every=True), *opt.family_options(own)]
+    )
 
 
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ it, and more than once. Ray restarts a lost worker and repeats what it was doing
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import logging
 import os
 import re
@@ -430,13 +431,20 @@ def start(n_cpus: int) -> None:
             logging_level=logging.CRITICAL,
             _node_ip_address=LOOPBACK,
         )
-    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
+    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if not _is_loopback(node["NodeManagerAddress"])]
     if beyond:
         leave()
         raise UndertowError(
             f"this version of Ray ({ray.__version__}) listens on {beyond[0]}, where others can reach it, and not on the loopback "
             "only; run `pip install ray==2.55.1`, or leave --engine out"
         )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def leave() -> None:

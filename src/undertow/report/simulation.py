@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from undertow._files import csv_cell
-from undertow._folders import draft_folder
+from undertow._folders import DRAFT_PREFIX, draft_folder
 from undertow.causal.example_scms import DIFFERENCE, SUM
 from undertow.causal.simulate import SimulatedCase, Simulation
 from undertow.errors import UndertowError
@@ -53,7 +53,7 @@ def write_simulation(
     files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with draft_folder(out, ".part") as draft:
+        with draft_folder(out, DRAFT_PREFIX) as draft:
             table = pd.DataFrame([row for one in cases for row in one.rows()])
             table.map(csv_cell).to_csv(draft / TABLE, index=False, lineterminator="\n")
             for drawing in drawings:

@@ -46,7 +46,7 @@ from undertow.runs.collect import (
 )
 from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
-from undertow.runs.folder.annotations import annotation_results
+from undertow.runs.folder.annotations import annotation_results, copy_annotations
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, read_challenge, write_record
@@ -313,7 +313,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     challenge_file: tuple[str, bytes] | None = None,
     overwrite: bool = False,
     notes: Callable[[Sequence[Result]], list[str]] | None = None,
-    annotated: Path | None = None,
+    annotations_folder: Path | None = None,
 ) -> Run:
     """Measure the observations and write the run folder.
 
@@ -326,17 +326,17 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
         challenge_file: name and content of a copy of the challenge file; None without one.
         overwrite: replace another run there.
         notes: notes from the results, which replace the manifest's.
-        annotated: the folder with the human annotations; None for the run folder.
+        annotations_folder: the folder with the human annotations, which are copied; None for the run folder.
 
     Raises:
-        UndertowError: the folder is taken, or cannot be written.
+        UndertowError: the folder is taken, or cannot be written, or a line of its annotations is corrupt.
     """
     LOGGER.info("statistics of %s items", f"{len(observations.frame):,}")
     results = list(audit.measure(observations, int(manifest["seed"])))
     if "reply_outcome" in observations.frame:
         results += reply_results(observations.frame, audit.reply_factors)
     results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
-    results += annotation_results(annotated or folder, str(manifest["audit"]), observations.frame)
+    results += annotation_results(annotations_folder or folder, str(manifest["audit"]), observations.frame)
     if notes is not None:
         manifest = {**manifest, "notes": notes(results)}
     flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, precision)
@@ -347,6 +347,8 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     def write(draft: Path) -> None:
         if challenge_file:
             (draft / challenge_file[0]).write_bytes(challenge_file[1])
+        if annotations_folder is not None and annotations_folder.resolve() != folder.resolve():
+            copy_annotations(annotations_folder, draft)
         write_report(audit, observations, record)(draft)
 
     write_record(record, folder, write, overwrite=overwrite)

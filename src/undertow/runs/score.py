@@ -221,7 +221,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
         challenge_file=challenge_file,
         overwrite=overwrite,
         notes=notes,
-        annotated=source,
+        annotations_folder=source,
     )
 
 
@@ -232,7 +232,9 @@ def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -
         pairs = [(name, getattr(one, name), getattr(other, name)) for name in NUMBERS]
         return [name for name, old, new in pairs if not np.isclose(old, new, SAME_DIGITS, SAME_DIGITS, equal_nan=True)]
 
-    before, now = by_key(recorded), by_key(results)
+    # Annotations may have been added since.
+    measured = ([one for one in some if one.measure not in JUDGEMENT_MEASURES] for some in (recorded, results))
+    before, now = map(by_key, measured)
     moved = {key: moved_numbers(before[key], now[key]) for key in before.keys() & now.keys()}
     n_other = sum(map(bool, moved.values())) + len(before.keys() ^ now.keys())
     if not n_other:
@@ -271,11 +273,11 @@ def render_report(folder: str | Path, graph: str | Path = "") -> Path:
         graph: a causal graph for the interpretation of the findings, by name, file or text; by default that of the run.
 
     Raises:
-        UndertowError: the folder is not a run folder or cannot be written, or the graph is invalid.
+        UndertowError: the folder is not a run folder or cannot be written, or the graph or a line of the annotations is invalid.
     """
     record = read_record(Path(folder))
-    annotated = annotation_results(Path(folder), str(record.manifest["audit"]), record.observations)
-    results = [one for one in record.results if one.measure not in JUDGEMENT_MEASURES] + annotated
+    judgements = annotation_results(Path(folder), str(record.manifest["audit"]), record.observations)
+    results = [one for one in record.results if one.measure not in JUDGEMENT_MEASURES] + judgements
     record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)), results=results)
     write_record(record, Path(folder), write_report(audit_of(record), observations_of(record), record))
     return Path(folder) / "report.html"

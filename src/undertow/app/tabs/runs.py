@@ -46,16 +46,16 @@ class RunsTab:
         self.saved = gr.DownloadButton("Download the differences (CSV)", visible=False)
         lists = [self.list, self.baseline, self.candidate, self.problem]
         blocks.load(self.refresh, None, lists, **ui.QUICK)
-        # Gradio sends an object with a select event, and requests hold none: the second event of a chain has none.
+        # Gradio sends an object with a select event, which requests refuse; the event after it has none.
         for event in (tab.select(None).then, refresh.click):
-            event(self.refresh, [self.list], lists, **ui.QUICK)
+            event(self.refresh, [self.list, self.baseline, self.candidate], lists, **ui.QUICK)
         outputs = [self.problem, self.about, self.table, self.report.view]
         self.list.input(self.show, [self.list], outputs, **{**ui.QUICK, "show_progress": "minimal"})
         self.baseline.input(self.candidates, [self.baseline], [self.candidate], **ui.QUICK)
         self._panel.wire([self.compare], [self.baseline, self.candidate], [self.differences, self.saved])
 
-    def refresh(self, chosen: Any = None) -> ui.Updates:
-        """Read the list of runs again; the chosen run stays chosen."""
+    def refresh(self, chosen: Any = None, baseline: Any = None, candidate: Any = None) -> ui.Updates:
+        """Read the list of runs again; chosen runs stay chosen."""
         problem = _NONE
         try:
             listed = self._page.run_browser.list_runs()
@@ -63,12 +63,13 @@ class RunsTab:
             listed, problem = [], str(error)
         names = [one.name for one in listed]
         pairs = {one: others for one in listed if (others := [other for other in listed if one.is_comparable(other)])}
-        # The newest run is the candidate, and the baselines are runs that are comparable with it.
-        baseline = next((others[0] for others in pairs.values()), None)
+        # By default the newest run is the candidate, and the baselines are runs that are comparable with it.
+        newest = next((others[0] for others in pairs.values()), None)
+        kept = next((one for one in pairs if one.name == baseline), newest)
         return {
             self.list: gr.Radio([(one.title, one.name) for one in listed], value=chosen if chosen in names else None),
-            self.baseline: gr.Dropdown(_choices(pairs), value=baseline and baseline.name),
-            self.candidate: self._candidates(pairs.get(baseline, []) if baseline else []),
+            self.baseline: gr.Dropdown(_choices(pairs), value=kept and kept.name),
+            self.candidate: self._candidates(pairs.get(kept, []) if kept else [], candidate),
             self.problem: gr.Textbox(problem, visible=not listed),
         }
 
@@ -81,8 +82,10 @@ class RunsTab:
         baseline = next((one for one in listed if one.name == name), None)
         return self._candidates([one for one in listed if baseline is not None and baseline.is_comparable(one)])
 
-    def _candidates(self, runs: list[RunListing]) -> Any:
-        return gr.Dropdown(_choices(runs) or [(_ALONE, "")], value=runs[0].name if runs else "")
+    def _candidates(self, runs: list[RunListing], chosen: Any = None) -> Any:
+        names = [one.name for one in runs]
+        first = chosen if chosen in names else "".join(names[:1])
+        return gr.Dropdown(_choices(runs) or [(_ALONE, "")], value=first)
 
     def show(self, name: Any) -> ui.Updates:
         """Show a run."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from undertow.metrics.metric import METRICS
+from undertow.metrics.metric import make_result
 from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.types import Result
 
@@ -74,10 +74,8 @@ def agreement(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str
         n = len(both)
         if not n:
             continue
-        same, rates = (
-            float((both[first] == both[second]).mean()),
-            [both[who].value_counts(normalize=True) for who in both],
-        )
+        same = float((both[first] == both[second]).mean())
+        rates = [both[who].value_counts(normalize=True) for who in both]
         by_chance = sum(float(rates[0].get(category, 0) * rates[1].get(category, 0)) for category in CATEGORIES)
         kappa = (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
         rows.append({"annotators": [first, second], "n": n, "same_percent": 100 * same, "kappa": kappa})
@@ -109,13 +107,17 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
                     chosen = (rows["category"] == category).groupby(rows["pair"]).mean()
                     share = float(chosen.mean())
                     low, high = wilson_interval(share, n)
-                    yield Result(
-                        SHARE,
-                        {"model": str(model), "annotator": str(annotator), "category": category, "description_class": level},
-                        100 * share, 100 * low, 100 * high, n, n_all - n, unit=METRICS[SHARE].unit,
-                    )  # fmt: skip
+                    group = {
+                        "model": str(model),
+                        "annotator": str(annotator),
+                        "category": category,
+                        "description_class": level,
+                    }
+                    yield make_result(
+                        SHARE, group, 100 * share, low=100 * low, high=100 * high, n=n, n_missing=n_all - n
+                    )
     for row in agreement(answers, annotations):
         group = {"annotator": " and ".join(row["annotators"])}
-        yield Result(SAME, group, row["same_percent"], n=row["n"], unit=METRICS[SAME].unit)
+        yield make_result(SAME, group, row["same_percent"], n=row["n"])
         note = "" if row["kappa"] is not None else "both annotators always chose one category"
-        yield Result(KAPPA, group, math.nan if row["kappa"] is None else row["kappa"], n=row["n"], note=note)
+        yield make_result(KAPPA, group, math.nan if row["kappa"] is None else row["kappa"], n=row["n"], note=note)

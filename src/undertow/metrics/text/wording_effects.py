@@ -84,7 +84,7 @@ class Factor:
         """Caveat about aliased slots; "" for a single one."""
         if len(self.slots) == 1:
             return ""
-        *first, last = (slot.replace("_", " ") for slot in self.slots)
+        *first, last = self.slots
         names = f"{', '.join(first)} and {last}"
         n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
         if n_levels == {len(set(self.levels))}:

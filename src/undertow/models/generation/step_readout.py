@@ -111,7 +111,11 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
         return Answer.missing("the model gave a probability that is not a number")
     hidden = any(step.n_seen for step in counted)
     # How much more each option may have: no hidden token is more probable than the last one shown.
-    bounds = [sum(_upper_bound(step, option) for step in counted) / len(counted) for option in range(n_options)]
+    bounds = (
+        [sum(_upper_bound(step, option) for step in counted) / len(counted) for option in range(n_options)]
+        if hidden
+        else []
+    )
     return Answer(
         logprobs_nats=tuple(prob if math.isnan(prob) else math.log(prob) if prob > 0 else -math.inf for prob in probs),
         other_prob=max(0.0, 1.0 - sum(prob for prob in probs if not math.isnan(prob))),

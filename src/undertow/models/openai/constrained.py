@@ -173,7 +173,7 @@ class ServerDecoder:
             else:
                 wanted = await self._wanted_text(client, query)
         except (UnsupportedQueryError, RequestFailedError) as error:
-            return error
+            return error.with_traceback(None)  # its frames hold the client and the key
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)

@@ -18,6 +18,7 @@ from undertow import audits
 from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS
+from undertow.metrics.text.judgements import JUDGEMENT_MEASURES
 from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
@@ -367,7 +368,11 @@ class _Rows:
         recorded = []
         for at, run in enumerate(self.runs):
             models = ("", "all", *(one[at] for one in paired.models))
-            own = [one for one in run.results if not chosen or one.group.get("model", "") in models]
+            own = [
+                one
+                for one in run.results
+                if one.measure not in JUDGEMENT_MEASURES and (not chosen or one.group.get("model", "") in models)
+            ]
             recorded.append(by_key(_shared_names(own, paired, at)))
         rows = [self._measured_row(at, key, recorded) for at, key in enumerate(measured.keys)]
         rows += [self._added_row(judged) for key, judged in self.judged.items() if key not in measured.keys]

@@ -107,6 +107,12 @@ def annotation_results(folder: Path, audit: str, observations: pd.DataFrame) -> 
     return list(judgement_results(_pairs(observations), read_annotations(folder)))
 
 
+def copy_annotations(source: Path, target: Path) -> None:
+    """Copy the annotations of a run folder into another folder; nothing without annotations."""
+    if path_exists(source / ANNOTATIONS):
+        (target / ANNOTATIONS).write_bytes(read_file(source / ANNOTATIONS, MAX_BYTES, "annotations"))
+
+
 def _pairs(observations: pd.DataFrame) -> pd.DataFrame:
     answers = observations[observations["missing_reason"].fillna("") == ""].copy()
     for name in _TEXTS:
