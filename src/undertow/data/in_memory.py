@@ -41,7 +41,7 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
         if isinstance(given, Mapping):
             lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
             text, suffix = "".join(lines), ".toml"
-            title = str(given.get("title", ""))
+            title = str(given.get("title") or "")
         else:
             # pandas stores integers with missing values as floats: 1 would be written as 1.0.
             text, suffix, title = str(given.convert_dtypes().to_csv(index=False)), ".csv", ""

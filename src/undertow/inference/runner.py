@@ -10,6 +10,7 @@ import math
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
@@ -207,7 +208,7 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
         )
 
 
-def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
+def run_queries(  # noqa: PLR0913, PLR0915 - model, queries, cache and engine
     handle: ModelHandle,
     queries: Sequence[Query],
     store: AnswerCache,
@@ -259,8 +260,11 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
                 if not arrived.n_tokens or time.perf_counter() - stored >= STORE_EVERY_S:  # replies are stored at once
                     stored = store_waiting()
                 progress(len(answers) + len(lost), len(distinct))
-        finally:
-            store_waiting()
+        except BaseException:
+            with suppress(UndertowError):  # the error of the model matters more than one of the cache
+                store_waiting()
+            raise
+        store_waiting()
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))

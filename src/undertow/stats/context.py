@@ -1,4 +1,4 @@
-"""A context that skips intervals and tests, for estimates that are computed many times.
+"""Contexts of statistics: one skips intervals and tests, for estimates that are computed many times; one lets a caller stop them.
 
 A jackknife needs estimates without each cluster, but no bootstrap or permutations. Within `point_estimates()` the functions of
 `stats` and `metrics` give the same estimates without draws; intervals and p-values are NaN, and rows without a model, such as

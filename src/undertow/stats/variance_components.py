@@ -1,6 +1,7 @@
-"""Variance decomposition: shares of the sum of squares of each factor of a crossed or nested design.
+"""Variance decomposition: shares of the sum of squares of each factor of a design, and one-way analysis of variance with its tests.
 
-The cells are the whole population, not a sample, so there are no tests, and a factor without an effect has a small share by chance.
+In `variance_shares` the cells are the whole population, not a sample, so it has no tests, and a factor without an effect has a small
+share by chance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Question templates of the occupation checklist: questions about two people, and their contexts.
+"""Question templates of the occupation checklist: questions about two people, and their contexts; both as tables to print.
 
 A question is about two people in one order, and may be about one of them, an attribute or an occupation. The wordings are in
 `question_templates.toml`, in the format that users write. Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", Table 1.

@@ -1,4 +1,4 @@
-"""The rules of the answer reader, compiled from `answer_rules.toml`."""
+"""The rules of the answer reader, compiled from `answer_rules.toml`; the questions and readings of replies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Encode prompts with few-shot examples, and the words, labels or passage of their answers.
+"""Encode prompts with few-shot examples or a chat template, and the words, labels or passage of their answers.
 
-Examples that do not fit are dropped from the front.
+Examples that do not fit are dropped from the front. A template that writes today's date gets a fixed one, so that answers, and the keys
+of cached answers, do not depend on the day.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ordinary least squares of y on x: one line with classical intervals, or many lines at once.
+"""Ordinary least squares of y on x: one line with classical intervals, many lines at once, or a polynomial.
 
 Points are independent, with equal variance.
 """
