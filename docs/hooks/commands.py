@@ -37,7 +37,7 @@ class Option:
     written: str
     about: str
 
-    def told(self) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Lines of a definition list."""
         about, _, facts = self.about.rpartition("  [") if self.about.endswith("]") else (self.about, "", "")
         word = about.partition(" ")[0]
@@ -82,7 +82,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     of_audits = {audit.path.split()[-1]: audit for group in top.inner if group.path == AUDITS for audit in group.inner}
     lines = [*options_of(top.options), ""]
     for command in top.inner:
-        lines += told(command, of_audits)
+        lines += command_markdown(command, of_audits)
     return markdown.replace(PLACE, "\n".join(lines))
 
 
@@ -100,7 +100,7 @@ def read(command: Any, path: str, parent: Any = None) -> Command:
     )
 
 
-def told(command: Command, of_audits: dict[str, Command], shared: Sequence[Option] = ()) -> Iterator[str]:
+def command_markdown(command: Command, of_audits: dict[str, Command], shared: Sequence[Option] = ()) -> Iterator[str]:
     """A command as Markdown, one heading for it and one for each below it."""
     yield from (f"{'#' * min(len(command.path.split()), 4)} `{command.path}`", "", escaped(command.help), "")
     if not command.inner:
@@ -112,13 +112,13 @@ def told(command: Command, of_audits: dict[str, Command], shared: Sequence[Optio
     if common:
         yield from (f"Every `{command.path} ...` takes, beside options of its own:", "", *options_of(common))
     for inner in command.inner:
-        yield from told(inner, of_audits, (*shared, *common))
+        yield from command_markdown(inner, of_audits, (*shared, *common))
 
 
 def options_of(options: Sequence[Option]) -> Iterator[str]:
     """A definition list."""
     for option in options:
-        yield from option.told()
+        yield from option.markdown()
 
 
 def escaped(text: str) -> str:
