@@ -36,6 +36,9 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
     """Write a challenge to the cache under a name derived from its title and content, and return its path.
 
     It is the content of a challenge file as a dict, or a table with one row per sentence or document as in a CSV file.
+
+    Raises:
+        UndertowError: a value is not allowed in such a file, or the file cannot be written.
     """
     try:
         if isinstance(given, Mapping):

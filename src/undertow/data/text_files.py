@@ -59,7 +59,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def add_group(groups: dict[str, list[str]], typed: str) -> str:
-    """Parse a word group `name: word, word`, add it to `groups`, and return its name."""
+    """Parse a word group `name: word, word`, add it to `groups`, and return its name.
+
+    Raises:
+        UndertowError: it has no name or no words, or there is a group of this name.
+    """
     name, _, listed = typed.partition(":")
     name, words = name.strip(), [word.strip() for word in listed.split(",") if word.strip()]
     if not name or not words:
@@ -114,7 +118,11 @@ class TableRow(BaseModel):
 
 
 def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDINGS) -> list[tuple[int, Record]]:
-    """The rows of a table by a schema, each with its first line; empty cells have the default value, if any."""
+    """The rows of a table by a schema, each with its first line; empty cells have the default value, if any.
+
+    Raises:
+        UndertowError: a required column is missing, or a cell is invalid; names the line.
+    """
     needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
     adapter, records = TypeAdapter(schema), []
     for line, row in read_rows(path, needed, endings):
@@ -156,7 +164,11 @@ def read_rows(
 
 
 def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The columns of a table, and the line and the cells of each row; empty lines are skipped."""
+    """The columns of a table, and the line and the cells of each row; empty lines are skipped.
+
+    Raises:
+        UndertowError: the file is too large or not text, two columns have the same name, or a row differs in length from the header.
+    """
     max_bytes = max_bytes or MAX_TABLE_BYTES
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:

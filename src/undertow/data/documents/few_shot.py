@@ -33,6 +33,9 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
     Sampling `random` is uniform. `weak-oracle` uses the coarse category of the target's bias: it takes one example of each dimension of
     the category, repeatedly. The paper does not specify the order of dimensions. Here it is shuffled for each target and draw, because in
     a fixed order five examples would never include the last three of the eight identity dimensions.
+
+    Raises:
+        UndertowError: there is no such sampling, or the target's dimension has no category.
     """
     rng = np.random.default_rng(int(digest([seed, draw, target.id, sampling]), 16))
     if sampling == RANDOM:
@@ -63,6 +66,9 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
 
     Without a description the answer is on the line after the document; it is None for the target. The text is inserted literally, with
     braces.
+
+    Raises:
+        UndertowError: the wording names the dimension, and there is none.
     """
     if DIMENSION_HOLE in wording.text and not dimension:
         raise UndertowError(

@@ -71,6 +71,9 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     The folder has `Skills.txt`, `Knowledge.txt` and `Abilities.txt`. A pattern such as 25-1xxx.00 matches all rated codes: importance is
     averaged over them, to two decimals, and then ranked. Values whose suppression is recommended are used and noted. Occupations without
     ratings of a category are excluded and noted.
+
+    Raises:
+        UndertowError: a file or column is missing, a row is corrupt (names file and line), or none of the occupations is rated.
     """
     bad = next((name for name, pattern in wanted.items() if not is_code(pattern)), None)
     if bad is not None:

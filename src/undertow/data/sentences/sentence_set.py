@@ -130,7 +130,11 @@ class SentenceSet:
         return tuple(self.words)
 
     def with_words(self, words: Mapping[str, Sequence[str]]) -> SentenceSet:
-        """The set with every word of a list as an option of each blank; verbs agree as with the first word of the group."""
+        """The set with every word of a list as an option of each blank; verbs agree as with the first word of the group.
+
+        Raises:
+            UndertowError: the list has other groups than this set.
+        """
         unlike = words.keys() ^ self.words.keys()
         if unlike:
             raise UndertowError(
@@ -150,7 +154,11 @@ class SentenceSet:
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
     def inject(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
-        """Every sentence with every value, ordered by W list, value and sentence."""
+        """Every sentence with every value, ordered by W list, value and sentence.
+
+        Raises:
+            UndertowError: two W lists have one name, or there are too many sentences.
+        """
         check_covariates(covariates)
         check_size(self.name, sum(len(covariate.values) for covariate in covariates) * len(self.sentences))
         return [
@@ -187,7 +195,11 @@ class Injection:
 
     @classmethod
     def parse(cls, text: str) -> Injection:
-        """Parse a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence."""
+        """Parse a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence.
+
+        Raises:
+            UndertowError: it has no `{w}`, more than one `{text}`, or another placeholder.
+        """
         holes = Template(text).holes()
         unknown = [hole for hole in holes if hole not in ("w", "text")]
         if unknown:
@@ -215,13 +227,21 @@ class Injection:
 
 
 def pronoun_blank(text: str, case: str) -> ClozeQuery:
-    """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*."""
+    """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
+
+    Raises:
+        UndertowError: it has no blank, or an unknown placeholder.
+    """
     forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
     return group_blank(text, forms, plural=NEUTRAL)
 
 
 def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -> ClozeQuery:
-    """A sentence with `{blank}` for (group, word) pairs; verbs in braces agree with the group `plural`."""
+    """A sentence with `{blank}` for (group, word) pairs; verbs in braces agree with the group `plural`.
+
+    Raises:
+        UndertowError: it has no blank, an unknown placeholder, or a word in two groups.
+    """
     verbs = [(f"verb_{number}", *match.groups()) for number, match in enumerate(_VERB.finditer(text))]
     names = iter(verbs)
     template = Template(_VERB.sub(lambda _: "{" + next(names)[0] + "}", text))

@@ -47,7 +47,11 @@ Words = Sequence[tuple[str, str]]
 
 
 def parse_options(text: str) -> Words:
-    """Word groups from one line, such as `female: she, her; male: he, him`."""
+    """Word groups from one line, such as `female: she, her; male: he, him`.
+
+    Raises:
+        UndertowError: fewer than two groups, a group without words or given twice, or a word in two groups.
+    """
     table: dict[str, list[str]] = {}
     if not text.strip(" ;"):
         raise UndertowError(f"options {text!r}: have no groups; write them as in 'yes: is; no: is not'")
@@ -63,6 +67,9 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     """(group, word) pairs of a table of words; none for an empty table.
 
     The words of a group are a list, tuple, one-dimensional array, or column or index of a table.
+
+    Raises:
+        UndertowError: there is only one group, a group without words or with other content, or a word in two groups.
     """
     listed = {group: _list_words(words) for group, words in table.items()}
     text = "; ".join(

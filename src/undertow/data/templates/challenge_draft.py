@@ -70,7 +70,11 @@ class ChallengeDraft:
 
 
 def parse_sentence(answer: str) -> str:
-    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template."""
+    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template.
+
+    Raises:
+        UndertowError: one of the two is missing, or there is an unknown placeholder.
+    """
     text, holes = _template(answer)
     if "w" not in holes:
         raise UndertowError(f"sentence {answer!r} has no place for W; write {{w}} where its value goes")
@@ -78,7 +82,11 @@ def parse_sentence(answer: str) -> str:
 
 
 def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
-    """Parse a control sentence `GROUP: sentence`, with a blank but no place for W, into its group and template."""
+    """Parse a control sentence `GROUP: sentence`, with a blank but no place for W, into its group and template.
+
+    Raises:
+        UndertowError: the group is unknown, or the sentence has no blank or has a place for W.
+    """
     gold, colon, sentence = (part.strip() for part in answer.partition(":"))
     if not colon or gold not in groups:
         raise UndertowError(
@@ -95,6 +103,9 @@ def parse_w(answer: str) -> WList:
     """Parse a W list: `NAME: value, value`, values without a name, or the name of a list or of a file with one value per line.
 
     `1900, 1910, ..., 2020`, also with `…`, includes all numbers in between.
+
+    Raises:
+        UndertowError: there are too few values, or the dots cannot be expanded.
     """
     if "," not in answer:
         name = answer.strip()

@@ -136,14 +136,22 @@ def packs() -> dict[str, Path]:
 
 
 def pack_text(name: str) -> str:
-    """The text of a ready challenge file."""
+    """The text of a ready challenge file.
+
+    Raises:
+        UndertowError: there is no such pack.
+    """
     if name not in packs():
         raise UndertowError(f"there is no pack {name!r}{closest(name, packs())}; use {', '.join(packs())}")
     return read_text(packs()[name])
 
 
 def load_text(text: str, where: str) -> ChallengeSet:
-    """The challenge set of the text of a challenge file, with its sentences checked."""
+    """The challenge set of the text of a challenge file, with its sentences checked.
+
+    Raises:
+        UndertowError: the text is invalid, or its sentences cannot be generated.
+    """
     try:
         table = parse_toml(text)
     except ValueError as error:
@@ -183,7 +191,11 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
 
 
 def word_list(name: str) -> dict[str, list[str]]:
-    """A word list of the package, or of a TOML file with one list of words for each group: forms by group."""
+    """A word list of the package, or of a TOML file with one list of words for each group: forms by group.
+
+    Raises:
+        UndertowError: there is no such list or file, or the file has no word groups.
+    """
     if name in word_lists():
         return word_lists()[name]
     path = Path(name)

@@ -186,6 +186,10 @@ class CovariateList:
         """The list on its scale, sorted where that needs it.
 
         `wanted` is a scale that overrides the list's own; "value" leaves lists of words as they are.
+
+        Raises:
+            UndertowError: two values are the same number, the scale is "value" and they are no numbers, the scale is "index" and
+                they are numbers that neither rise nor fall, or the list has an order and the scale "none".
         """
         check_scale(wanted, "--w-scale")
         with located(self.where):
@@ -255,7 +259,11 @@ class Dates:
     least: int = MIN_VALUES
 
     def to_covariate(self, scale: str = "") -> Covariate:
-        """The years as W values, on the scale "index" if none is given."""
+        """The years as W values, on the scale "index" if none is given.
+
+        Raises:
+            UndertowError: the scale is not known, or there are fewer years than `least`, or more years than the range has.
+        """
         if self.count < self.least:
             needs = "a slope" if self.least == MIN_VALUES else "a movement"
             raise UndertowError(f"date count {self.count} is too small: {needs} needs at least {self.least} years")
@@ -319,7 +327,11 @@ BETWEEN_VALUES = " in "
 
 
 def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
-    """The list of this name, or two lists crossed for a name such as `date x place`, in the order in which their values stand in a text."""
+    """The list of this name, or two lists crossed for a name such as `date x place`, in the order in which their values stand in a text.
+
+    Raises:
+        UndertowError: more than two lists are crossed, or one with itself.
+    """
     names = [part.strip() for part in name.split(CROSS)] if not is_plain_file(Path(name)) else [name]
     if len(names) == 1:
         return load(name)
@@ -346,7 +358,11 @@ def published_order(name: str, values: Sequence[str]) -> str:
 
 
 def check_scaled(covariates: Sequence[Covariate], scale: str) -> None:
-    """Refuse a `--w-scale` without lists, and the scale "value" where none has numbers."""
+    """Refuse a `--w-scale` without lists, and the scale "value" where none has numbers.
+
+    Raises:
+        UndertowError: there is no list, or the scale is "value" and none has numbers.
+    """
     if scale and not covariates:
         raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
     if scale == VALUE and not any(covariate.scale == VALUE for covariate in covariates):

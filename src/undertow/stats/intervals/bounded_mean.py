@@ -136,6 +136,9 @@ def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[floa
 
     The number of independent items may be an effective number, a fraction above 0; the quantile is of the normal distribution, or of
     Student's t for estimated variances. The rate lies between the ends.
+
+    Raises:
+        ValueError: the rate is not in 0 to 1, or there are no items.
     """
     if not (0 <= rate <= 1 and n > 0):
         raise ValueError(f"a rate is in 0 to 1 and of more than 0 items; got {rate} of {n}")

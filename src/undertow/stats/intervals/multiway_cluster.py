@@ -131,6 +131,9 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     Returns:
         The difference, as a share of 1 or in the unit of y; `n` counts the items of either side. NaN if a ratio has no items. No
         interval and no p if the deciding side has fewer than `MIN_CLUSTERS` clusters.
+
+    Raises:
+        ValueError: as `ratio_interval`.
     """
     check_interrupted()
     designs = [(_numerator(y, d, bounded=bounded), as_floats(d)) for y, d in ((y1, d1), (y2, d2))]

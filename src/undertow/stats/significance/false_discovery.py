@@ -14,7 +14,11 @@ from undertow.types import Result
 
 
 def benjamini_hochberg(p: ArrayLike) -> Floats:
-    """Benjamini-Hochberg adjusted p-values (q) of a family of p-values [test]; NaN marks a missing test, which does not count."""
+    """Benjamini-Hochberg adjusted p-values (q) of a family of p-values [test]; NaN marks a missing test, which does not count.
+
+    Raises:
+        ValueError: a p-value is outside 0 to 1.
+    """
     p_values = np.asarray(p, dtype=np.float64)
     adjusted = np.full(p_values.shape, math.nan)
     made = ~np.isnan(p_values)
