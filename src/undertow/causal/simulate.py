@@ -32,8 +32,8 @@ N_SAMPLED = 2000
 HEAVY_SHARE, HEAVY_PEOPLE = 0.1, 100
 """An interval is unreliable if one person has this share of its variance, and this many times an equal share."""
 EXTREME_SHARE, EXTREME_PEOPLE = 0.3, 30
-"""It is also unreliable if one person has this share of the variance of a variable; among many people `HEAVY_SHARE`, if that is this
-many times an equal share."""
+"""It is also unreliable if one person's share of the variance of a variable exceeds 0.3 for up to 100 people, 30 equal shares for up to
+300, and 0.1 for more."""
 _PIECE = 2**16
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache, UnreadableCacheError
@@ -33,6 +33,7 @@ from undertow.models.base import (
     OutOfMemoryError,
     RequestFailedError,
     TokenModel,
+    TopModel,
     UnsupportedQueryError,
 )
 from undertow.types import (
@@ -519,7 +520,7 @@ def _passes(model: TokenModel, encoded: dict[str, EncodedQuery], answered: Colle
 def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, protocol: str) -> dict[str, Answer]:
     (members,) = unit.packs
     queries = [encoded[digest] for digest in members]
-    read_batch = partial(cast(Any, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
+    read_batch = partial(cast(TopModel, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
     values = read_pack(queries, unit.budget_tokens, (model.read_tree, read_batch), as_tree=bool(unit.as_tree))
     return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
 

@@ -286,9 +286,6 @@ class BatchLimits:
 class TokenModel(Protocol):
     """A loaded model that scores tokens.
 
-    Models that can be read under protocol `paper` also have `read_top(batch, top)`: as `read_batch`, minus infinity for tokens that
-    are not among the `top` most probable ones.
-
     Attributes:
         identity: the model's identity.
         notes: notes for the manifest on how it was read.
@@ -313,6 +310,14 @@ class TokenModel(Protocol):
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Estimated memory of the weights and one forward pass of this many tokens."""
+        ...
+
+
+class TopModel(TokenModel, Protocol):
+    """A loaded model that can be read under protocol `paper`."""
+
+    def read_top(self, batch: TokenBatch, top: int) -> Floats:
+        """As `read_batch`, minus infinity for tokens that are not among the `top` most probable ones [read]."""
         ...
 
 

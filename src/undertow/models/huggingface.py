@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -310,8 +310,16 @@ class BatchReader(HuggingFaceModel, ABC):
             self.head_apart = bool(gap <= AGREEMENT_NATS[self.identity.dtype])
 
 
-Encoded = TypeVar("Encoded", bound=Any)
-"""An encoded query, with its index among the queries as `place`."""
+class EncodedQueryLike(Protocol):
+    """An encoded query with its index among the queries."""
+
+    @property
+    def place(self) -> int:
+        """The index."""
+        ...
+
+
+Encoded = TypeVar("Encoded", bound=EncodedQueryLike)
 
 
 class PackedAnswers(ABC, Generic[Encoded]):

@@ -23,14 +23,14 @@ ROUNDING_SHARE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95% interval.
+    """A number with its interval: 95% unless the function has another level.
 
     Attributes:
         value: the estimate, or NaN.
         low, high: of the interval; NaN if there are too few clusters.
         n: number of items, documents or models.
-        p: two-sided p-value that agrees with the interval: below .05 exactly if the interval excludes the null value. NaN without an
-            interval or a null value.
+        p: two-sided p-value that agrees with a 95% interval: below .05 exactly if it excludes the null value. NaN without an interval
+            (but for a correlation of 1 or -1) or a null value.
         sd: population standard deviation over cells, for a mean over cells.
         n_rows, n_columns: number of row and column clusters, for a crossed design.
     """

@@ -23,7 +23,7 @@ class Rules:
     """The rules of one version: its number and the SHA-256 of the file.
 
     Patterns, and templates, which have placeholders, are by table and key, joined by a dot. `synonyms` are other words for labels,
-    `contractions` their full forms.
+    `contractions` full forms of contractions.
     """
 
     version: int

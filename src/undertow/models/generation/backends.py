@@ -15,21 +15,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from undertow.models.backend.execution import to_device
 from undertow.models.backend.tree_attention import TreeKVCache, ancestor_mask
-from undertow.models.base import Ints, PrefixTree, common_prefix_length
+from undertow.models.base import BatchLimits, Ints, PrefixTree, common_prefix_length
 from undertow.models.generation.generation_state import GenerationState, Stops
 from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, Tokens
 from undertow.types import CHOICE, GENERATION
 
 if TYPE_CHECKING:
     import torch
-
-    from undertow.models.families.seq2seq import Seq2SeqModel
 
 Text = tuple[int, Tokens]
 """A text to go on with: index of its prompt in the pack, and the tokens behind the prompt."""
@@ -300,6 +298,21 @@ class CausalTexts(GenerateBackend):
         return {"inputs": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
+class EncoderDecoder(Protocol):
+    """A model with an encoder and a decoder; see `undertow.models.families.seq2seq.Seq2SeqModel`."""
+
+    network: Any
+    limits: BatchLimits
+
+    def encode_sources(self, sources: Ints) -> torch.Tensor:
+        """Encoder states of texts of one length [source, position, width]."""
+        ...
+
+    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
+        """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32."""
+        ...
+
+
 class EncoderDecoderTexts(GenerateBackend):
     """Texts that a decoder writes; the encoder reads each prompt of a pack once.
 
@@ -313,7 +326,7 @@ class EncoderDecoderTexts(GenerateBackend):
         given: tokens that a decoder is given before an answer, its opening first.
     """
 
-    def __init__(self, reader: Seq2SeqModel, stops: Stops, given: Tokens) -> None:
+    def __init__(self, reader: EncoderDecoder, stops: Stops, given: Tokens) -> None:
         super().__init__(reader.network, stops, decoder_start_token_id=given[0])
         self._reader, self._given, self._before = reader, given, given
 
