@@ -159,17 +159,17 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         "toy:slope=-3": "toy:slope=-3",
         str(ci / "net"): str(ci / "net"),
     }.items():
-        assert suite_module._located_model(text, file, "here") == located
-    assert suite_module._located_option("date,towns.txt", file, "here") == "date,ci/towns.txt"
-    assert suite_module._located_option("{text} It was {w}.", file, "here") == "{text} It was {w}."
-    assert suite_module._located_option(3, file, "here") == 3
-    assert suite_module._located_option("...", file, "here") == "..."
-    assert suite_module._located_option("~x.", file, "here") == "~x."
+        assert suite_module._resolve_model(text, file, "here") == located
+    assert suite_module._resolve_option("date,towns.txt", file, "here") == "date,ci/towns.txt"
+    assert suite_module._resolve_option("{text} It was {w}.", file, "here") == "{text} It was {w}."
+    assert suite_module._resolve_option(3, file, "here") == 3
+    assert suite_module._resolve_option("...", file, "here") == "..."
+    assert suite_module._resolve_option("~x.", file, "here") == "~x."
     for folder in (tmp_path, ci):  # a known name wins over a folder
         (folder / "smollm2").mkdir()
-        assert suite_module._located_model("small=smollm2", file, "here") == "small=smollm2"
+        assert suite_module._resolve_model("small=smollm2", file, "here") == "small=smollm2"
     with pytest.raises(undertow.UndertowError, match="elsewhere is not a path from the folder of this file"):
-        suite_module._located_model("elsewhere", file, "here")
+        suite_module._resolve_model("elsewhere", file, "here")
 
 
 def test_a_suite_of_another_folder_reads_its_own_files(tmp_path: Path, cli: Cli) -> None:

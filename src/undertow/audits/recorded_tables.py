@@ -252,7 +252,7 @@ def check_index(table: Table, groups: Iterable[str]) -> None:
 
 def check_reserved_names(path: Path | Table, groups: Collection[str]) -> None:
     """Refuse a word group with the name of a column of the observations."""
-    with text_files.located(str(path)):
+    with text_files.error_place(str(path)):
         check_group_names(groups)
     taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:

@@ -31,7 +31,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
+def error_place(where: str) -> Iterator[None]:
     """Name the place of an invalid entry: `where` precedes the message of an error."""
     try:
         yield

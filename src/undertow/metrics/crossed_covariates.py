@@ -86,7 +86,7 @@ def measure_interactions(
     results = [
         replace(one, measure=f"{one.measure}{ending}")
         for run, ending, rows in facets(crossed.assign(prompt=prompts))
-        for one in _measured(run, rows, (groups, gaps), covariates[run["w_name"]], seed)
+        for one in _measure(run, rows, (groups, gaps), covariates[run["w_name"]], seed)
     ]
     decides = are_deciding(results)
     families = [one.measure.removesuffix(OVER_PROMPTS) if decides[at] else None for at, one in enumerate(results)]
@@ -94,7 +94,7 @@ def measure_interactions(
     return [replace(one, q=float(value)) for one, value in zip(results, q, strict=True)]
 
 
-def _measured(
+def _measure(
     run: dict[str, str],
     rows: pd.DataFrame,
     compared: tuple[Sequence[str], Sequence[tuple[str, str]]],
@@ -112,10 +112,10 @@ def _measured(
         cells, kept = _whole_sentences(rows, values, lists, _places(rows, covariate))
         counts = int(np.isfinite(values).sum()), int(np.isnan(values).sum())
         about = {**run, "pronoun": pronoun}
-        results.append(_noted(_interaction(about, cells, counts, seed), hidden=hidden))
+        results.append(_with_note(_interaction(about, cells, counts, seed), hidden=hidden))
         if ordered:
             axes = [np.asarray(one["axis"], dtype=np.float64)[at] for one, at in zip(lists, kept, strict=True)]
-            results.append(_noted(_interaction_slope(about, cells, counts, axes, unit), hidden=hidden))
+            results.append(_with_note(_interaction_slope(about, cells, counts, axes, unit), hidden=hidden))
     return results
 
 
@@ -194,6 +194,6 @@ def _why_not(n: int, free: int) -> str:
     return ""
 
 
-def _noted(result: Result, *, hidden: bool) -> Result:
+def _with_note(result: Result, *, hidden: bool) -> Result:
     """The result, without interval and test if the model returns its most probable tokens only."""
     return replace(result, low=math.nan, high=math.nan, p=math.nan, note=result.note or HIDDEN) if hidden else result

@@ -205,7 +205,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
 
     def notes(results: Sequence[Result]) -> list[str]:
         kept = [note for note in manifest.get("notes", []) if not note.startswith(MEASURED_ANEW)]
-        return [*kept, *_measured_otherwise(record.results, results)] if same_seed else kept
+        return [*kept, *_note_on_changes(record.results, results)] if same_seed else kept
 
     audit, observations = audit_of(record), observations_of(record)
     overwrite = overwrite or in_place
@@ -225,7 +225,7 @@ def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwr
     )
 
 
-def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
+def _note_on_changes(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
     """Notes on results that changed when a run was measured again; [] without changes."""
 
     def moved_numbers(one: Result, other: Result) -> list[str]:

@@ -206,7 +206,7 @@ def _yaml_loader() -> Any:
     return Loader
 
 
-def _located(text: str, path: Path, where: str) -> str:
+def _resolve_path(text: str, path: Path, where: str) -> str:
     """Resolve a path of the suite file relative to the file; other text is unchanged.
 
     Raises:
@@ -225,7 +225,7 @@ def _located(text: str, path: Path, where: str) -> str:
     return text
 
 
-def _located_model(text: str, path: Path, where: str) -> str:
+def _resolve_model(text: str, path: Path, where: str) -> str:
     label, name = split_label(text)
     before, after = f"{label}=" if label else "", ""
     family, colon, rest = name.partition(":")
@@ -234,17 +234,17 @@ def _located_model(text: str, path: Path, where: str) -> str:
         before, after = f"{before}{family}:", at + model
     if not before.endswith(":") and (name in PACKAGES or name in models.families()):
         return text  # as in `models.resolve`, a known name wins over a folder
-    return f"{before}{_located(name, path, where)}{after}"
+    return f"{before}{_resolve_path(name, path, where)}{after}"
 
 
-def _located_option(value: Any, path: Path, where: str) -> Any:
+def _resolve_option(value: Any, path: Path, where: str) -> Any:
     """Resolve an option whose value is a path or a comma-separated list of paths."""
     if not isinstance(value, str):
         return value
     parts = [part.strip() for part in value.split(",")]
     if not any("." in part or "/" in part for part in parts):
         return value
-    located = [_located(part, path, where) if "." in part or "/" in part else part for part in parts]
+    located = [_resolve_path(part, path, where) if "." in part or "/" in part else part for part in parts]
     return ",".join(located) if located != parts else value
 
 
@@ -255,7 +255,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
         where = f"{path}, audit {number}"
         entry = check(_Entry, {key: value for key, value in row.items() if key in _Entry.model_fields}, where)
         name = entry.folder or entry.name
-        names = [_located_model(model, path, where) for model in entry.models or file.models]
+        names = [_resolve_model(model, path, where) for model in entry.models or file.models]
         if not names:
             raise UndertowError(f"{where}: has no models; write models = [...] there, or above the first [[audit]]")
         if Path(name).name != name or name in ("..", INDEX):
@@ -265,7 +265,7 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
         if name in configs:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
-        options = {key: _located_option(value, path, where) for key, value in options.items()}
+        options = {key: _resolve_option(value, path, where) for key, value in options.items()}
         configs[name] = RunConfig.from_keywords(entry.name, names, options)
     return configs
 

@@ -27,7 +27,7 @@ from undertow.audits.recorded_tables import (
 )
 from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.sentence_sources import decided_group, is_decided
-from undertow.data.text_files import located
+from undertow.data.text_files import error_place
 from undertow.errors import UndertowError
 
 FIRST, LAST = "w_first_", "w_last_"
@@ -111,7 +111,7 @@ def _factors(table: Table) -> pd.DataFrame:
     rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
     decided = []
     for row, place in zip(rows, table.places, strict=True):
-        with located(f"{table.path}, {place}"):
+        with error_place(f"{table.path}, {place}"):
             decided.append(is_decided(row))
     if any(one is not None for one in decided):
         said = "does not say whether the sentence determines its blank; add a column well_specified with yes or no"

@@ -23,7 +23,7 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, find_repeat, located, read_toml
+from undertow.data.text_files import RESOURCES, error_place, find_repeat, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import digest
 
@@ -261,7 +261,7 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
     known = {*slots, DIMENSION} if task == REPHRASING else {*slots}
     for number, written in enumerate(texts, 1):
         which = f"text {number}" if len(texts) > 1 else "the text"
-        with located(place):
+        with error_place(place):
             holes = Template(written).holes()
         strange = next((hole for hole in holes if hole not in known), None)
         if strange is not None:
@@ -272,7 +272,7 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
         unused = next((slot for slot in slots if slot not in holes), None)
         if unused is not None:
             raise UndertowError(f"{place}, slot {unused!r}: {which} has no {{{unused}}}; write it where the words go")
-    with located(place):
+    with error_place(place):
         n = len(texts) * math.prod(len(levels) for levels in slots.values())
         if n > MAX_VARIANTS:
             raise UndertowError(

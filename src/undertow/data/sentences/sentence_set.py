@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
-from undertow.data.text_files import find_repeat, located
+from undertow.data.text_files import error_place, find_repeat
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor, Item, Option
 
@@ -101,7 +101,7 @@ class SentenceSet:
         twice = find_repeat(sentence.id for sentence in self.sentences)
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
-        with located(self.name):
+        with error_place(self.name):
             check_group_names(self.words)
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)

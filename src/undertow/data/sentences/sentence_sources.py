@@ -32,7 +32,7 @@ from undertow.data.sentences.sentence_set import (
     pronoun_blank,
 )
 from undertow.data.templates import challenge_file
-from undertow.data.text_files import add_group, header, located, number_between, read_records, read_rows
+from undertow.data.text_files import add_group, error_place, header, number_between, read_records, read_rows
 from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, Factor
 
@@ -143,7 +143,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
     seen: dict[str, int] = {}
     for line, cells in rows:
         row = {name: cell.strip() for name, cell in cells.items()}
-        with located(f"{path}, line {line}"):
+        with error_place(f"{path}, line {line}"):
             name = row[ids] if ids else f"line {line}"
             if seen.setdefault(name, line) != line:
                 raise UndertowError(f"repeats the id {name!r} of line {seen[name]}; give each sentence its own")

@@ -15,7 +15,7 @@ from undertow.data.sentences.sentence_set import BOUNDS, RESERVED_COLUMNS, check
 from undertow.data.templates.challenge_set import ChallengeSet, Words
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, find_repeat, located, read_text, read_toml
+from undertow.data.text_files import RESOURCES, error_place, find_repeat, read_text, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
@@ -217,7 +217,7 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
     if words_name:
         replaced = ("groups", "blanks", "words")
         table = {key: value for key, value in table.items() if key not in replaced} | {"groups": word_list(words_name)}
-    with located(where):
+    with error_place(where):
         _check_places(table)
     given = check(ChallengeFile, table, where)
     covariates = tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items())
@@ -225,7 +225,7 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         Template(entry.text, tuple(entry.only_w), tuple(entry.not_w), entry.factors) for entry in given.templates
     )
     slots = {slot: tuple(levels) for slot, levels in given.slots.items()}
-    with located(where):
+    with error_place(where):
         words = _words_of_blanks(given.blanks or {DEFAULT_BLANK: given.groups or word_lists()[given.words or ""]})
         check_group_names(words.groups)
         _check_names(words, slots, templates)
@@ -338,7 +338,7 @@ def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Co
     if entry:
         written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
         return written.to_covariate(scale)
-    with located(f"{where}: w"):
+    with error_place(f"{where}: w"):
         return load_covariate(name, scale=scale)
 
 

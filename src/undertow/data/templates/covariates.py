@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from undertow._files import is_plain_file
-from undertow.data.text_files import RESOURCES, located, read_text, read_toml
+from undertow.data.text_files import RESOURCES, error_place, read_text, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
@@ -192,7 +192,7 @@ class CovariateList:
                 they are numbers that neither rise nor fall, or the list has an order and the scale "none".
         """
         check_scale(wanted, "--w-scale")
-        with located(self.where):
+        with error_place(self.where):
             return self._on_scale(wanted)
 
     def _on_scale(self, wanted: str) -> Covariate:

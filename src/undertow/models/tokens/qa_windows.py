@@ -159,11 +159,11 @@ class QAEncoder:
         windows = [self._window(encoding) for encoding in encodings]
         opening, closing = min(one.characters[0] for one in windows), max(one.characters[1] for one in windows)
 
-        def widened(first: int, end: int) -> Span:
+        def widen(first: int, end: int) -> Span:
             """With the white space at both ends of the passage."""
             return 0 if first == opening else first, len(passage) if end == closing else end
 
-        return tuple(replace(one, characters=widened(*one.characters)) for one in windows)
+        return tuple(replace(one, characters=widen(*one.characters)) for one in windows)
 
     def _window(self, encoding: Any) -> Window:
         own = [at for at, sequence in enumerate(encoding.sequence_ids) if sequence == int(self.passage_last)]
