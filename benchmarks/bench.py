@@ -27,12 +27,13 @@ import engine
 import race
 from rows import ROWS
 from tables import Entry, table
+from texts import texts
 from undertow.errors import UndertowError
 from undertow.runs.folder.provenance import circumstances
 
 RESULTS = Path(__file__).parent / "results"
 RECORD, PAGE = "bench.json", "bench.md"
-ALONE = (engine.share, engine.growth, engine.memory, engine.startup, engine.bfloat16)
+ALONE = (engine.share, engine.growth, engine.memory, engine.startup, engine.bfloat16, texts)
 PARTS: dict[str, Callable[[Namespace], Entry]] = {
     **{name: partial(race.measure, row) for name, row in ROWS.items()},
     **{measure.__name__: measure for measure in ALONE},

@@ -13,7 +13,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,8 +64,7 @@ def as_json(value: Any, **options: Any) -> str:
     return re.sub("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One way to fill the blanks of a sentence, and the group its probability counts towards.
 
     `fills` has one string for each blank of the sentence, in reading order.
@@ -86,7 +86,8 @@ class ClozeQuery:
     options: tuple[Option, ...]
 
     def __post_init__(self) -> None:
-        if len(self.pieces) < 2 or any(len(option.fills) != len(self.pieces) - 1 for option in self.options):
+        n_blanks = len(self.pieces) - 1
+        if n_blanks < 1 or {len(option.fills) for option in self.options} - {n_blanks}:
             raise ValueError(f"{len(self.pieces)} pieces need one fill fewer in each option, and at least one blank")
 
     def text(self, fills: tuple[str, ...]) -> str:
@@ -277,33 +278,41 @@ def query_kind(query: Query) -> str:
 
 def query_digest(query: Query) -> str:
     """A stable name for a query: equal queries, and only those, share it (SHA-256, 64 hex digits)."""
-    return digest({"kind": type(query).__name__, **as_plain(query)})
+    return digest(query_values(query))
 
 
-_NAMES: Mapping[type, tuple[str, ...]] = {kind: tuple(one.name for one in fields(kind)) for kind in (*_KINDS, Option)}
+_VALUES = {kind: attrgetter(*(one.name for one in fields(kind))) for kind in _KINDS}
 
 
-def as_plain(value: Query | Option) -> dict[str, Any]:
-    """The fields of a query or option by name; `dataclasses.asdict` makes copies and takes ten times as long."""
-    return {name: getattr(value, name) for name in _NAMES[type(value)]}
+def query_values(query: Query) -> tuple[Any, ...]:
+    """The kind of a query and its fields; `dataclasses.astuple` makes copies and takes ten times as long."""
+    return type(query).__name__, *_VALUES[type(query)](query)
 
 
-_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=as_plain).encode
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits; it may contain queries and options.
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
 
     Raises:
         UndertowError: a text holds a lone surrogate; the message quotes its surroundings.
     """
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON in canonical form.
+
+    Raises:
+        UndertowError: as `digest`.
+    """
     text = _ENCODE(value)
     try:
-        content = text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 30) : error.end + 30]
         raise UndertowError(f"{around!r}: contains a lone surrogate, which no model can read; replace it") from error
-    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,14 +135,14 @@ def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
 )
 def test_where_a_value_goes(template: str, expected: str) -> None:
     query = PAIR.sentences[0].query
-    injected = data.Injection.parse(template).into(query, "fall")
+    (injected,) = data.Injection.parse(template).into([query], "fall")
     assert injected.display_text() == expected
     assert injected.options == query.options
 
 
 def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None:
-    query = data.Injection.parse("In {w}: {text} ({w})").into(
-        pronoun_blank("{blank} said that {blank} won.", "nominative"), "{text}"
+    (query,) = data.Injection.parse("In {w}: {text} ({w})").into(
+        [pronoun_blank("{blank} said that {blank} won.", "nominative")], "{text}"
     )
     assert query.display_text() == "In {text}: ___ said that ___ won. ({text})"
     assert query.texts()[1] == "In {text}: He said that he won. ({text})"

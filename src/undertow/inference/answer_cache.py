@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -317,14 +318,19 @@ def _pack(answer: Answer) -> tuple[bytes, str, str, bytes, int, bytes, bytes]:
     """The columns of an answer. A lone surrogate in its text, as a server may send, becomes a question mark."""
     bounds = [answer.truncated_prob, *answer.upper_bound_prob] if answer.upper_bound_prob else []
     return (
-        np.array([answer.other_prob, *answer.logprobs_nats], dtype="<f8").tobytes(),
+        _packed("d", [answer.other_prob, *answer.logprobs_nats]),
         answer.missing_reason,
         answer.text.encode("utf-8", "replace").decode(),
-        np.array(bounds, dtype="<f8").tobytes(),
+        _packed("d", bounds),
         answer.n_dropped_shots,
-        np.array(answer.n_tokens, dtype="<i8").tobytes(),
-        np.array(answer.spaced_nats, dtype="<f8").tobytes(),
+        _packed("q", answer.n_tokens),
+        _packed("d", answer.spaced_nats),
     )
+
+
+def _packed(kind: str, numbers: Sequence[float]) -> bytes:
+    """Numbers in 8 bytes each, little-endian: floats (`d`) or integers (`q`)."""
+    return struct.pack(f"<{len(numbers)}{kind}", *numbers)
 
 
 def _unpack(query: str, columns: Sequence[Any]) -> Answer:

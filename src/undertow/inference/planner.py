@@ -11,11 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
-from undertow.models.base import BatchLimits, EncodedQuery, Ints, OutOfMemoryError, PackedTree, PrefixTree, TokenBatch
+from undertow.models.base import (
+    BatchLimits,
+    EncodedQuery,
+    Ints,
+    OutOfMemoryError,
+    PackedTree,
+    PrefixTree,
+    TokenBatch,
+    common_prefix_length,
+)
 from undertow.types import Floats
 
 Lookup: TypeAlias = list[list[list[int]]]
@@ -84,10 +94,16 @@ def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: i
 def _feed_branches(nodes: dict[Hashable, int], query: EncodedQuery) -> int:
     """Add a query to a tree, which numbers the prefixes of all paths; returns the number of new nodes."""
     before = len(nodes)
+    last: tuple[int, ...] = ()
+    along: list[int] = []
     for path in query.paths:
-        node = -1
-        for token in path.tokens:
+        shared = common_prefix_length(last, path.tokens)
+        del along[shared:]
+        node = along[-1] if along else -1
+        for token in path.tokens[shared:]:
             node = nodes.setdefault((node, token), len(nodes))
+            along.append(node)
+        last = path.tokens
     return len(nodes) - before
 
 
@@ -110,7 +126,7 @@ class _Reads:
         return self.numbers.setdefault(read, len(self.numbers))
 
     def columns(self, width: int) -> list[Ints]:
-        table = np.array(list(self.numbers), dtype=np.int64).reshape(-1, width)
+        table = np.fromiter(chain.from_iterable(self.numbers), dtype=np.int64).reshape(-1, width)
         return [table[:, column].copy() for column in range(width)]
 
 
@@ -118,12 +134,13 @@ def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
     branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
     reads = _Reads()
+    numbers = reads.numbers
     lookup: Lookup = []
     for query in queries:
         nodes = [branches.nodes_of[path.tokens] for path in query.paths]
         lookup.append(
             [
-                [reads.number(at[position], token) for position, token in path.reads]
+                [numbers.setdefault((at[position], token), len(numbers)) for position, token in path.reads]
                 for at, path in zip(nodes, query.paths, strict=True)
             ]
         )

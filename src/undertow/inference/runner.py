@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeAlias, TypeVar, cast
 
@@ -209,7 +209,7 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
         )
 
 
-def run_queries(  # noqa: PLR0913, PLR0915 - model, queries, cache and engine
+def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     handle: ModelHandle,
     queries: Sequence[Query],
     store: AnswerCache,
@@ -269,8 +269,7 @@ def run_queries(  # noqa: PLR0913, PLR0915 - model, queries, cache and engine
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
-    given = answers | lost
-    ordered = tuple(given[digest] for digest in digests)
+    ordered = tuple(answers.get(digest) or lost[digest] for digest in digests)
     if free:
         ordered = tuple(map(read_answer, own, ordered))
     elif unseen := _unread_options(distinct, answers):
@@ -302,7 +301,9 @@ def _unread_options(distinct: Mapping[str, Query], answers: Mapping[str, Answer]
     unseen: dict[str, None] = {}
     for digest, query in distinct.items():
         answer = answers.get(digest)
-        if answer is None or answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
+        if answer is None or not any(map(math.isnan, answer.logprobs_nats)):
+            continue
+        if answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
             continue
         alike: set[tuple[str, str]] = set()
         for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
@@ -535,7 +536,14 @@ def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answe
     if spaced:
         logprobs = list(map(_log_sum, logprobs, spaced))
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
-    return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens, spaced_nats=tuple(spaced))
+    n_tokens = _shared(query.n_tokens)
+    return Answer(counted, _other_prob(query, reads_nats), n_tokens=n_tokens, spaced_nats=tuple(spaced))
+
+
+@lru_cache
+def _shared(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """The first of equal tuples: a million answers have few numbers of tokens."""
+    return counts
 
 
 def _log_sum(nats: float, more: float) -> float:

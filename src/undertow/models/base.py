@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import ne
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -174,9 +176,8 @@ class EncodedQuery:
 
         Without the tokens that all options end with, which are the words behind the blank.
         """
-        by_option = [
-            tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.option_paths
-        ]
+        of_path = [tuple(token for _, token in path.reads) for path in self.paths]
+        by_option = [sum((of_path[path] for path in parts), ()) for parts in self.options] or of_path
         read = [tokens for tokens in by_option if tokens]
         if len(set(read)) < 2:
             return ()
@@ -188,10 +189,7 @@ class EncodedQuery:
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix of two token sequences."""
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class ModelUnderTest:
         batches: generator of the audit's batches of items, after the first.
         first: items of the first batch.
         design: what the metrics need beside the table.
+        challenge_sha256: digest of the first batch.
         controls: further items that enter no measure.
     """
 
@@ -57,6 +58,7 @@ class ModelUnderTest:
     batches: ItemBatches
     first: list[Item]
     design: Mapping[str, Any]
+    challenge_sha256: str
     controls: Sequence[Item] = ()
 
     @classmethod
@@ -75,7 +77,7 @@ class ModelUnderTest:
         design |= {"answer_reader": rules().identity} if protocol == TEXT else {}
         design["w_notes"] = [*design.get("w_notes", []), *limitations]
         design |= {"limitations": limitations} if limitations else {}
-        return cls(request, handle, settings, batches, first, design, audit.controls(settings))
+        return cls(request, handle, settings, batches, first, design, challenge_digest(first), audit.controls(settings))
 
     @property
     def lists(self) -> list[str]:
@@ -92,7 +94,7 @@ class ModelUnderTest:
         protocol = str(self.design["protocol"])
         own = [item for item in self.controls if item.factors.get("part") == OWN_CONTROL]
         controls = [challenge_digest(own), [str(item.gold) for item in own]] if own else []
-        return digest([audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design, *controls])
+        return digest([audit, self.handle.identity.key(protocol), self.challenge_sha256, self.design, *controls])
 
     def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
         """Upper bound of the items: later batches depend on answers, so the audit's `max_items` bounds them."""
@@ -176,7 +178,9 @@ class AuditResponses:
             "scoring_method": scoring_method,
             "counts": self.counts,
             "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
-            "challenge_sha256": challenge_digest(self.items),
+            "challenge_sha256": subject.challenge_sha256
+            if self.items == subject.first
+            else challenge_digest(self.items),
             **({"sanity_check": self._check_entry(self.sanity_check)} if self.sanity_check else {}),
             "seconds": sum(result.seconds for result in self.results),
         }

@@ -63,14 +63,16 @@ def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
 
 def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Number of tokens of each word at the blank, the most frequent over texts; without words that the tokenizer does not know."""
+    texts = Counter(
+        (item.query.options, answer.n_tokens)
+        for item, answer in zip(items, scores.answers, strict=True)
+        if answer.n_tokens and isinstance(item.query, (ClozeQuery, GenerateQuery))
+    )
     counted: dict[str, Counter[int]] = {}
-    known: dict[str, str] = {}
-    for item, answer in zip(items, scores.answers, strict=True):
-        options = item.query.options if answer.n_tokens and isinstance(item.query, (ClozeQuery, GenerateQuery)) else ()
-        for option, n_tokens in zip((" ".join(one.fills) for one in options), answer.n_tokens, strict=True):
-            word = known.setdefault(option, word_of(option, words))
+    for (options, by_option), n_texts in texts.items():
+        for option, n_tokens in zip(options, by_option, strict=True):
             if n_tokens:
-                counted.setdefault(word, Counter())[n_tokens] += 1
+                counted.setdefault(word_of(" ".join(option.fills), words), Counter())[n_tokens] += n_texts
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
 
 

@@ -161,11 +161,12 @@ class SentenceSet:
         """
         check_covariates(covariates)
         check_size(self.name, sum(len(covariate.values) for covariate in covariates) * len(self.sentences))
+        queries = [sentence.query for sentence in self.sentences]
         return [
-            self._item(sentence, injection.into(sentence.query, str(place["w"])), place)
+            self._item(sentence, query, place)
             for covariate in covariates
             for place in covariate.places()
-            for sentence in self.sentences
+            for sentence, query in zip(self.sentences, injection.into(queries, str(place["w"])), strict=True)
         ]
 
     def _item(self, sentence: Sentence, query: ClozeQuery, place: Mapping[str, Factor]) -> Item:
@@ -218,12 +219,13 @@ class Injection:
         # A template without {text} goes in front of the sentence.
         return cls(Template(sides[0]), Template(sides[1]))
 
-    def into(self, query: ClozeQuery, value: str) -> ClozeQuery:
-        """The sentence with a value; its own words are unchanged."""
-        pieces = list(query.pieces)
-        pieces[0] = self.before.text_with({"w": value}) + pieces[0]
-        pieces[-1] += self.after.text_with({"w": value})
-        return ClozeQuery(tuple(pieces), query.options)
+    def into(self, queries: Sequence[ClozeQuery], value: str) -> list[ClozeQuery]:
+        """The sentences with a value; their own words are unchanged."""
+        before, after = (side.text_with({"w": value}) for side in (self.before, self.after))
+        return [
+            ClozeQuery((before + query.pieces[0], *query.pieces[1:-1], query.pieces[-1] + after), query.options)
+            for query in queries
+        ]
 
 
 def pronoun_blank(text: str, case: str) -> ClozeQuery:

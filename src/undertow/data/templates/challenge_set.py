@@ -5,6 +5,7 @@ A set is a TOML file; the published ones are in `resources/sets` in the same for
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_si
 from undertow.data.templates.covariates import Covariate
 from undertow.data.templates.template import Template
 from undertow.errors import UndertowError
-from undertow.types import Factor, Item, digest
+from undertow.types import Factor, Item, canonical_json, query_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +182,10 @@ def challenge_digest(items: Sequence[Item]) -> str:
 
     `w_value` is left out where it repeats `w_index`.
     """
-    rows = []
+    whole = hashlib.sha256()
     for item in items:
-        repeats = item.factors.get("w_value") == item.factors.get("w_index")
-        factors = {name: level for name, level in item.factors.items() if name != "w_value" or not repeats}
-        rows.append({"id": item.id, "query": item.query, "factors": factors, "cluster": item.cluster})
-    return digest(rows)
+        factors = dict(item.factors)
+        if factors.get("w_value") == factors.get("w_index"):
+            factors.pop("w_value", None)
+        whole.update(canonical_json([item.id, query_values(item.query), factors, item.cluster]))
+    return whole.hexdigest()
