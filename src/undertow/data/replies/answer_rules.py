@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -40,7 +40,7 @@ class Rules:
 
     def has(self, name: str, text: str) -> bool:
         """Whether a pattern occurs in a text."""
-        return self.patterns[name].search(text) is not None
+        return _occurs(self.patterns[name], text)
 
     def starts(self, name: str, text: str) -> bool:
         """Whether a text begins with a pattern."""
@@ -59,10 +59,20 @@ class Rules:
 
     def fill(self, name: str, **places: str) -> Pattern:
         """A template with its placeholders replaced."""
-        text = self.templates[name]
-        for place, pattern in places.items():
-            text = text.replace(f"{{{place}}}", pattern)
-        return re.compile(text, FLAGS)
+        return _filled(self.templates[name], *places.items())
+
+
+@lru_cache(maxsize=4096)
+def _occurs(pattern: Pattern, text: str) -> bool:
+    """A reply's texts meet a pattern several times, once for each way of reading it."""
+    return pattern.search(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _filled(template: str, *places: tuple[str, str]) -> Pattern:
+    for place, pattern in places:
+        template = template.replace(f"{{{place}}}", pattern)
+    return re.compile(template, FLAGS)
 
 
 @cache

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from undertow.data.replies.answer_rules import (
     ANSWER,
@@ -235,10 +236,17 @@ def read(question: Question, reply: str) -> Reading:
         if hit or (hit is not None and not declines(text)):
             return Reading(ANSWER, hit)
         return Reading(REFUSAL if declines(text) else UNCLEAR)
-    answers = tuple(map(_fold, question.answers))
-    reader = ChoiceReader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
+    reader = _reader(question)
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
-    return replace(reading, text=question.answers[answers.index(reading.text)]) if reading.text else reading
+    at = reader.question.answers.index(reading.text) if reading.text else 0
+    return replace(reading, text=question.answers[at]) if reading.text else reading
+
+
+@lru_cache(maxsize=64)
+def _reader(question: Question) -> ChoiceReader:
+    """One reader for all replies to a question."""
+    answers = tuple(map(_fold, question.answers))
+    return ChoiceReader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
 
 
 def _unwrap(reply: str) -> str:
