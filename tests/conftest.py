@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -79,6 +80,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Ctrl-C reaches the commands that tests start, also where our own parent ignores it, as a shell's background jobs do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # until tests are collected
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage seldom, and never among what is imported: with torch in memory that takes a sixth of the time of all tests."""
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -200,7 +209,9 @@ def network(shared_base: Path) -> Callable[[str], str]:
 def finished_run(shared_base: Path) -> Callable[..., Path]:
     """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date", page=True)."""
 
-    def folder(audit: str, model: Any = "toy", *, page: bool = False, resamples: bool = False, **options: Any) -> Path:
+    def folder(
+        audit: str, model: Any = "toy", *, page: bool | str = False, resamples: bool = False, **options: Any
+    ) -> Path:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
@@ -241,8 +252,11 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool = False) -> None:
-    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters, an empty page and no figure."""
+def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool | str = False) -> None:
+    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters, an empty page and no figure.
+
+    A page has one figure for phones, since drawing takes most of its time, and small bitmaps, unless it is "whole".
+    """
     if not resamples:
         fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
@@ -252,6 +266,9 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
         patch.setattr(differences, "MAX_GROUPS", 12)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
+    if page and page != "whole":
+        patch.setattr("undertow.report.inline_svg.MAX_PHONE_FIGURES", 1)
+        patch.setattr("undertow.report.style.PNG_DPI", 40)
 
 
 WRITE_REPORT = pipeline.write_report

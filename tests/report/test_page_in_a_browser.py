@@ -116,7 +116,7 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
 def run_page(finished_run: Callable[..., Path]) -> Path:
     """The page of a real run over two models."""
     options: dict[str, Any] = {"w": "date", "limit": 90, "graph": "unspecified"}
-    return finished_run("spurious-correlation", ["toy", "uniform"], page=True, **options) / "report.html"
+    return finished_run("spurious-correlation", ["toy", "uniform"], page="whole", **options) / "report.html"
 
 
 # As it is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -100,8 +100,13 @@ def versions_that_answer() -> dict[str, str]:
 
 def installed_versions(packages: Sequence[str]) -> dict[str, str]:
     """Versions of those packages that are installed."""
-    versions = {}
-    for package in packages:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+    return {package: known for package in packages if (known := _version(package))}
+
+
+@cache
+def _version(package: str) -> str:
+    """The version of an installed package, "" for others; reading one takes milliseconds."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

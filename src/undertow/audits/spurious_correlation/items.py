@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from undertow import data as challenge
 from undertow.audits.base import Sampling
@@ -78,11 +79,20 @@ def all_items(settings: Settings) -> list[Item]:
     """Every sentence with every W value."""
     covariates = covariates_of(settings)
     if not settings.inject:
-        return _challenge(settings).items(covariates)
+        chosen = _challenge(settings)
+        if settings.challenge in challenge.names() and not settings.words:
+            return list(_built_in_items(settings.challenge, settings.w_scale, tuple(covariates)))
+        return chosen.items(covariates)
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
     sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
     return sentences.inject(challenge.Injection.parse(settings.inject), covariates)
+
+
+@lru_cache(maxsize=4)
+def _built_in_items(name: str, scale: str, covariates: tuple[challenge.Covariate, ...]) -> Sequence[Item]:
+    """A run needs them several times: for its items, its sample and its limitations."""
+    return challenge.load(name, scale=scale).items(covariates)
 
 
 def covariates_of(settings: Settings) -> list[challenge.Covariate]:

@@ -172,8 +172,8 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         others: further names for the error message.
     """
     if name in names():
-        table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
-        return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
+        words_known = not words or words in word_lists()
+        return _built_in(name, words, scale) if words_known else _built_in.__wrapped__(name, words, scale)
     path = Path(name)
     if is_plain_file(path):
         return _challenge(path.stem, read_toml(path), (words, scale), where=str(path))
@@ -182,6 +182,12 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         f"there is no challenge called {name!r} and no such file: use {', '.join(known)}"
         f", or a .toml, .csv or .tsv file{closest(name, known)}"
     )
+
+
+@cache
+def _built_in(name: str, words: str, scale: str) -> ChallengeSet:
+    table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
+    return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
 
 
 @cache
