@@ -609,3 +609,13 @@ def test_q_is_over_all_tests_and_an_interval_that_leaves_out_0_says_what_q_says(
         assert low <= plain[0] + 1e-6
         assert plain[1] <= high + 1e-6
         assert (plain[0] > 0 or plain[1] < 0) == (one.p <= 0.05)
+
+
+def test_only_the_first_measure_of_a_task_is_claimed_and_a_single_test_keeps_its_interval() -> None:
+    golds = ["Yes", "No"] * 8
+    answers = [{"Yes": "No", "No": "Yes"}[gold] if at < 6 else gold for at, gold in enumerate(golds)]
+    (one,) = [one for one in told(diagnosed({"w1": answers}, golds), DIAGNOSIS, YES_NO) if math.isfinite(one.p)]
+    assert (one.measure, one.p > 0.05, one.q) == ("accuracy", True, one.p)
+    names = ("claim_low", "claim_high", "above_low", "above_high")
+    low, high, *plain = (one.extras[name] for name in names)
+    assert [low, high] == pytest.approx(plain)

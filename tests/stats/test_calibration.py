@@ -127,6 +127,14 @@ def test_models_of_one_planted_slope_lie_around_their_mean() -> None:
     assert found.df == pytest.approx(np.full(6, 4.0))
 
 
+def test_kinds_of_models_have_their_own_spread() -> None:
+    y, kinds = np.array([0.1, -0.1, 0.2, 0.0, 5, -5, 7, -6]), np.repeat([0, 1], 4)
+    found = with_training_seed(np.zeros(8), y, np.zeros(8), np.full(8, math.inf), kinds)
+    left_out = np.delete(y, 0) - np.delete(y, 0).mean()
+    assert found.spread[0] == pytest.approx(math.sqrt((left_out[:3] ** 2).sum() / found.df[0]))
+    assert found.df[0] == pytest.approx(6 * 3 / 7)
+
+
 def test_a_model_alone_at_its_end_is_judged_by_how_far_the_others_lie_from_each_other() -> None:
     x, y = np.array([0.0, 0, 0, 0, 2]), np.array([0.1, -0.1, 0.2, 0.0, 9])
     found = with_training_seed(x, y, np.zeros(5), np.full(5, math.inf))
@@ -205,6 +213,9 @@ def test_a_line_needs_two_planted_slopes_and_an_interval_three_models() -> None:
 def test_attenuation_counts_towards_the_planted_side() -> None:
     found = attenuation([2.0, -2, 1], [1.0, -1, 0.5], np.zeros(3), np.full(3, math.inf))
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    # 1 of 1 and 3 of 2 are 4 of 3; the rest, -1/3 and 1/3, has a variance of 2/9.
+    uneven = attenuation([1.0, 2], [1.0, 3], np.zeros(2), np.full(2, math.inf))
+    assert uneven.high - 4 / 3 == pytest.approx(12.7062 * math.sqrt(2 / 9 / 2) / 1.5, rel=1e-5)
     wrong_way = attenuation([2.0, -2], [-1.0, 1], np.zeros(2), np.full(2, math.inf))
     assert wrong_way.value == pytest.approx(-0.5)
 
@@ -240,6 +251,7 @@ def test_a_mean_over_models_has_the_t_interval() -> None:
     assert found.value == pytest.approx(0.81667, abs=1e-5)
     assert found.n == 3
     assert (found.low, found.high) == pytest.approx((known.low, known.high))
+    assert mean_over_models([1, 3]).high - 2 == pytest.approx(12.7062, rel=1e-5)
     assert mean_over_models([0.7, math.nan]).value == pytest.approx(0.7)
     assert math.isnan(mean_over_models([0.7, math.nan]).low)
     assert math.isnan(mean_over_models([math.nan]).value)

@@ -121,3 +121,7 @@ def test_many_rows_are_fitted_as_each_alone(rows: np.ndarray) -> None:
 def test_rows_on_a_constant_x_have_no_slope() -> None:
     slopes, correlations = fit_rows([3, 3, 3], [[1, 2, 3], [1, 1, 1]])
     assert np.isnan([slopes, correlations]).all()
+
+
+def test_a_row_that_varies_by_rounding_has_slope_zero() -> None:
+    assert fit_rows([0, 1, 2], [[0.3, 0.3, 0.1 + 0.2]])[0].tolist() == [0.0]

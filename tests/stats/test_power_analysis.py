@@ -167,3 +167,18 @@ def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test
     noncentral = stats.nct(9, found / 2.0)
     critical = stats.t.ppf(0.975, 9)
     assert 0.8 <= noncentral.sf(critical) + noncentral.cdf(-critical) <= 0.85
+
+
+def test_the_noise_of_values_is_what_residuals_have_beyond_that_of_sentences() -> None:
+    """By the matrix that takes a line off the means: unit noise leaves the trace of its correlations."""
+    x, y = np.array([0.0, 1, 2, 4, 5, 7, 8, 9]), np.array([3.0, -1, 2, -2, 0, 1, -3, 2])
+    parts = ClusterSummary(y[None], np.array([0.04]), np.array([0.01]), np.array([11.0]), np.array([12.0]))
+    fit = trend(x, parts)
+    rho = float(fit.values_autocorrelation[0])
+    design = np.vander(x, 2)
+    off_line = np.eye(8) - design @ np.linalg.pinv(design)
+    trace = float(np.trace(off_line @ rho ** np.abs(np.subtract.outer(x, x))))
+    values_sd = math.sqrt((float(y @ off_line @ y) - 0.04 * 6) / trace)
+    slopes_sd = math.sqrt(0.01 - 0.04 / (8 * x.var()))
+    errors = simulate_errors(x, Noise(0.2, slopes_sd, values_sd, rho), 12)
+    assert detectable_slope(x, parts) == pytest.approx(float(fit.high[0] - fit.low[0]) / 2 * halves_at_power(errors))
