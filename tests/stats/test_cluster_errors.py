@@ -9,7 +9,13 @@ import pytest
 import statsmodels.api as sm
 from scipy import special, stats
 
-from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
+from undertow.stats import MIN_CLUSTERS, percentile_interval
+from undertow.stats.intervals.cluster_errors import (
+    influence_variance,
+    jackknife_interval,
+    random_groups,
+    share_interval,
+)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -89,3 +95,91 @@ def test_the_interval_of_a_share_is_students_on_the_scale_of_log_odds(share: flo
 )
 def test_without_an_error_there_is_no_interval(share: float, variance: float, df: float) -> None:
     assert np.isnan(share_interval(share, variance, df)).all()
+
+
+# The delete-a-group jackknife.
+
+RNG = np.random.default_rng(0)
+
+
+def means_without(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    return np.array([[values[group != one].mean()] for one in np.unique(group)])
+
+
+def test_of_a_mean_it_is_the_t_interval_of_the_group_means() -> None:
+    values = RNG.normal(3.0, 2.0, size=40)
+    group = np.arange(40) % 8
+    low, high = jackknife_interval([values.mean()], means_without(values, group))
+    means = [values[group == one].mean() for one in range(8)]
+    expected = stats.t.interval(0.95, 7, loc=values.mean(), scale=stats.sem(means))
+    assert (low[0], high[0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_was_sampled_is_known() -> None:
+    """Sampling a share without replacement leaves one less that share of the variance; of the whole, nothing is left."""
+    values, group = RNG.normal(size=30), np.arange(30) % 10
+    without = means_without(values, group)
+    wide, narrow, none = (
+        np.subtract(*jackknife_interval([values.mean()], without, sampled=share)) for share in (0.0, 0.36, 1.0)
+    )
+    assert narrow / wide == pytest.approx(0.8)
+    assert none == 0
+
+
+def test_what_cannot_be_had_is_missing() -> None:
+    low, high = jackknife_interval([1.0, 2.0, np.nan], [[1.1, np.nan, 1.0], *[[0.9, 2.0, 1.0]] * 5])
+    assert np.isfinite([low[0], high[0]]).all()
+    assert np.isnan([low[1:], high[1:]]).all()
+    low, high = jackknife_interval([1.0], [[1.0]])
+    assert np.isnan([low, high]).all(), "one group says nothing of others"
+    for n in (5, 6):
+        low, high = jackknife_interval([1.0], RNG.normal(1.0, 0.1, size=(n, 1)))
+        assert np.isnan([low, high]).all() == (n == 5)
+    low, high = jackknife_interval([1.0, np.nan], np.zeros((0, 2)), sampled=1.0)
+    assert (low[0], high[0]) == (1.0, 1.0)
+    assert np.isnan(low[1])
+
+
+def test_groups_are_dealt_evenly_and_at_random() -> None:
+    dealt = random_groups(23, 5, np.random.default_rng(1))
+    assert sorted(np.bincount(dealt)) == [4, 4, 5, 5, 5]
+    assert not (dealt == random_groups(23, 5, np.random.default_rng(2))).all()
+    assert (dealt == random_groups(23, 5, np.random.default_rng(1))).all()
+
+
+@pytest.mark.parametrize(("n_clusters", "n_groups"), [(3, 4), (3, 0), (0, 0)])
+def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
+    with pytest.raises(ValueError, match="cannot be divided"):
+        random_groups(n_clusters, n_groups, RNG)
+
+
+# Percentiles of a bootstrap over clusters.
+
+
+def test_percentiles() -> None:
+    draws = np.arange(1001.0)
+    assert percentile_interval(draws) == pytest.approx((25, 975))
+
+
+@pytest.mark.parametrize("n_clusters", [6, 10, 60])
+def test_of_few_clusters_they_lie_as_far_out_as_students_t(n_clusters: int) -> None:
+    """A bootstrap mean of normal clusters is normal, with (k - 1) / k of the squared standard error."""
+    shrunk = math.sqrt((n_clusters - 1) / n_clusters)
+    draws = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000) * shrunk
+    low, high = percentile_interval(draws, n_clusters=n_clusters)
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, n_clusters - 1), rel=1e-3)
+
+
+@pytest.mark.parametrize("n_clusters", range(MIN_CLUSTERS))
+def test_of_fewer_clusters_there_is_no_interval(n_clusters: int) -> None:
+    assert np.isnan(percentile_interval(np.arange(1001.0), n_clusters=n_clusters)).all()
+
+
+def test_a_few_undefined_draws_are_left_out_and_many_void_the_interval() -> None:
+    draws = np.arange(100.0)
+    draws[:5] = math.nan
+    assert percentile_interval(draws) == pytest.approx(tuple(np.quantile(np.arange(5.0, 100), [0.025, 0.975])))
+    draws[5] = math.nan
+    assert np.isnan(percentile_interval(draws)).all()
+    assert np.isnan(percentile_interval([])).all()
+    assert np.isnan(percentile_interval([math.nan] * 3)).all()

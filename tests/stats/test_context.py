@@ -1,15 +1,23 @@
-"""Point estimates alone: the same values, and nothing drawn."""
+"""Point estimates alone: the same values, and nothing drawn; statistics and figures end where their caller wants them to."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import undertow
+from undertow import audits
+from undertow.audits.base import Observations
+from undertow.report.style import image_bytes
+from undertow.runs.finished_run import observations_of
 from undertow.stats import only_points, percentile_interval, point_estimates
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.classification.roc import auroc_p_value
+from undertow.stats.context import interruptible
 from undertow.stats.correlation import cluster_correlation
 from undertow.stats.intervals.cluster_errors import cluster_weights
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
@@ -69,3 +77,28 @@ def test_values_are_what_they_are_without_it() -> None:
     assert np.isnan([quick[0].low, quick[1].high, r.p, quickly_less.low]).all()
     again = mean_over_cells(values, (0.0, 1.0))
     assert (again.low, again.high) == (plain[0].low, plain[0].high), "draws that are kept are none of the context"
+
+
+# Being ended.
+
+
+class EndedError(Exception):
+    """The caller wants no more."""
+
+
+def end() -> None:
+    raise EndedError
+
+
+@pytest.mark.parametrize("audit", ["spurious-correlation", "bias-diagnosis", "occupation-checklist"])
+def test_measuring_and_drawing_end_where_the_caller_says_so(audit: str, finished_run: Callable[..., Path]) -> None:
+    run = undertow.load_run(finished_run(audit, "toy", limit=200))
+    observations: Observations = observations_of(run.record)
+    with interruptible(end), pytest.raises(EndedError):
+        audits.load(audit).measure(observations, 0)
+    drawing = next(audits.load(audit).draw(observations, run.record.results))
+    with interruptible(end), pytest.raises(EndedError):
+        image_bytes(drawing.figure, "png")
+    # Outside of it both go on.
+    assert image_bytes(drawing.figure, "png")
+    assert len(audits.load(audit).measure(observations, 0)) > 0
