@@ -73,6 +73,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def first_names(names: Iterable[str], most: int) -> str:
+    """The first names of a list, and how many more there are; "none" if it is empty."""
+    texts = [name or "''" for name in names]
+    return (", ".join(texts[:most]) or "none") + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name, to append to a sentence; "" if no name is similar."""
     if len(word) > MAX_MISSPELT:

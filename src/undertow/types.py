@@ -49,9 +49,15 @@ def no_progress(done: int, total: int) -> None:
 T = TypeVar("T")
 
 
-def option(default: T, description: str) -> T:
-    """A field of settings, with its text for `--help`."""
-    return field(default=default, metadata={"help": description})
+def option(default: T, description: str = "", **bounds: float) -> T:
+    """A field of settings.
+
+    Args:
+        default: its value if none is given.
+        description: its help on the command line; "" for a field that is no option there.
+        bounds: `ge`, `gt`, `le` and `lt`, the numbers that it must be at least, above, at most and below.
+    """
+    return field(default=default, metadata={"bounds": bounds} | ({"help": description} if description else {}))
 
 
 Factor: TypeAlias = str | int | float | bool

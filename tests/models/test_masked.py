@@ -346,6 +346,27 @@ def test_a_head_that_needs_the_text_is_found_out_and_read_whole(name: str, one: 
         assert not np.allclose(model.read_batch(batch), whole(model, batch), atol=0.1)
 
 
+def test_behind_the_last_attention_only_read_positions_are_computed(one: Trained) -> None:
+    batch, seen = some_batch(one.model), list[int]()
+    last = one.model.network.base_model.encoder.layer[-1].output
+    with last.register_forward_hook(lambda _, given, out: seen.append(out.shape[:-1].numel())):
+        read = one.model.read_batch(batch)
+    assert seen == [len(set(zip(batch.read_rows, batch.read_positions, strict=True)))]
+    assert seen[0] < batch.tokens.size
+    assert read == pytest.approx(whole(one.model, batch), abs=TOLERANCE_NATS)
+
+
+def test_a_last_layer_that_needs_the_text_is_found_out_and_computed_whole(one: Trained) -> None:
+    plain = one.fresh()
+    layer = plain.network.base_model.encoder.layer[-1]
+    layer.output.register_forward_hook(lambda _, given, out: out + out.roll(1, dims=1))
+    model = masked.MaskedModel.from_network(plain.network, plain.tokenizer, plain.identity)
+    batch = some_batch(model)
+    assert model.last_output is None
+    assert model.head_apart
+    assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
+
+
 def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
     model.limits = BatchLimits(60, 0)

@@ -362,12 +362,12 @@ def _factors(table: Table) -> pd.DataFrame:
     if sentence:
         table.check_repeats(frame, of_cell, "sentence and W")
     keys = ["challenge", "model", "prompt", "w_name", "w", *of_cell[5:]]
-    frame.insert(0, "item", joined(frame[keys]))
+    frame.insert(0, "item", row_keys(frame[keys]))
     return frame
 
 
-def joined(columns: pd.DataFrame) -> list[str]:
-    """The cells of each row, joined by slashes."""
+def row_keys(columns: pd.DataFrame) -> list[str]:
+    """The cells of each row, row_keys by slashes."""
     return ["/".join(row) for row in zip(*(columns[name].tolist() for name in columns), strict=True)]
 
 

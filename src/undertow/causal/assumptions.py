@@ -70,7 +70,7 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
 
 def _of_w(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
     """W causes the features; it is not causal for the label; the two have no common cause."""
-    label, features = graph.label, joined(graph.features)
+    label, features = graph.label, comma_separated(graph.features)
     ways = filter(None, (identification.directed_path(graph, w.node, feature) for feature in graph.features))
     because = first_path(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     unlike = f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features"
@@ -110,7 +110,11 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     if w.connected_by_selection_alone:
         path = w.opened[0] if w.opened else None
         opened_by = identification.path_status(graph, path, graph.selection).opened_by if path else ()
-        colliders = f"at {joined(collider for collider, _ in opened_by)}" if path else f"by {joined(graph.selection)}"
+        colliders = (
+            f"at {comma_separated(collider for collider, _ in opened_by)}"
+            if path
+            else f"by {comma_separated(graph.selection)}"
+        )
         return Assumption(claim, True, f"{first_path(w.opened)} is opened {colliders}")
     if not graph.selection:
         return Assumption(
@@ -119,7 +123,7 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     if w.connected_in_population:
         because = f"{first_path(w.open_in_population)} is open without it"
         return Assumption(claim, False, because, f"not selection alone connects {pair}")
-    because = f"{joined(graph.selection)} opens no path between them"
+    because = f"{comma_separated(graph.selection)} opens no path between them"
     return Assumption(claim, False, because, f"selection does not connect {pair}")
 
 
@@ -133,7 +137,11 @@ def selection_hint(graph: Graph) -> str:
 
 def _of_texts(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
     """The features do not determine the label, and do not predict it in another way."""
-    label, features, deciding = graph.label, joined(graph.features), identification.specification(graph).causal_arrows
+    label, features, deciding = (
+        graph.label,
+        comma_separated(graph.features),
+        identification.specification(graph).causal_arrows,
+    )
     open_paths = identification.noncausal_open_paths(graph, past=w.node)
     other = "other " if w.connected_in_population or deciding else ""
     no_path, way = f"no {other}path between them is open in the population", open_paths[0].text if open_paths else ""
@@ -179,15 +187,15 @@ def _is_one_way(path: Path) -> bool:
 
 
 def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
-    return f"no arrows lead from {joined(tails)} to {joined(heads)}"
+    return f"no arrows lead from {comma_separated(tails)} to {comma_separated(heads)}"
 
 
 def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
-    """Arrows as text, joined."""
+    """Arrows as text, comma_separated."""
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
 
 
-def joined(names: Iterable[str]) -> str:
+def comma_separated(names: Iterable[str]) -> str:
     """Names with commas between."""
     return ", ".join(names)
 

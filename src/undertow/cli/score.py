@@ -210,8 +210,8 @@ def scaling(
     if as_json:
         console.print_json({"models": rows, "relations": ranks})
         return
-    console.print_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
-    console.print_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
+    console.print_table([{name: _table_cell(cell) for name, cell in row.items()} for row in rows])
+    console.print_table([{name: _table_cell(cell) for name, cell in row.items()} for row in ranks])
 
 
 def _sizes(given: list[str]) -> dict[str, float]:
@@ -227,7 +227,7 @@ def _sizes(given: list[str]) -> dict[str, float]:
     return sizes
 
 
-def _rounded(cell: object) -> object:
+def _table_cell(cell: object) -> object:
     if not isinstance(cell, float):
         return cell
     return f"{cell:.4g}" if math.isfinite(cell) else ""

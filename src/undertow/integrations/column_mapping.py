@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
 from undertow.data.text_files import read_toml
-from undertow.errors import UndertowError, closest
+from undertow.errors import UndertowError, closest, first_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     for name in sorted(REQUIRED, key="w".__ne__):
         if name not in mapped:
             raise UndertowError(
-                f"{mapping}: {name!r} is missing; name its column in [columns] (the table has {_some(given)}"
+                f"{mapping}: {name!r} is missing; name its column in [columns] (the table has {first_names(given, 12)}"
                 f"{closest(name, given)}), or its value in [constants]"
             )
     return mapped
@@ -169,7 +169,8 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
     for key, column in keys.items():
         if column not in columns:
             raise UndertowError(
-                f"{mapping}: {key} is {column!r}, but the table has no such column; it has {_some(columns)}{closest(column, columns)}"
+                f"{mapping}: {key} is {column!r}, but the table has no such column; it has {first_names(columns, 12)}"
+                f"{closest(column, columns)}"
             )
     for group in names.groups:
         if group in own:
@@ -181,11 +182,6 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
     if strange and names.groups and not names.at_ends:
         near = closest(strange[0].partition(".")[2], own)
         raise UndertowError(f"{mapping}: {strange[0]} is not a known column; use {', '.join(own)}{near}")
-
-
-def _some(columns: Sequence[str]) -> str:
-    listed = ", ".join(columns[:12])
-    return f"{listed} and {len(columns) - 12} more" if len(columns) > 12 else listed
 
 
 def _ordered(values: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from undertow.errors import UndertowError
+from undertow.types import option
 
 UNORDERED, ORDERED = "unordered", "ordered"
 QUOTA, INDEPENDENT = "quota", "independent"
@@ -17,17 +18,6 @@ _BOUNDS = {
     "le": (operator.le, "at most"),
     "lt": (operator.lt, "below"),
 }
-
-
-def option(default: Any = MISSING, about: str = "", **bounds: float) -> Any:
-    """A field of settings.
-
-    Args:
-        default: its value if none is given.
-        about: its help on the command line; "" for a field that is no option there.
-        bounds: `ge`, `gt`, `le` and `lt`, the numbers that it must be at least, above, at most and below.
-    """
-    return field(default=default, metadata={"bounds": bounds} | ({"help": about} if about else {}))
 
 
 def check_bounds(settings: Any) -> None:

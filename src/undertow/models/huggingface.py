@@ -287,7 +287,7 @@ class BatchReader(HuggingFaceModel, ABC):
         """
         import torch
 
-        n_tokens = self._n_logits()
+        self.head_apart, n_tokens = True, self._n_logits()
         draws = np.random.default_rng(0).integers(n_tokens // 4, max(n_tokens // 2, 2), size=33)
         nothing, sources = np.zeros(0, dtype=np.int64), draws[15:].reshape(2, 9)
         batch = TokenBatch(draws[:15].reshape(3, 5), nothing, nothing, nothing, sources, np.array([0, 1, 0]))

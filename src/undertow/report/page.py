@@ -34,7 +34,7 @@ from undertow.report.formatting import (
     significant,
     spaced,
 )
-from undertow.report.page_data import Page, ReportTable, ranked
+from undertow.report.page_data import Page, ReportTable, by_strength
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Result
 
@@ -63,7 +63,7 @@ def render_page(page: Page) -> str:
     for result in page.results:
         by_measure.setdefault((result.measure, result.unit, repr(result.null_value)), []).append(result)
     tables = [_table(results, shared, page) for results in by_measure.values()]
-    significant, others = ranked(page.findings)
+    significant, others = by_strength(page.findings)
     return render_template(
         "page.html.j2",
         page=page,

@@ -238,7 +238,7 @@ class Page(ReportText):
     nothing: str = ""
 
 
-def ranked(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+def by_strength(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Significant findings and others, each from the strongest."""
-    by_strength = sorted(findings, key=lambda one: -one.strength if math.isfinite(one.strength) else math.inf)
-    return [one for one in by_strength if one.significant], [one for one in by_strength if not one.significant]
+    ordered = sorted(findings, key=lambda one: -one.strength if math.isfinite(one.strength) else math.inf)
+    return [one for one in ordered if one.significant], [one for one in ordered if not one.significant]

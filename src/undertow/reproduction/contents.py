@@ -13,7 +13,7 @@ from undertow.errors import UndertowError
 from undertow.report.formatting import MISSING
 from undertow.report.page_data import Drawing, ReportTable
 from undertow.reproduction.catalog import Artefact, paper_name, published
-from undertow.reproduction.sources import Measured, Sources
+from undertow.reproduction.sources import ModelResults, Sources
 from undertow.types import ClozeQuery, no_progress
 
 N_PEOPLE = 1_000_000
@@ -242,7 +242,7 @@ def slopes(artefact: Artefact, sources: Sources, design: str, w: str) -> Content
     return Content(tables=[_table("Slopes", table, list(of_paper[0]), SLOPE_UNIT)])
 
 
-def slope_rows(measured: Measured) -> list[dict[str, str]]:
+def slope_rows(measured: ModelResults) -> list[dict[str, str]]:
     """A row for each W list, model and prompt: slope in percent per step and Pearson's r of each word group."""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in measured.results:
@@ -287,7 +287,7 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
     return Content(drawings)
 
 
-def _objective(model: str, measured: Measured) -> str:
+def _objective(model: str, measured: ModelResults) -> str:
     """Training objective of a model; if unknown, inferred from whether it answers prompts."""
     said = str(measured.observations.design.get("models", {}).get(model, {}).get("objective", ""))
     for known in ("masked", "denoising", "autoregressive"):
@@ -362,7 +362,7 @@ def checklist(artefact: Artefact, sources: Sources, design: str) -> Content:
     return Content(sources.measured(design).drawings("aspects", with_results=True))
 
 
-def _source(model: str, measured: Measured) -> str:
+def _source(model: str, measured: ModelResults) -> str:
     return "this run" if model in measured.models else RECOMPUTED
 
 

@@ -30,7 +30,7 @@ RECORDED = "recorded"
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelResults:
     """Observations of all models of a design, and their results.
 
     Attributes:
@@ -51,7 +51,7 @@ class Measured:
         drawn = self.audit.draw(self.observations, self.results if with_results else ())
         return [one for one in drawn if one.name.startswith(names or "")]
 
-    def only(self, frame: pd.DataFrame, **design: Any) -> Measured:
+    def only(self, frame: pd.DataFrame, **design: Any) -> ModelResults:
         """A selection of the observations, with changed entries of the design."""
         observations = Observations(frame.reset_index(drop=True), {**self.observations.design, **design})
         return replace(self, observations=observations)
@@ -84,7 +84,7 @@ class Sources:
     progress: Progress = field(default=no_progress, kw_only=True)
     simulated: list[SimulatedCase] = field(default_factory=list)
     _runs: dict[str, Run] = field(default_factory=dict)
-    _measured: dict[str, Measured] = field(default_factory=dict)
+    _measured: dict[str, ModelResults] = field(default_factory=dict)
 
     def is_enough(self, artefact: Artefact) -> str:
         """Missing inputs of an artefact; "" if there are none."""
@@ -97,7 +97,7 @@ class Sources:
                 return f"needs {artefact.needs}: name the table with --rephrasings"
         return ""
 
-    def measured(self, name: str, **change: Any) -> Measured:
+    def measured(self, name: str, **change: Any) -> ModelResults:
         """The runs of a design, with options that differ from the design's."""
         of = design(name)
         options = {**of.options, **change}
@@ -128,7 +128,7 @@ class Sources:
                 {"name": one, "facts": recorded_facts(one) | known.get(one, {}), "scoring_method": RECORDED}
                 for one in dict.fromkeys(map(str, recorded.frame["model"]))
             ]
-        self._measured[key] = Measured(audit, merge_observations(parts, entries), names)
+        self._measured[key] = ModelResults(audit, merge_observations(parts, entries), names)
         return self._measured[key]
 
     def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import SentenceTable
 from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
-from undertow.report.page_data import Drawing, Page, PageAssumptions, PagePrecision, ReportTable, ReportText, ranked
+from undertow.report.page_data import (
+    Drawing,
+    Page,
+    PageAssumptions,
+    PagePrecision,
+    ReportTable,
+    ReportText,
+    by_strength,
+)
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
@@ -113,7 +121,7 @@ CONSTANTS = {"model", "prompt", "w_name", "first", "last", "shots", "sampling", 
 
 def _place_of_main(drawings: Sequence[Drawing], findings: Sequence[Finding]) -> int:
     """Index of the drawing of the first finding; 0 if unknown."""
-    group = next((one.results[0].group for some in ranked(findings) for one in some if one.results), {})
+    group = next((one.results[0].group for some in by_strength(findings) for one in some if one.results), {})
     shows = [at for at, one in enumerate(drawings) if one.of and all(group.get(key) == one.of[key] for key in one.of)]
     return min(shows, default=0)
 

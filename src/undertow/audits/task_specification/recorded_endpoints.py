@@ -18,10 +18,10 @@ from undertow.audits.recorded_tables import (
     Table,
     check_reserved_names,
     check_sums,
-    joined,
     mass_column,
     read_cells,
     reading_note,
+    row_keys,
     to_percent,
     unread_note,
 )
@@ -76,7 +76,7 @@ def read_ends(path: Path | Table, *, zeros_count: bool) -> tuple[pd.DataFrame, l
         frame["other_words"] = np.nan  # not recorded: the masses are shares among the groups
         frame["missing_reason"] = missing_reason
         frame.loc[frame["missing_reason"] != "", groups] = np.nan
-        frame.insert(0, "item", joined(frame[["challenge", "model", "prompt", "w", "sentence"]]))
+        frame.insert(0, "item", row_keys(frame[["challenge", "model", "prompt", "w", "sentence"]]))
         frames.append(frame)
     known = {*OTHERS, *(f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups)}
     unread = [name for name in cells.columns if name not in known]
@@ -91,7 +91,7 @@ def _factors(table: Table) -> pd.DataFrame:
         sentence = cells["sentence"]
     elif given:
         named = [name for name in given if name != "participant" or "participant_class" not in given]
-        sentence = pd.Series(joined(cells[named]), cells.index)
+        sentence = pd.Series(row_keys(cells[named]), cells.index)
     else:
         raise UndertowError(f"{table.path}: has no column 'occupation' or 'sentence'; add one")
     frame = pd.DataFrame(

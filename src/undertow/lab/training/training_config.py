@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.lab.settings import check_bounds, option
+from undertow.lab.settings import check_bounds
+from undertow.types import option
 
 MASKED, CAUSAL = "masked", "causal"
 ARCHITECTURES = (MASKED, CAUSAL)

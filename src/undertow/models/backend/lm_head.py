@@ -1,4 +1,4 @@
-"""Apply the LM head at selected positions only, a slice of rows at a time.
+"""Apply the LM head, and what follows the last attention of a masked network, at selected positions only, a slice of rows at a time.
 
 The head is the widest part of a small model, so [row, position, vocabulary] is never held. Whether a network's head can be applied
 to single rows is tested on the network.
@@ -130,3 +130,23 @@ def patched_body_output(body: Any, output: Any) -> Iterator[None]:
         yield
     finally:
         del body.forward
+
+
+def last_attention_output(network: Any) -> Any:
+    """The module behind the last attention of a network of BERT's kind, from which on each position is computed by itself; or None."""
+    layers = getattr(getattr(network.base_model, "encoder", None), "layer", None)
+    return getattr(getattr(layers[-1], "attention", None), "output", None) if layers else None
+
+
+@contextmanager
+def rows_only(module: Any, rows: torch.Tensor) -> Iterator[None]:
+    """Keep these flat positions alone of what a module is given [1, row, dim]."""
+
+    def keep(_: Any, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(one.flatten(0, 1)[rows][None] for one in given)
+
+    hook = module.register_forward_pre_hook(keep)
+    try:
+        yield
+    finally:
+        hook.remove()

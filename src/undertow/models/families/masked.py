@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from undertow.models.backend.execution import check_length, list_duplicate_options, to_device, unknown_words
-from undertow.models.backend.lm_head import in_slices, patched_body_output
+from undertow.models.backend.lm_head import in_slices, last_attention_output, patched_body_output, rows_only
 from undertow.models.base import (
     EXACT,
     PAPER,
@@ -59,7 +59,11 @@ class MaskedModel(BatchReader):
 
     def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any) -> None:
         super().__init__(identity, network, tokenizer)
+        self.last_output = last_attention_output(network)
         self.test_head()
+        if self.last_output is not None and not self.head_apart:
+            self.last_output = None
+            self.test_head()
 
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
         spans = [locate_fills(*row, fill_offsets(query, number)) for number, row in enumerate(rows)]
@@ -104,7 +108,11 @@ class MaskedModel(BatchReader):
             yield self._whole_logits(batch).flatten(0, 1)[kept].float()
             return
         tokens, body = to_device(batch.tokens, self.network.device), self.network.base_model
-        hidden = body(input_ids=tokens)[0].flatten(0, 1)[kept]
+        if self.last_output is None:
+            hidden = body(input_ids=tokens)[0].flatten(0, 1)[kept]
+        else:
+            with rows_only(self.last_output, kept):
+                hidden = body(input_ids=tokens)[0][0]
 
         def head(rows: torch.Tensor) -> torch.Tensor:
             with patched_body_output(body, BaseModelOutput(last_hidden_state=rows[None])):

@@ -139,15 +139,15 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
     with point_estimates():  # one context for all tables, so that caches of measures are shared
-        measured = _Measured.from_pair(audit, paired, seed, margins, called)
-    judged = measured.judged()
-    margins.check(measure for measure, _ in (*measured.keys, *judged))
+        measured = _PairedResults.from_pair(audit, paired, seed, margins, called)
+    own = measured.own_differences()
+    margins.check(measure for measure, _ in (*measured.keys, *own))
     with point_estimates():
         errors = measured.errors(progress)
     comparison = Comparison(
         baseline=called.baseline,
         candidate=called.candidate,
-        differences=_Rows(measured, errors, judged, runs, called).all(chosen=bool(models)),
+        differences=_Rows(measured, errors, own, runs, called).all(chosen=bool(models)),
         notes=_notes(measured, called, runs),
         audit=str(baseline.manifest["audit"]),
         seed=seed,
@@ -202,7 +202,7 @@ def _names(runs: tuple[Record, Record]) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _PairedResults:
     """Both runs, measured on the items that both answered.
 
     Attributes:
@@ -221,7 +221,7 @@ class _Measured:
     max_groups: int
 
     @classmethod
-    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, margins: Margins, names: Names) -> _Measured:
+    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, margins: Margins, names: Names) -> _PairedResults:
         try:
             sides = [
                 by_key(_shared_names(results_with_rates(audit, observations, seed), paired, at))
@@ -266,7 +266,7 @@ class _Measured:
             if (one := side.get(key)) and math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.extras)
         )
 
-    def judged(self) -> dict[Key, Result]:
+    def own_differences(self) -> dict[Key, Result]:
         """Differences that the audit computes itself, by key; {} if it computes none."""
 
         def margin(result: Result) -> float:
@@ -353,12 +353,12 @@ class _Rows:
 
     Attributes:
         errors: jackknife errors; None if all answers are equal.
-        judged: differences that the audit computes itself.
+        own: differences that the audit computes itself.
     """
 
-    measured: _Measured
+    measured: _PairedResults
     errors: PairedErrors | None
-    judged: Mapping[Key, Result]
+    own: Mapping[Key, Result]
     runs: tuple[Record, Record]
     names: Names
 
@@ -375,16 +375,16 @@ class _Rows:
             ]
             recorded.append(by_key(_shared_names(own, paired, at)))
         rows = [self._measured_row(at, key, recorded) for at, key in enumerate(measured.keys)]
-        rows += [self._added_row(judged) for key, judged in self.judged.items() if key not in measured.keys]
+        rows += [self._added_row(own) for key, own in self.own.items() if key not in measured.keys]
         rows += [
             self._missing_row([one.get(key) for one in recorded])
             for key in recorded[0] | recorded[1]
             # Results that use no answers, such as baselines, do not differ.
-            if key not in {*measured.keys, *self.judged}
+            if key not in {*measured.keys, *self.own}
             and not any(one[key].group.get("model") == "" for one in recorded if key in one)
         ]
         # Metrics that the audit replaces by a metric of the difference, and results by prompt if averages over prompts are tested.
-        replaced = {measure.replace("_of_difference", "") for measure, _ in self.judged if "_of_difference" in measure}
+        replaced = {measure.replace("_of_difference", "") for measure, _ in self.own if "_of_difference" in measure}
         averaged = {_facet(one) for one in rows if one.measure.endswith(OVER_PROMPTS)}
         return [
             replace(one, note=f"{one.note} {BY_PROMPT}".strip())
@@ -395,12 +395,12 @@ class _Rows:
         ]
 
     def _measured_row(self, at: int, key: Key, recorded: Sequence[Mapping[Key, Result]]) -> Result:
-        sides, judged = [side.get(key) for side in self.measured.sides], self.judged.get(key)
+        sides, own = [side.get(key) for side in self.measured.sides], self.own.get(key)
         one = next(result for result in sides if result is not None)
         values = [math.nan if result is None else result.value for result in sides]
         value = values[1] - values[0]
-        if judged is not None and math.isfinite(judged.value) and math.isfinite(value):
-            value = judged.value
+        if own is not None and math.isfinite(own.value) and math.isfinite(value):
+            value = own.value
         if abs(value) <= TIE_SHARE * max(map(abs, values)):
             value = 0.0
         n, n_shared = min(0 if result is None else result.n for result in sides), one.n + one.n_missing
@@ -417,17 +417,17 @@ class _Rows:
         )
         if not math.isfinite(value):
             return replace(result, value=math.nan, note=self._why_not(sides))
-        if judged is None:
-            unknown = self.judged and PER in one.unit
-            judged = replace(result, extras={}, note=UNJUDGED) if unknown else self._clustered(at, result)
-        return self._with_errors(result, judged, self.measured.open_by(key))
+        if own is None:
+            unknown = self.own and PER in one.unit
+            own = replace(result, extras={}, note=UNJUDGED) if unknown else self._clustered(at, result)
+        return self._with_errors(result, own, self.measured.open_by(key))
 
-    def _added_row(self, judged: Result) -> Result:
+    def _added_row(self, own: Result) -> Result:
         """A difference that the audit adds."""
-        value = judged.value if self.errors is not None or judged.value == 0 else math.nan
+        value = own.value if self.errors is not None or own.value == 0 else math.nan
         sides = dict.fromkeys(("baseline", "candidate"), math.nan)
-        result = replace(judged, group=self._displayed_group(judged), value=value, extras=sides)
-        return self._with_errors(result, judged, 0.0)
+        result = replace(own, group=self._displayed_group(own), value=value, extras=sides)
+        return self._with_errors(result, own, 0.0)
 
     def _with_errors(self, result: Result, errors: Result, open_by: float) -> Result:
         """A difference with the interval, p, note and extras of `errors`, widened by hidden probability."""
@@ -522,7 +522,7 @@ def _facet(one: Result) -> tuple[object, ...]:
     return (one.measure.removesuffix(OVER_PROMPTS), *levels)
 
 
-def _notes(measured: _Measured, names: Names, runs: tuple[Record, Record]) -> list[str]:
+def _notes(measured: _PairedResults, names: Names, runs: tuple[Record, Record]) -> list[str]:
     """Notes on compared and excluded items, grouped clusters, reduced precision and other versions."""
     said, paired = sentences("comparison"), measured.paired
     notes = [said.compared(paired.n_answered)]

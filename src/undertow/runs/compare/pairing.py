@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from undertow.audits.base import EXACT, TEXT, Audit, Observations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, first_names
 from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
 
@@ -209,7 +209,7 @@ class _Sides:
             if run.observations.empty:
                 self.refuse(f"{name} has no items", "run its audit again")
         if not self.models:
-            listed = "; ".join(_listed(models_of(run)) for run in self.runs)
+            listed = "; ".join(first_names(models_of(run), 3) for run in self.runs)
             fix = "compare runs of one model each, or of models with the same names"
             self.refuse(f"they have no common models ({listed})", fix)
 
@@ -320,11 +320,6 @@ def _both(first: object, second: object) -> str:
     if max(map(len, texts)) > 60:
         return "are not the same in both"
     return f"is {texts[0]} in the first and {texts[1]} in the second"
-
-
-def _listed(models: Sequence[str]) -> str:
-    more = f" and {len(models) - 3} more" if len(models) > 3 else ""
-    return ", ".join(models[:3]) + more
 
 
 def _scale(manifest: Mapping[str, Any], model: str) -> str:
