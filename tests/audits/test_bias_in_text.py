@@ -19,9 +19,8 @@ from helpers.scripted_model import Script
 from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
-from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
+from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
@@ -41,7 +40,6 @@ from undertow.types import (
 __all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
-WRITTEN = (EXTRACTION, REPHRASING)
 
 
 def items_of(audit: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
@@ -75,17 +73,6 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
 
 
-@pytest.mark.parametrize(
-    ("audit", "n_documents", "plain", "behind"),
-    [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
-)
-def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain: int, behind: int) -> None:
-    """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
-    assert len(items_of(audit)) == n_documents * plain
-    if n_documents == 66:
-        assert len(items_of(audit, n_documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
-
-
 @pytest.mark.parametrize("audit", TASKS)
 def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: str) -> None:
     options: dict[str, Any] = {"n_documents": 8, "shots": "0,3", "wordings": 1}
@@ -99,17 +86,6 @@ def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: 
     same = [query_of(one).shots == query_of(two).shots for one, two in pairs]
     assert len(same) > 50
     assert sum(same) < 5
-
-
-def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
-    items = items_of(IDENTIFICATION, n_documents=6, shots="4", wordings=2)
-    shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
-    for item in items:
-        texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
-        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
-    assert all(len(texts) == 1 for texts in shown.values())
-    for document in {key[0] for key in shown}:
-        assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
 
 
 ALIKE = """split\ttext\tbiased\tdimension\tspan\trephrasing
@@ -129,18 +105,6 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
     items = items_of(DIAGNOSIS, challenge=str(path), shots="9", classes="null", draws=5)
     shots = {shot for item in items for shot in query_of(item).shots if shot.startswith("He hired")}
     assert shots == {"He hired a girl again.\nYes\n\n"}
-
-
-def test_documents_are_drawn_evenly_over_labels() -> None:
-    golds = Counter(item.gold for item in items_of(DIAGNOSIS, n_documents=10, classes="null"))
-    assert golds == {"Yes": 5, "No": 5}
-    for audit in TASKS[1:]:
-        options: dict[str, Any] = {"decoding": UNCONSTRAINED} if audit in WRITTEN else {}
-        dimensions = Counter(
-            str(item.factors["dimension"]) for item in items_of(audit, n_documents=25, classes="null", **options)
-        )
-        assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
-    assert len(items_of(IDENTIFICATION, n_documents=66, classes="null")) == 66  # as many as there are
 
 
 def test_a_limit_is_of_whole_documents() -> None:
@@ -174,14 +138,6 @@ def test_a_limit_keeps_documents_and_wordings_in_balance(limit: int) -> None:
     assert {item.factors["description_class"] for item in items} == {"statement", "question", "completion", "null"}
 
 
-def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
-    for n, each in ((22, 1), (44, 2)):
-        items = items_of(DIAGNOSIS, limit=n, classes="null")
-        assert Counter(item.factors["dimension"] for item in items if item.gold == "Yes") == dict.fromkeys(
-            DIMENSIONS, each
-        )
-
-
 @pytest.mark.parametrize(
     ("audit", "options", "smallest"),
     [
@@ -202,40 +158,12 @@ def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict
     assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
-def test_few_documents_are_told_of_whatever_the_limit(tmp_path: Path) -> None:
-    module: Any = audits.load(DIAGNOSIS)
-    for limit in (0, 100):
-        (told,) = module.limitations(module.Settings(n_documents=5), Sampling(limit))
-        assert "--limit" not in told
-        assert "5 documents" in told
-    run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=tmp_path / "run")
-    assert run.manifest["design"]["limitations"] == run.manifest["design"]["w_notes"] == [told]
-
-
 # What an item says, word for word.
 
 
 def only_item(items: Sequence[Item], document: str, text: str) -> Item:
     (item,) = [item for item in items if item.factors["document"] == document and item.factors["wording"] == text]
     return item
-
-
-def test_a_question_without_examples_word_for_word(statements: str) -> None:
-    items = items_of(IDENTIFICATION, challenge=statements)
-    wording = "Task: Identify the type of bias in the aforementioned text\nAnswer:"
-    item = only_item(items, "old", wording)
-    query = item.query
-    assert isinstance(query, MultipleChoiceQuery)
-    assert query.display_text() == (
-        "I think old people cannot learn, he said.\nTask: Identify the type of bias in the aforementioned text\nAnswer:"
-    )
-    assert query.labels == tuple(f" {name}" for name in DIMENSIONS)
-    assert (query.first_token, query.chat) == (False, False)
-    assert item.gold == "age"
-    assert {name: item.factors[name] for name in item.factors if name.startswith("slot_")} == {
-        "slot_stmt_task": "identify", "slot_bias_description": "type", "slot_target": "bias",
-        "slot_text_reference": "aforementioned text",
-    }  # fmt: skip
 
 
 def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
@@ -258,27 +186,6 @@ def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
         assert item.gold == "No"
 
 
-def test_without_a_description_word_for_word(statements: str) -> None:
-    (item,) = [
-        one
-        for one in items_of(EXTRACTION, challenge=statements, classes="null", shots="1", draws=1, decoding=SPAN)
-        if one.factors["document"] == "nurses"
-    ]
-    query = item.query
-    assert isinstance(query, ConstrainedGenerateQuery)
-    assert query.display_text() == (
-        "Bakers get up too late here.\n"
-        "Bakers get up too late\n"
-        "\n"
-        "Nurses talk too much anyway.\n"
-    )  # fmt: skip
-    assert (query.passage, query.constraint) == ("Nurses talk too much anyway.", SPAN)
-    assert (query.temperature, query.top_k, query.seed, query.line_ends) == (0.0, 0, 0, False)
-    assert item.gold == "Nurses talk too much"
-    chosen = items_of(DIAGNOSIS, challenge=statements, classes="null")
-    assert {cast(MultipleChoiceQuery, one.query).labels for one in chosen} == {("Yes", "No")}
-
-
 def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     items = items_of(REPHRASING, challenge=statements, classes="statement", wordings=0, shots="1", draws=1)
     wording = "Task: Convert to remove toxicity\nAnswer:"
@@ -297,17 +204,6 @@ def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     assert query.passage == "old people cannot learn" == item.factors["passage"]
     assert item.factors["text"] == "I think old people cannot learn, he said."
     assert item.gold == "he cannot learn"
-
-
-def test_a_wording_that_names_the_dimension_names_each_documents_own(statements: str) -> None:
-    items = items_of(REPHRASING, challenge=statements, classes="dimension", wordings=0, shots="1", draws=1)
-    assert len(items) == 2 * 54
-    for item in items:
-        query = query_of(item)
-        assert DIMENSION_HOLE in str(item.factors["wording"])
-        assert DIMENSION_HOLE not in query.display_text()
-        assert f"targeting {item.factors['dimension']}" in query.prompt
-        assert "targeting profession" in query.shots[0]
 
 
 def test_a_document_without_a_dimension_is_not_asked_with_its_name(tmp_path: Path) -> None:
@@ -335,32 +231,7 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
     assert design["labels"] == ["birth", "handedness", "height"]
 
 
-def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
-    items = items_of(IDENTIFICATION, shots="3", shot_selection="weak-oracle", classes="null")
-    assert len(items) == 66 * 3
-    for item in items:
-        (category,) = [names for names in CATEGORIES.values() if item.gold in names]
-        answers = [shot.strip().rpartition("\n")[2] for shot in query_of(item).shots]
-        assert set(answers) <= set(category)
-        assert len(set(answers)) == 3
-
-
 # How written answers are come to.
-
-
-def test_decodings_are_those_that_are_named() -> None:
-    default = items_of(EXTRACTION, n_documents=1, classes="null")
-    assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [
-        UNCONSTRAINED,
-        PASSAGE_TOKENS,
-        SPAN,
-    ]
-    named = items_of(EXTRACTION, n_documents=1, classes="null", decoding=f"{BEST_SPAN}, {UNCONSTRAINED}")
-    assert [item.factors["decoding"] for item in named] == [BEST_SPAN, UNCONSTRAINED]
-    assert [
-        cast(ConstrainedGenerateQuery, item.query).constraint
-        for item in items_of(REPHRASING, n_documents=1, classes="null")
-    ] == [UNCONSTRAINED]
 
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
@@ -439,20 +310,6 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
     pairs.write_text("span,rephrasing\nOld folk,Some people\n")
     (item,) = items_of(REPHRASING, challenge=str(path), rephrasings=str(pairs), classes="null")
     assert (query_of(item).prompt, item.gold) == ("Old folk\n", "Some people")
-
-
-def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(
-        '[bias-diagnosis.plain]\ntext = "{ask} this biased?\\nAnswer:"\n[bias-diagnosis.plain.slots]\nask = ["Is", "Seems"]\n'
-    )
-    items = items_of(DIAGNOSIS, challenge=statements, description_file=str(path))
-    assert Counter(item.factors["description_class"] for item in items) == {"question": 8, "null": 4, "plain": 8}
-    prompts = {query_of(item).prompt for item in items if item.factors.get("slot_ask") == "Is"}
-    assert len(prompts) == 4
-    assert "The bus was late again.\nIs this biased?\nAnswer:" in prompts
-    only = items_of(DIAGNOSIS, challenge=statements, description_file=str(path), classes="plain")
-    assert len(only) == 8
 
 
 # A model whose answers are known.
@@ -689,29 +546,6 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
     assert math.isnan(score.null_value) == (not span.strip())
     assert ("above_baseline" in score.extras) == bool(span.strip())
-
-
-def test_a_recorded_passage_goes_before_a_span_where_both_are_there(tmp_path: Path) -> None:
-    text = "document,gold,answer,span,passage,text\na,x,x,the span,the passage,t\nb,y,y,the span,,t\n"
-    assert recorded(REPHRASING, text, tmp_path).observations["passage"].tolist() == ["the passage", "the span"]
-    assert recorded(EXTRACTION, text, tmp_path).observations["passage"].tolist() == ["the passage", "t"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "rows", "expected"),
-    [
-        ("shots", ["0", "5"], ["none", "random"]),
-        ("shots,sampling", ["0,", "5,", "5,weak-oracle"], ["none", "random", "weak-oracle"]),
-        ("shots,sampling", ["0,random", "5, random "], ["none", "random"]),
-        ("sampling", ["random"], ["none"]),
-    ],
-)
-def test_how_recorded_examples_were_drawn(columns: str, rows: list[str], expected: list[str], tmp_path: Path) -> None:
-    text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
-    run = recorded(DIAGNOSIS, text, tmp_path)
-    assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
-    told = {one.group["sampling"] for one in run.record.results if one.measure == "accuracy" and one.group["model"]}
-    assert told == set(expected)
 
 
 @pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])

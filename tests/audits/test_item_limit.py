@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import ROOT
-from undertow import audits, stats
+from undertow import audits
 from undertow.audits.base import Sampling
-from undertow.audits.shared import item_limit
 from undertow.audits.shared.item_limit import (
     MAX_EXACT,
     MIN_SENTENCES,
@@ -20,11 +18,9 @@ from undertow.audits.shared.item_limit import (
     N_FLIPS,
     ListSizes,
     cross_sizes,
-    divide_limit,
     even_places,
     fewest_hits,
     smallest_flip_p,
-    smallest_useful,
     stratified_sample,
 )
 from undertow.audits.spurious_correlation.items import Settings
@@ -33,14 +29,6 @@ from undertow.stats.regression import trend
 from undertow.stats.significance import sign_flip
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
-
-
-@pytest.mark.parametrize(
-    ("limit", "pair"),
-    [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
-)  # fmt: skip
-def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
-    assert cross_sizes(limit, 60, 30) == pair
 
 
 @pytest.mark.parametrize(
@@ -69,13 +57,6 @@ def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be
                 assert sentences * values >= 0.85 * limit
 
 
-def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
-    assert divide_limit(100, [1800, 1200]) == [50, 50]
-    assert divide_limit(2800, [1800, 1200]) == [1600, 1200]
-    assert divide_limit(90, [1000, 10, 1000]) == [40, 10, 40]
-    assert divide_limit(7, [5, 5]) == [3, 4]
-
-
 def test_values_are_evenly_spread_with_both_ends() -> None:
     assert even_places(4, 10) == [0, 3, 6, 9]
     for count, n in itertools.product((2, 3, 8, 12, 30), (12, 20, 30, 61)):
@@ -97,11 +78,6 @@ def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> N
             left = [taken[name] for name in "abc" if taken[name] < strata.count(name)]
             assert not left or max(taken.values()) - min(left) <= 1
     assert len({tuple(stratified_sample(strata, 3, seed)) for seed in range(20)}) > 10
-
-
-def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
-    assert (item_limit.MIN_SENTENCES, item_limit.MIN_VALUES) == (stats.MIN_CLUSTERS, trend.MIN_VALUES)
-    assert [smallest_useful(1), smallest_useful(2, 3)] == [48, 288]
 
 
 # In spurious correlation.
@@ -142,21 +118,6 @@ def test_a_limit_is_divided_among_w_lists(limit: int, lists: dict[str, tuple[int
         assert (values[0], values[-1]) == (first, last)
 
 
-def test_a_limit_below_the_smallest_useful_one_is_told_and_the_smallest_useful_one_is_not() -> None:
-    for settings, smallest in (
-        (Settings(), 96),
-        (Settings(w="place"), 48),
-        (Settings(prompts="A,B,C"), 288),
-        (Settings(w="date", prompts="A"), 48),
-        (Settings(challenge="mgt-icml"), 144),
-    ):
-        (said,) = audits.load("spurious-correlation").limitations(settings, Sampling(smallest - 1))
-        assert f"{smallest}." in said
-        assert audits.load("spurious-correlation").limitations(settings, Sampling(smallest)) == []
-        assert len(asked(settings, smallest)) == smallest
-    assert audits.load("spurious-correlation").limitations(Settings(), Sampling(0)) == []
-
-
 def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(
@@ -179,15 +140,6 @@ def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
     # Flips of the signs of six sentences have p of 2 / 64 at least: q of one test in four is .125, of two .0625, of three .042.
     (few,) = audits.load("spurious-correlation").limitations(alone, Sampling(24))
     assert "3 of a model's 4 tests" in few
-
-
-def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path: Path) -> None:
-    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
-    settings = Settings(w=str(tmp_path / "w.txt"))
-    assert sizes(asked(settings, 30)) == {"w": (7, 4)}
-    (told,) = audits.load("spurious-correlation").limitations(settings, Sampling(30))
-    assert "--limit" not in told
-    assert audits.load("spurious-correlation").limitations(settings, Sampling(0)) == [told]
 
 
 @pytest.mark.parametrize(
@@ -224,11 +176,3 @@ def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
             if benjamini_hochberg([p] * hits + [1.0] * (n_tests - hits))[0] < 0.05
         ]
         assert fewest_hits(n_clusters, n_tests) == agreeing[0]
-
-
-def test_the_first_challenge_file_of_the_documentation_is_a_design_that_can_find_something(tmp_path: Path) -> None:
-    page = (ROOT / "docs/challenge-files.md").read_text(encoding="utf-8")
-    (tmp_path / "own.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
-    items = asked(Settings(challenge=str(tmp_path / "own.toml")), 0)
-    assert sizes(items) == {"year": (12, 24)}
-    assert len({item.cluster for item in items}) >= 2 * item_limit.MIN_SENTENCES

@@ -17,7 +17,7 @@ from conftest import Cli
 from helpers.answering import answers_only
 from helpers.shared_folders import made_once
 from undertow import audits, models
-from undertow.audits.base import Observations, Sampling
+from undertow.audits.base import Observations
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, TEXT
@@ -114,33 +114,7 @@ def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
 
 
-@pytest.mark.parametrize("limit", [1, 5, 90])
-def test_few_items_stay_few_whatever_the_number_of_prompts(limit: int) -> None:
-    """Three W values at least, by three prompts: never the whole set of 5,400."""
-    assert 3 <= dry_run(SPURIOUS, "toy", w="date", prompts="A,B,C", limit=limit).n_queries <= max(limit, 9)
-
-
-def test_a_limit_on_sentences_counts_dates_and_prompts() -> None:
-    n_queries = {
-        prompts: dry_run(SPECIFICATION, "toy", limit=120, prompts=prompts).n_queries for prompts in ("A", "A,B,C")
-    }
-    assert all(90 <= n <= 126 and n % 2 == 0 for n in n_queries.values())
-    assert n_queries["A,B,C"] % 6 == 0
-    assert dry_run(SPECIFICATION, "toy", limit=1, prompts="A,B,C").n_queries <= 12
-
-
 # What is asked, and what comes of it.
-
-
-def test_every_sentence_stands_in_every_prompt(drift: Run) -> None:
-    texts = {prompt: rows["text"].tolist() for prompt, rows in drift.observations.groupby("prompt")}
-    for text_a, text_b, text_c in zip(texts["A"], texts["B"], texts["C"], strict=True):
-        sentence = text_b.split("'")[1]
-        assert sentence.startswith("In ")
-        assert sentence.count("<mask>") == 1
-        assert text_a.endswith(f" indicated by a <mask>.\nPassage: {sentence}\nAnswer:")
-        assert text_c == f"In this sentence: '{sentence}', the missing gendered pronoun is"
-    assert drift.observations["item"].is_unique
 
 
 def test_the_columns_of_a_prompted_run(drift: Run) -> None:
@@ -253,15 +227,6 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
     assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
 
 
-def test_gaps_over_prompts_are_those_of_the_averaged_masses(drift: Run) -> None:
-    frame = drift.observations
-    gaps = (frame["female"] - frame["male"]).groupby(frame["w_index"]).mean()
-    (over,) = (one for one in drift.record.results if one.measure == "slope_gap_over_prompts")
-    assert over.value == pytest.approx(np.polyfit(gaps.index, gaps, 1)[0])
-    assert over.group == {"model": "server", "challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
-    assert over.low < over.value < over.high
-
-
 def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> None:
     frame = detection.observations
     assert set(frame["part"]) == {"detect", "plain"}
@@ -279,45 +244,6 @@ def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> N
 
 
 # What is told.
-
-
-def test_the_chat_template_is_asked_for_and_told() -> None:
-    settings = audits.load("spurious-correlation").Settings(prompts="A", chat=True, max_new_tokens=3, w="date")
-    items = next(audits.load("spurious-correlation").items(settings, Sampling(limit=6)))
-    queries = [item.query for item in items if isinstance(item.query, GenerateQuery)]
-    assert len(queries) == len(items)
-    assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
-    design = audits.load("spurious-correlation").design(settings)
-    frame = observations(items, Scores((Answer.missing("not asked"),) * len(items), PROMPT), design["groups"])
-    told = audits.load("spurious-correlation").report_text(Observations(frame, design), [])
-    assert [line for line in told.questions if line.startswith("Prompt A inside the model's own chat template: ")]
-
-
-@pytest.mark.page
-def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:
-    """A name that no file could have is told all the same, and the words are looked for with their capitals."""
-    (tmp_path / "own.toml").write_text('["a/b: \'1\'"]\ntext = "Wer? {sentence}"', encoding="utf-8")
-    own = challenge_file_of_words(tmp_path)
-    out = undertow.audit(
-        SPURIOUS, "toy", challenge=own, prompts=str(tmp_path / "own.toml"), prompt_mask="...", out=tmp_path / "run"
-    )
-    frame = out.observations
-    assert frame["text"].iloc[0] == "Wer? In spring, it is ... here."
-    assert frame["options"].map(list).iloc[0] == ["hot", "Hot", "icy", "Icy"]
-    assert set(frame["prompt"]) == {"a/b: '1'"}
-    assert (frame["other_words"] == 100).all()
-    assert len(list((out.folder / "figures").glob("*.svg"))) == 1
-    assert "Prompt a/b: &#39;1&#39;: Wer? {sentence}" in out.report.read_text(encoding="utf-8")
-
-
-def challenge_file_of_words(folder: Path) -> str:
-    path = folder / "weather.toml"
-    path.write_text(
-        'templates = ["In {w}, it is {blank} {where}."]\n[w]\nseason = ["spring", "summer", "autumn"]\n'
-        '[slots]\nwhere = ["here", "there"]\n[groups]\nwarm = ["hot"]\ncold = ["icy"]\n',
-        encoding="utf-8",
-    )
-    return str(path)
 
 
 NEO = """

@@ -56,19 +56,6 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("name", ["m ", " m", "\tm", "m\u00a0"])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_white_space_around_a_name_makes_no_other_model(name: str, ending: str, tmp_path: Path) -> None:
-    cells = [row.split(",") for row in ROWS]
-    for row in cells[1::2]:
-        row[:2] = name, "season "
-    given = pd.DataFrame(cells, columns=HEADER.split(","))
-    path = tmp_path / f"t.{ending}"
-    given.to_csv(path, index=False) if ending == "csv" else given.to_parquet(path)
-    frame, _ = masses_of(path)
-    assert (set(frame["model"]), set(frame["w_name"])) == ({"m"}, {"season"})
-
-
 def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
     """It may hold masses, or anything: nobody knows which, and what the groups leave depends on it."""
     plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
@@ -176,22 +163,6 @@ def test_a_column_that_is_no_text_is_refused_by_name(kind: Any, tmp_path: Path) 
         read_cells(tmp_path / "own.parquet")
 
 
-def test_a_row_of_lines_is_told_by_its_line(tmp_path: Path) -> None:
-    rows = [[f"{row}.{column}" for column in range(3)] for row in range(9)]
-    (tmp_path / "own.csv").write_text("\n\n".join(["a,b,c", *(",".join(row) for row in rows)]), encoding="utf-8")
-    found = read_cells(tmp_path / "own.csv")
-    assert found.cells.to_numpy().tolist() == rows
-    assert found.places == [f"line {3 + 2 * row}" for row in range(9)]
-
-
-def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
-    rows = [row.split(",") for row in ROWS]
-    rows[6][5] = "many"
-    pd.DataFrame(rows, columns=HEADER.split(",")).to_parquet(tmp_path / "own.parquet")
-    with pytest.raises(UndertowError, match=r"own\.parquet, row 7: xe is 'many'"):
-        masses_of(tmp_path / "own.parquet")
-
-
 # Real recorded outputs.
 
 
@@ -291,16 +262,6 @@ def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(frame, plain)
 
 
-def test_groups_of_any_name_are_measured(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
-    done = cli(*SCORE, "own.csv")
-    assert (done.returncode, done.stderr) == (0, "")
-    slopes = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope"}
-    assert slopes == {"xe": pytest.approx(3), "ze": pytest.approx(-2)}
-    gaps = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope_gap"}
-    assert gaps == {"xe-ze": pytest.approx(5)}
-
-
 def years_of(tmp_path: Path, **columns: Any) -> tuple[pd.DataFrame, list[str], list[str]]:
     """What is read of a table of three years with these columns."""
     rows = {"model": "m", "w_name": "year", "w_index": range(3), "w": ["1900", "1950", "2000"], **columns}
@@ -364,15 +325,6 @@ def test_a_table_in_two_units_is_refused(case: str, tmp_path: Path) -> None:
         years_of(tmp_path, **columns)
     frame, _, _ = years_of(tmp_path, unit="percent", **columns)
     assert frame["female"].tolist() == columns["female"]
-
-
-def test_small_percents_beside_large_ones_are_percents(tmp_path: Path) -> None:
-    frame, _, _ = years_of(tmp_path, female=[50, 60, 70], male=[40, 35, 25], neutral=[0.7, 0.5, 0.3])
-    assert frame["neutral"].tolist() == [0.7, 0.5, 0.3]
-    frame, _, _ = years_of(tmp_path, female=[30, 35, 32], male=[38, 41, 40], neutral=[0.12, 0.25, 0.2])
-    assert frame["neutral"].tolist() == [0.12, 0.25, 0.2]
-    frame, _, _ = years_of(tmp_path, female=[0.6, 1.4, 30], male=0)
-    assert frame["female"].tolist() == [0.6, 1.4, 30]
 
 
 def test_a_value_of_two_indices_and_an_index_of_two_values_are_refused(tmp_path: Path) -> None:

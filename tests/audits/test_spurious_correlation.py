@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-import undertow
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.metrics.metric import OVER_PROMPTS
@@ -108,19 +106,6 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
     )
 
 
-def test_what_does_not_depend_on_w_is_not_said_to_beside_what_does(tmp_path: Path) -> None:
-    """A level of each value moves one group; the other is noise, and neither has a trend."""
-    _, results, told = scored(rows(masses(1, slope=0.0, noise=3.0), YEARS), tmp_path)
-    effects = {group: by_name(results)["w_effect", group].q for group in GROUPS}
-    assert effects["xe"] < 0.05 <= effects["ze"]
-    assert claimed(told) == set()
-    (finding,) = told
-    assert finding.text.startswith(
-        "The probability of xe words and the lead of xe over ze words depend on year, but show no "
-    )
-    assert finding.detail.startswith("The probability of ze words does not drift significantly with year ")
-
-
 def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:
     """Their numbers say where they stand: nobody's order of them makes a drift, or hides one."""
     of_groups = masses(noise=2.0)
@@ -199,16 +184,6 @@ def test_a_list_without_an_order_is_asked_whether_it_matters_and_never_for_a_slo
         assert {one.measure for one in finding.results} == {"w_effect", "mean_mass"}
 
 
-def test_a_run_of_five_sentences_has_no_interval_and_claims_nothing(tmp_path: Path) -> None:
-    _, results, told = scored(rows(masses(n_sentences=5, slope=4.0), YEARS), tmp_path)
-    assert claimed(told) == set()
-    assert np.isnan([[one.low, one.high, one.p, one.q] for one in results]).all()
-    assert all(one.note for one in results if one.measure != "pearson_r")
-    assert 10 * by_name(results)["slope", "xe"].value == pytest.approx(4, abs=0.5)
-    _, _, told = scored(rows(masses(n_sentences=6, slope=4.0), YEARS), tmp_path)
-    assert claimed(told) == {("slope", "xe"), ("slope_gap", "xe-ze")}
-
-
 def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> None:
     """One prompt drifts the other way: what is claimed of the model is what its prompts have in common."""
     slopes = {"A": 1.5, "B": 1.6, "C": -0.4}
@@ -232,36 +207,3 @@ def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> Non
     assert len(by_prompt) == 9
     assert np.isfinite([one.p for one in by_prompt]).all()
     assert np.isnan([one.q for one in by_prompt]).all()
-
-
-def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path: Path) -> None:
-    some = [rows(masses(seed, slope=slope), YEARS, model=f"m{seed}") for seed, slope in enumerate((0.0, 1.5, -0.8))]
-    _, _, told = scored(pd.concat(some), tmp_path)
-    (beside,) = [one for one in told if len({result.group["model"] for result in one.results}) > 1]
-    assert [result.group["model"] for result in beside.results] == ["m1", "m2", "m0"], (
-        "from the steepest to the flattest"
-    )
-    assert beside.significant
-    assert beside.n_tests == 0
-    assert beside.decision_rule
-    single = [one for one in told if one is not beside]
-    assert {one.n_tests for one in single} == {9}
-    assert {one.results[0].group["model"] for one in single if one.significant} == {"m1", "m2"}
-    none = [rows(masses(seed, slope=0.0), YEARS, model=f"m{seed}") for seed in (5, 6)]
-    _, _, told = scored(pd.concat(none), tmp_path)
-    assert not any(one.significant for one in told)
-
-
-def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
-    """Of a table that is scored through the command's own way: results.json has the intervals, and nothing that is no number."""
-    rows(masses(), YEARS).to_csv(tmp_path / "own.csv", index=False)
-    run = undertow.score(tmp_path / "own.csv", audit="spurious-correlation", out=tmp_path / "run")
-    written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
-    slope = next(row for row in written if row["measure"] == "slope" and row["group"]["pronoun"] == "xe")
-    assert slope["low"] < slope["value"] < slope["high"]
-    assert {"sentences_low", "values_low", "values_q", "corrected_low", "autocorrelation", "values_sd"} <= slope[
-        "extras"
-    ].keys()
-    r = next(row for row in written if row["measure"] == "pearson_r")
-    assert (r["low"], r["high"], r["p"], r["q"]) == (None, None, None, None)
-    assert {measure for measure, _ in claimed(run.findings)} == set(DRIFTS)

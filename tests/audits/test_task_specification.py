@@ -182,19 +182,6 @@ def read(text: str, folder: Path, protocol: str = "") -> Observations:
     return TaskSpecification().load_recorded(path, protocol)[0]
 
 
-def test_groups_may_have_any_name(tmp_path: Path) -> None:
-    """Movements of xe: 0 and 3 where the sentence decides, 20 and 2 where not: the second of four pairs is lost."""
-    evidence = read(table(), tmp_path)
-    assert evidence.design["groups"] == ["xe", "ze"]
-    assert score_sentences(evidence)["delta_xe"].tolist() == [0, 3, 20, 2]
-    found = by_group(TaskSpecification().measure(evidence, 0))
-    assert found["auroc", "m", "recorded", "delta_xe"].value == 0.75
-    assert found["auroc", "m", "recorded", "delta_ze"].value == 0.75
-    assert found["tpr", "m", "recorded", "delta_xe"].value == 1
-    assert found["tnr", "m", "recorded", "delta_xe"].value == 0.5
-    assert found["mean_movement", "m", "recorded", "xe"].value == 11
-
-
 def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
     frame = read(table(), tmp_path).frame
     assert frame["w"].tolist() == ["first"] * 4 + ["last"] * 4
@@ -215,14 +202,6 @@ def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_
     assert (as_published.frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
     assert score_sentences(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
     assert by_group(TaskSpecification().measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
-
-
-@pytest.mark.parametrize("row", ["m,b,yes,,20,77,23", "m,b,yes,80,20,77,"])
-def test_a_cell_that_is_empty_at_either_end_leaves_a_sentence_out(row: str, tmp_path: Path) -> None:
-    for protocol in ("", PAPER):
-        frame = read(table((ROWS[1], row)), tmp_path, protocol).frame
-        assert (frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
-        assert frame[["xe", "ze"]].isna().all(axis=1).tolist() == [False, True, False, False] * 2
 
 
 def test_the_papers_protocol_compares_doubles_as_they_come(tmp_path: Path) -> None:
@@ -247,23 +226,6 @@ def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> N
     assert (frame["percent_female"] > 80).tolist() == [True] * 6 + [False] * 6
     assert frame["percent_female"].isna().tolist() == [False] * 6 + [True] * 6
     assert frame["sentence"].iloc[3] == "nurse/woman/1"
-
-
-def test_a_cluster_column_says_what_goes_together(tmp_path: Path) -> None:
-    """Before the occupation, and before the sentence by itself."""
-    rows = ["m,nurse,man,1,50,50,50,50", "m,cook,man,1,50,50,50,50", "m,nurse,woman,1,50,50,50,50"]
-    text = people(*(f"{row},{cluster}" for row, cluster in zip(rows, ["ward", "kitchen ", "ward"], strict=True)))
-    frame = read(text.replace("w_last_ze", "w_last_ze,cluster"), tmp_path).frame
-    assert frame["cluster"].tolist() == ["ward", "kitchen", "ward"] * 2
-    assert frame["occupation"].tolist() == ["nurse", "cook", "nurse"] * 2
-    own = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{row[2] in 'ab'}") for row in ROWS))
-    assert read(own, tmp_path).frame["cluster"].tolist() == ["True", "True", "False", "False"] * 2
-
-
-def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
-    text = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{' ' if row[2] == 'c' else 'k'}") for row in ROWS))
-    with pytest.raises(UndertowError, match=r"line 4: .*cluster"):
-        read(text, tmp_path)
 
 
 def told(text: str, folder: Path) -> list[Finding]:
@@ -296,55 +258,12 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
     assert found[0].text.startswith("No claim is possible")
 
 
-def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
-    found = told(occupations(20), tmp_path)
-    assert {finding.results[0].measure: finding.significant for finding in found} == {
-        "auroc": True, "balanced_accuracy": True,
-    }  # fmt: skip
-    for finding in found:
-        assert finding.significant is (
-            finding.results[0].q < 0.05 and finding.results[0].value > finding.results[0].null_value
-        )
-        assert (finding.n_tests > 0) is (not finding.decision_rule)
-        assert math.isfinite(finding.results[0].low)
-
-
-def test_a_movement_that_is_larger_where_sentences_decide_claims_no_detection(tmp_path: Path) -> None:
-    swapped = occupations(20).replace(",1,50,", ",x,50,").replace(",0,50,", ",1,50,").replace(",x,50,", ",0,50,")
-    (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.results[0].measure == "auroc")
-    assert ranking.results[0].value < 0.5
-    assert ranking.results[0].q < 0.05
-    assert not ranking.significant
-    assert ranking.decision_rule
-
-
 def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
     rows = [f"m,s{number},60,40,{60 + number},{40 - number}" for number in range(12)]
     (flagged,) = told("\n".join(["model,sentence,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]), tmp_path)
     assert flagged.results[0].value == 11 / 12
     assert not flagged.significant
     assert flagged.decision_rule
-
-
-def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
-    rows = [f"m,{challenge},{prompt},{row[2:]}" for challenge in "st" for prompt in "AB" for row in ROWS]
-    found = by_group(
-        TaskSpecification().measure(
-            read("\n".join([HEADER.replace("model,", "model,set,prompt,"), *rows]), tmp_path), 0
-        )
-    )
-    areas = {key[2:4] for key in found if key[0] == "auroc"}
-    assert areas == {("s", "A"), ("s", "B"), ("t", "A"), ("t", "B")}
-    assert tuple(next(iter(found.values())).group) == ("model", "set", "prompt", "score")
-
-
-def test_without_word_of_what_decides_sentences_are_only_flagged(tmp_path: Path) -> None:
-    lines = [line.split(",") for line in table().splitlines()]
-    found = by_group(
-        TaskSpecification().measure(read("\n".join(",".join(line[:2] + line[3:]) for line in lines), tmp_path), 0)
-    )
-    assert {key[0] for key in found} == {"flagged"}
-    assert found["flagged", "m", "recorded", "delta_xe"].value == 0.75
 
 
 BAD: dict[str, tuple[str, list[str]]] = {
@@ -482,32 +401,6 @@ def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp
     assert "--limit" not in told
 
 
-def test_a_limit_counts_every_value_of_every_w_list() -> None:
-    (items,) = asked(Settings(w="date,place"), limit=88)
-    assert of_factor(items, "w_name") == {"date": 2 * 4, "place": 20 * 4}
-    assert set(of_factor(items, "sentence").values()) == {22}
-
-
-def test_the_seed_chooses_the_sentences_and_a_wide_limit_none() -> None:
-    def chosen(limit: int, seed: int) -> set[str]:
-        return {item.id for item in asked(limit=limit, seed=seed)[0]}
-
-    assert chosen(60, 1) == chosen(60, 1)
-    assert chosen(60, 1) != chosen(60, 2)
-    assert chosen(960, 1) == chosen(0, 2)
-    assert len(chosen(5000, 1)) == 960
-
-
-def test_plain_sentences_are_asked_without_w() -> None:
-    injected, plain = asked(Settings(entropy_baseline=True), limit=40)
-    assert of_factor(plain, "w_name") == {"none": 20}
-    assert of_factor(plain, "part") == {"plain": 20}
-    assert of_factor(plain, "sentence").keys() == of_factor(injected, "sentence").keys()
-    for item in plain:
-        assert isinstance(item.query, ClozeQuery)
-        assert not item.query.display_text().startswith("In ")
-
-
 def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> None:
     injected, plain, followed = asked(
         Settings(entropy_baseline=True, trace_occupation="nurse", date_start=1801, date_stop=2000), limit=8
@@ -545,17 +438,6 @@ def test_what_cannot_be_asked_is_one_sentence(settings: Settings, words: list[st
     assert "\n" not in said
     for word in words:
         assert word in said, said
-
-
-def test_a_table_with_words_of_its_own_is_asked_with_them(tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
-    settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
-    (items,) = asked(settings)
-    assert audits.load("task-specification").design(settings)["groups"] == ["past", "now"]
-    query = items[0].query
-    assert isinstance(query, ClozeQuery)
-    assert query.texts() == ["It was cold. It is 1901.", "It is cold. It is 1901."]
 
 
 # From answers to numbers ---------------------------------------------------------------------------------------------
@@ -596,31 +478,6 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
     assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
-
-
-def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
-    settings = Settings(threshold=30, endpoint_window=2, date_count=4)
-    (items,) = asked(settings, limit=96)
-    evidence = answered(items, settings)
-    # Only 1901 is like the first year: the mean of the first two lies half way.
-    undecided = ~score_sentences(evidence)["well_specified"].to_numpy(dtype=bool)
-    np.testing.assert_allclose(score_sentences(evidence)["delta_female"][undecided], 10)
-    found = by_group(TaskSpecification().measure(evidence, 0))
-    assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
-    assert found["tpr", "planted", "undertow-schemas", "delta_female"].extras == {"threshold": 30}
-
-
-@pytest.mark.parametrize("limit", [40, 160])
-def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
-    """Twenty places leave two, four or eight sentences: no threshold can be chosen on the others."""
-    settings = Settings(w="place")
-    (items,) = asked(settings, limit=limit)
-    evidence = answered(items, settings)
-    found = audits.load("task-specification").findings(evidence, TaskSpecification().measure(evidence, 0))
-    assert any(finding.results[0].measure == "balanced_accuracy" for finding in found)
-    for finding in found:
-        assert "nan" not in finding.text
-        assert not finding.significant
 
 
 def test_observations_of_another_table_are_refused() -> None:

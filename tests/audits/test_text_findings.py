@@ -15,7 +15,7 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
-from helpers.text_answers import diagnoses, labelled, statements, wrote
+from helpers.text_answers import labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS
@@ -104,30 +104,6 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         assert headline.extras["above_baseline"] == pytest.approx(headline.value - headline.null_value, abs=0.01)
         seen.add(expected)
     assert seen == {"better than", "worse than", "not significantly different from"}
-
-
-def test_a_run_of_one_class_has_its_finding_too() -> None:
-    """With one wording and with several: there is no row of all classes together then."""
-    one = said(HALF, HALF)
-    several = [row | {"wording": f"w{at}", "description_class": "question"} for at in range(3) for row in one]
-    for rows in (one, several):
-        (finding,) = findings_of(DIAGNOSIS, rows)
-        assert verdict(finding.text) == "better than"
-    both = findings_of(DIAGNOSIS, [*one, *said(HALF, ["No"] * 40, description_class="question", wording="w")])
-    assert len(both) == 1
-    assert "Accuracy is 75.0%" in both[0].text
-
-
-@pytest.mark.parametrize("missing_reason", ["", "the answer is none of the labels"])
-def test_what_is_neither_yes_nor_no_is_not_taken_for_either(missing_reason: str) -> None:
-    """Sixty-nine of 132 answers are neither: the other sixty-three, all No, are no habit."""
-    golds = ["Yes"] * 69 + ["No"] * 63
-    rows = said(golds, ["Yes, it contains bias."] * 69 + ["No"] * 63)
-    rows = [row | {"missing_reason": missing_reason if row["answer"] != "No" else ""} for row in rows]
-    (finding,) = findings_of(DIAGNOSIS, rows)
-    assert "It says" not in finding.detail
-    assert (finding.results[0].n, finding.results[0].n_missing) == ((63, 69) if missing_reason else (132, 0))
-    assert ("69 of 132" in finding.detail) == bool(missing_reason)
 
 
 def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -276,20 +252,6 @@ def test_texts_are_scored_over_all_wordings_the_worst_first() -> None:
     assert row["score"] == pytest.approx((100 + 200 / 3 + 0) / 3)
 
 
-def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
-    script(diagnoses)
-    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
-    table, *of_wordings = run.tables
-    assert table.columns == ["class", "measure", "0 examples", "2 examples"]
-    assert [one.columns[0] for one in of_wordings] == ["rank", "rank"]
-    rows = {(row[0], row[1]): row[2:] for row in table.rows}
-    assert rows["question", "Accuracy"] == ["75.0 ± 25.0", "75.0 ± 25.0"]
-    assert rows["null", "Accuracy"][0] == "75.0"
-    assert rows["(always Yes)", "F1 of Yes"] == ["66.7", "66.7"]
-    assert rows["(majority)", "Accuracy"] == ["0.0", "0.0"]  # the others of two and two are mostly of the other label
-    assert len(rows) == len(table.rows) == 3 * (3 + 2) + 1
-
-
 # Figures of little.
 
 
@@ -368,27 +330,6 @@ def test_a_runs_own_table_is_measured_to_the_same_numbers(audit: str, script: Sc
 
 
 PLAIN = "document,gold,answer\n"
-FEW = PLAIN + "a,yes,YES\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
-
-
-def test_a_table_of_three_columns_is_enough(tmp_path: Path) -> None:
-    path = tmp_path / "few.csv"
-    path.write_text(FEW)
-    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert accuracy.group["model"] == "recorded"
-    # What is neither is missing: nobody but its reader knows what it means.
-    assert (accuracy.value, accuracy.n, accuracy.n_missing, accuracy.extras["yes_percent"]) == (100.0, 2, 2, 50.0)
-    assert run.observations["missing_reason"].tolist() == [
-        "",
-        "",
-        "the answer is none of the labels",
-        "the answer is empty",
-    ]
-    assert run.manifest["counts"]["missing"] == 2
-    assert accuracy.null_value == 50.0
-    assert "Accuracy is 100.0%" in run.findings[0].text
-    assert "2 of 4 answers are missing" in run.findings[0].detail
 
 
 @pytest.mark.parametrize(
@@ -459,45 +400,6 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, t
         assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
 
 
-def test_a_column_of_clusters_is_kept(tmp_path: Path) -> None:
-    """Eight texts of two clusters say nothing of others; two clusters for one text are refused."""
-    path = tmp_path / "answers.csv"
-    rows = [f"d{at},Yes,{'No' if at == 3 else 'Yes'},c{at % 2}" for at in range(8)]
-    path.write_text("document,gold,answer,cluster\n" + "\n".join(rows))
-    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
-    assert run.observations["cluster"].tolist() == [f"c{at % 2}" for at in range(8)]
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.extras["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
-    path.write_text("document,gold,answer,cluster,wording\na,Yes,No,x,1\na,Yes,No,y,2\n")
-    refused(["line 3", "'a'", "'x'", "'y'"], path)
-
-
-def test_a_table_of_identification_has_the_eleven_labels_however_cased(tmp_path: Path) -> None:
-    path = tmp_path / "few.tsv"
-    path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
-    run = undertow.score(path, audit=IDENTIFICATION, out=tmp_path / "run")
-    assert run.manifest["design"]["labels"] == list(DIMENSIONS)
-    exact = run.results.query("measure == 'exact_match' and model != ''").set_index("dimension")["value"]
-    assert exact.to_dict() == {"all": 50.0, "race": 100.0, "gender": 0.0}
-    path.write_text("document\tgold\tanswer\na\tHeight\theight\nb\tRace\tage\n")
-    run = undertow.score(path, audit=IDENTIFICATION, out=tmp_path / "own")
-    assert run.manifest["design"]["labels"] == ["Height", "Race"]
-
-
-def test_written_answers_without_their_texts_are_compared_with_no_copy(tmp_path: Path) -> None:
-    path = tmp_path / "few.csv"
-    path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
-    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "run")
-    assert {one.group["model"] for one in run.record.results} == {"recorded"}
-    assert "without a model" not in run.findings[0].text
-    path.write_text("document,gold,answer,text\na,one two,one,one two three\nb,four,five,four\n")
-    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "with texts")
-    (copy,) = [
-        one for one in run.record.results if one.group["description_class"] == "(copy)" and one.measure == "token_f1"
-    ]
-    assert copy.value == pytest.approx(50 * (4 / 5 + 1))
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -525,12 +427,3 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
     assert "\n" not in message
     for word in words:
         assert word in message, message
-
-
-def test_missing_rows_of_a_table_stay_missing(tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text("document,gold,answer,missing_reason\na,Yes,Yes,\nb,No,,too long\n")
-    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 1, 1)
-    assert run.manifest["counts"]["missing"] == 1

@@ -23,7 +23,6 @@ from undertow import audits, data, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
-from undertow.metrics.covariate_association import measure_association
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
 from undertow.types import (
     BLANK,
@@ -109,17 +108,6 @@ def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(scoring_m
     assert [row[shown.columns.index("word")] for row in shown.rows] == list(table.index)
 
 
-def test_intervals_of_a_word_are_those_of_a_group_of_this_word_alone() -> None:
-    evidence = observed(planted())
-    row = audits.load("spurious-correlation").tables(evidence)["words"].set_index("word").loc["quokka"]
-    alone = evidence.frame.assign(one=100 * special.softmax(planted(), axis=2)[:, :, 3].ravel())
-    for result in measure_association(alone, ["one"], [], seed=0):
-        name = {"mean_mass": "mean", "slope": "slope", "slope_log_odds": "log_odds_slope"}.get(result.measure)
-        if name and result.group["pronoun"] == "one":
-            ends = result.value, result.low, result.high
-            assert [row[f"{name}{end}"] for end in ("", "_low", "_high")] == pytest.approx(ends, rel=1e-9)
-
-
 def test_a_word_that_is_spelled_like_another_counts_with_it_and_one_that_is_not_asked_is_left_out() -> None:
     nats = planted()
     nats[:, :, 1] = math.nan
@@ -144,28 +132,6 @@ def test_what_a_server_hides_bounds_each_word() -> None:
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
 
 
-def test_of_several_prompts_there_is_each_and_their_mean() -> None:
-    one, other = (observed(planted(seed), "mask", prompt) for seed, prompt in ((0, "A"), (1, "B")))
-    both = Observations(pd.concat([one.frame, other.frame], ignore_index=True), one.design)
-    table = audits.load("spurious-correlation").tables(both)["words"]
-    means = table.set_index(["prompt", "word"])["mean"]
-    for word in ("cat", "quokka"):
-        assert means["mean", word] == pytest.approx((means["A", word] + means["B", word]) / 2)
-    (shown,) = audits.load("spurious-correlation").report_text(both, []).tables
-    assert len(shown.rows) == 4, "the page has their mean"
-
-
-def test_no_table_where_words_stand_alone_or_were_not_recorded(tmp_path: Path) -> None:
-    evidence = observed(planted())
-    alone = {**evidence.design, "words": {"plain": ["cat"], "rare": ["quokka"]}}
-    assert audits.load("spurious-correlation").tables(Observations(evidence.frame, alone)) == {}
-    frame = evidence.frame.drop(columns=["options", "logprobs_nats", "item", "text", "challenge", "prompt"])
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    recorded, _ = audits.load("spurious-correlation").load_recorded(tmp_path / "t.csv", "")
-    assert audits.load("spurious-correlation").tables(recorded) == {}
-    assert audits.load("spurious-correlation").report_text(recorded, []).tables == []
-
-
 @pytest.mark.parametrize(
     ("option", "word"),
     [("she", "she"), ("She", "She"), ("HE", "he"), ("she was", "she"), ("were they", "they"), ("there", "there"), ("xe ze", "xe ze")],
@@ -177,37 +143,6 @@ def test_an_option_is_a_word_of_the_list_whatever_agrees_with_it(option: str, wo
 
 
 # Groups that are unlike.
-
-
-@pytest.mark.parametrize(
-    ("masses", "n_notes"),
-    [
-        ({"white": 99.76, "black": 0.24}, 1),
-        ({"a": 98.9, "b": 1.1}, 0),
-        ({"a": 50.0, "b": 49.0, "c": 0.4}, 1),
-        ({"a": 100.0, "b": 0.0}, 1),
-        ({"a": 0.0, "b": 0.0}, 0),
-        ({"a": 80.0, "b": math.nan}, 0),
-    ],
-)  # fmt: skip
-def test_a_group_with_less_than_a_hundredth_of_another_is_told_of(masses: dict[str, float], n_notes: int) -> None:
-    notes = word_findings.notes_on_words(masses, {}, {}, "the model")
-    assert len(notes) == n_notes
-    assert all("the model" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "n_notes"),
-    [((1, 1, 1, 1), 0), ((1, 1, 2, 1), 1), ((2, 2, 2, 2), 0), ((1, 1, 2, 3), 1), ((1, 3, 2, 2), 0)],
-)
-def test_groups_that_differ_in_tokens_per_word_are_told_of(tokens: tuple[int, ...], n_notes: int) -> None:
-    items = [item(0, value) for value in range(3)]
-    scores = Scores(tuple(Answer((-1.0,) * 4, 0.1, n_tokens=tokens) for _ in items))
-    evidence = audits.load("spurious-correlation").observe(DESIGN, items, scores, "m")
-    assert evidence.design["tokens_of_word"] == {
-        "m": dict(zip((option.fills[0] for option in OPTIONS), tokens, strict=True))
-    }
-    assert len(evidence.design["w_notes"]) == n_notes
 
 
 ANIMALS = """
@@ -413,18 +348,3 @@ def test_control_sentences_change_no_item_and_no_number(
         assert without.manifest[name] == run.manifest[name]
     assert (without.folder / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
     assert "controls" not in without.manifest["design"]
-
-
-def test_without_answers_to_control_sentences_there_is_no_yardstick(
-    elsewhere: Callable[..., Any], tmp_path: Path
-) -> None:
-    elsewhere("dumb", 0.04, math.nan)
-    run = undertow.audit(PROBE, "dumb", w="date", date_count=8, limit=64, out=tmp_path / "run")
-    rows = run.manifest["design"]["controls"]["dumb"]
-    assert {(row["other_words"], row["missing_reason"]) for row in rows} == {(None, "it does not like this")}
-    assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
-    assert run.manifest["counts"]["missing"] == 0
-    (told,) = run.findings
-    assert "slope_gap" in {one.measure for one in told.results}
-    assert "%" not in told.text
-    assert re.findall(r"\d+%", told.detail) == ["96%"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from helpers.file_refusal import assert_refused
 from helpers.random_graphs import graphs
-from undertow.causal.graph import Graph, network, read_graph
+from undertow.causal.graph import Graph, read_graph
 from undertow.causal.published import load_graph, published
 
 PUBLISHED = {
@@ -49,30 +49,12 @@ def test_every_kind_of_statement() -> None:
     )
 
 
-def test_roles_are_said_or_go_by_name() -> None:
-    said = "date -> text1; text1 -> pronoun; sex -> pronoun; text2; features text2, text1; label pronoun; cause sex; covariate date"
-    graph = read_graph(said)
-    assert (graph.features, graph.label, graph.cause, graph.covariate) == (("text2", "text1"), "pronoun", "sex", "date")
-    assert graph.text() == said
-    by_name = read_graph("W -> X -> Y; G -> Y")
-    assert (by_name.features, by_name.label, by_name.cause, by_name.covariate) == (("X",), "Y", "G", "W")
-    assert by_name.text() == "W -> X; X -> Y; G -> Y"
-    # A G that the label does not depend on is no cause of it, and words of the format are names like others.
-    other = read_graph("Y -> G; X -> Y; label -> features")
-    assert (other.cause, other.covariate, other.label) == ("", "", "Y")
-
-
 @given(graph=graphs())
 @settings(max_examples=40)
 def test_a_text_comes_back_as_it_was(graph: Graph) -> None:
     again = read_graph(graph.text())
     assert again == graph
     assert again.text() == graph.text()
-
-
-def test_a_shared_cause_is_a_node_that_no_name_can_be() -> None:
-    net = network(read_graph("X -> Y; X <-> Y"))
-    assert set(net.edges) == {("X", "Y"), (("X", "Y"), "X"), (("X", "Y"), "Y")}
 
 
 def test_saying_a_thing_twice_is_saying_it() -> None:
@@ -121,14 +103,6 @@ def test_the_papers_graphs(name: str) -> None:
 )
 def test_text_that_is_no_graph_is_refused_with_its_statement(text: str, place: str, word: str) -> None:
     assert_refused(("mine.txt", place, word), read_graph, text, "mine.txt")
-
-
-def test_a_graph_is_found_by_name_by_file_or_as_it_stands(tmp_path: Path) -> None:
-    file = tmp_path / "graph.txt"
-    file.write_bytes("\ufeffX -> Y\r\n[S] <- Y\r\nX: Text über 门\r\n".encode())
-    assert load_graph(str(file)).graph == read_graph("X -> Y; Y -> [S]; X: Text über 门")
-    assert load_graph("X <- Y").graph == read_graph("Y -> X")
-    assert load_graph("unspecified") is published()["unspecified"]
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:

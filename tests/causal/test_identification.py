@@ -22,7 +22,6 @@ from undertow.causal.graph import Arrow, Graph, network, read_graph
 from undertow.causal.identification import (
     MAX_PATHS,
     Path,
-    arrows_between,
     covariate_candidate,
     covariate_candidates,
     d_separated,
@@ -227,16 +226,6 @@ def test_why_a_node_is_no_w() -> None:
     assert (found["I"].causes_features, found["I"].opened) == (True, ())
 
 
-def test_recoverability_without_selection_and_with_several() -> None:
-    assert recoverability(read_graph("W -> X; G -> Y")).recoverable
-    # P(Y | A, B): A closes S1 <- A -> Y, and B closes S2 <- B.
-    graph = read_graph("A -> Y; B -> Y; A -> [S1]; B -> [S2]; features A, B")
-    assert recoverability(graph).recoverable
-    # One selection that is not cut off is enough.
-    graph = read_graph("A -> Y; B -> Y; A -> [S1]; C -> [S2]; C -> Y; features A, B")
-    assert [path.text for path in recoverability(graph).open_paths] == ["S2 <- C -> Y"]
-
-
 def test_names_are_checked() -> None:
     graph = read_graph("X -> Y; W")
     path = paths(graph, "X", "Y")[0]
@@ -256,15 +245,6 @@ def test_names_are_checked() -> None:
     for ask, *about in (*wrong, *((same, "X", "X") for same in (paths, opened_by_selection, directed_path))):
         with pytest.raises(UndertowError):
             ask(graph, *about)
-
-
-def test_ways_along_the_arrows() -> None:
-    graph = read_graph("W -> A -> X; W -> B -> C -> X; A -> Y")
-    found = directed_path(graph, "W", "X")
-    assert found is not None
-    assert found.text == "W -> A -> X"
-    assert directed_path(graph, "X", "W") is None
-    assert arrows_between(graph, {"W"}, {"X"}) == (("W", "A"), ("A", "X"), ("W", "B"), ("B", "C"), ("C", "X"))
 
 
 def test_what_tells_the_label_without_selection() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from helpers.file_refusal import assert_refused
 from undertow.causal import example_scms
-from undertow.causal.expressions import Number, evaluate, names, read_expression, simplify
+from undertow.causal.expressions import evaluate, names, read_expression, simplify
 from undertow.causal.graph import read_graph
 from undertow.causal.scm import MAX_NAMES, StructuralCausalModel, implied_graph
 
@@ -82,10 +82,6 @@ def test_every_noise_is_one_of_its_own() -> None:
     assert list(np.asarray(found)) == [10 + 200 + 1000, 0.25 + 20 + 300 + 1000, 0.75 + 40 + 500]
 
 
-def test_names_are_in_the_order_of_their_use() -> None:
-    assert names(read_expression("exp(b) + a * b + where(c > 0, normal(d, 1), a)")) == ("b", "a", "c", "d")
-
-
 # Files.
 
 
@@ -106,27 +102,6 @@ def test_the_order_of_lines_has_no_meaning() -> None:
             )
     assert dict(one.cases) == dict(other.cases)
     assert (one.selection, one.pairs) == (other.selection, other.pairs)
-
-
-def test_a_model_has_what_its_file_says() -> None:
-    model = StructuralCausalModel.from_text(
-        BASE
-        + "half = whole / 2  # of it\nwhole = 3\nX := half * G + normal()\ncompare X, G ; X, S\ncase big one: whole = 2 ** 4",
-        "mine.scm",
-    )
-    assert model.constants() == {"whole": 3.0, "half": 1.5}
-    assert model.constants(model.cases["big one"]) == {"whole": 16.0, "half": 8.0}
-    assert model.constants({"half": -1}) == {"whole": 3.0, "half": -1.0}
-    assert model.pairs == (("G", "S"), ("X", "G"), ("X", "S"))
-    assert model.where("X") == "mine.scm, line 8"
-    assert dict(StructuralCausalModel.from_text(BASE).cases) == {"": {}}
-
-
-def test_names_may_be_of_any_script_and_are_normalised() -> None:
-    model = StructuralCausalModel.from_text(
-        "\u00b5 = 2\n\u05d2\u05d9\u05dc := normal()\nS := \u05d2\u05d9\u05dc > \u03bc\nselect S\ncompare S, \u05d2\u05d9\u05dc"
-    )
-    assert model.constants() == {"\u03bc": 2.0}, "the micro sign is the letter mu"
 
 
 @pytest.mark.parametrize(
@@ -201,12 +176,6 @@ def test_the_papers_equations_imply_the_papers_graphs(name: str, gamma: int) -> 
     assert graph.selection == ("S",)
 
 
-def test_without_beta_w_does_not_cause_x() -> None:
-    said = implied_graph(example_scms.load(example_scms.SUM), {"beta": 0, "gamma": 0})
-    assert said == "G -> S; G -> Y; W -> S; X; [S]"
-    assert read_graph(said).nodes == ("G", "S", "Y", "W", "X")
-
-
 @pytest.mark.parametrize(
     ("text", "left"),
     [
@@ -224,10 +193,3 @@ def test_without_beta_w_does_not_cause_x() -> None:
 )
 def test_what_a_parameter_switches_off_is_no_cause(text: str, left: tuple[str, ...]) -> None:
     assert names(simplify(read_expression(text), {"zero": 0.0, "one": 1.0})) == left
-
-
-@pytest.mark.parametrize("text", ["2 * 3 + 1", "exp(0)", "not 0", "max(1, 7)"])
-def test_numbers_alone_come_to_a_number(text: str) -> None:
-    found = simplify(read_expression(text), {})
-    assert isinstance(found, Number)
-    assert found.value == value(text)[0]

@@ -30,10 +30,6 @@ def sections(text: str) -> dict[str, tuple[str, ...]]:
     return describe_graph(read_graph(text))
 
 
-def granted(text: str, audit: str) -> list[bool | None]:
-    return [row.holds for row in assumptions(read_graph(text), audit)]
-
-
 def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("W -> X -> Y\n[S] <- W  # selection", encoding="utf-8")
     assert said(cli, "mine.txt") == said(cli, "W -> X -> Y; W -> [S]")
@@ -126,16 +122,6 @@ def test_section_of_a_graph_says_what_follows_from_it(text: str, title: str, wor
     assert len(lines) == 31 or text != MANY
 
 
-def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
-    texts = {name: one.graph.text() for name, one in published().items()}
-    assert granted(texts["unspecified"], DRIFT) == [True] * 6
-    # Their texts decide the label, and tell it by what both come from: X <- G -> Y, X <- Z <- G -> Y, X <- Z <-> Y.
-    for name in ("well-specified", "access", "access-masked"):
-        assert granted(texts[name], DRIFT) == [True, True, True, True, False, False], name
-    for text in texts.values():
-        assert granted(text, SPECIFICATION) == [True, True, True, True, None]
-
-
 @pytest.mark.parametrize(
     ("text", "place", "because"),
     [
@@ -154,21 +140,6 @@ def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, be
     row = assumptions(read_graph(text), DRIFT)[place]
     assert row.holds is False
     assert row.reason.startswith(because)
-
-
-@pytest.mark.parametrize(
-    ("text", "way"),
-    [
-        ("W -> X; X -> S; G -> S; G -> Y; [S]", "W -> X -> S <- G -> Y"),
-        ("W -> X; X -> [S] <- Y", "W -> X -> S <- Y"),
-    ],
-)
-def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(text: str, way: str) -> None:
-    rows = assumptions(read_graph(text), DRIFT)
-    assert [row.holds for row in rows] == [True] * 6
-    assert rows[3].reason.startswith(f"{way} is opened at ")
-    little = assumptions(read_graph(text), SPECIFICATION)[-1]
-    assert (little.holds, little.reason.startswith(f"{way} is open in selected data; its influence")) == (None, True)
 
 
 def test_assumptions_need_a_w_and_an_audit() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import Cli
 from undertow import data
-from undertow.data.templates.challenge_draft import parse_sentence, parse_w
+from undertow.data.templates.challenge_draft import parse_w
 from undertow.errors import UndertowError
 from undertow.stats.regression import power_analysis
 
@@ -152,17 +152,3 @@ def test_the_dots_stand_for_even_steps() -> None:
     for wrong in ("a, b, ..., c", "1, 2, ..., 4.5", "1, ..., 3, 4", "1, 1, ..., 3", "1, 2, ..."):
         with pytest.raises(UndertowError, match="two numbers before the dots"):
             parse_w(wrong)
-
-
-def test_values_may_have_colons_and_the_dots_may_be_one_character() -> None:
-    assert parse_w("1900, 1910, …, 1940").values == ("1900", "1910", "1920", "1930", "1940")
-    for typed in ("08:00, 12:00, 18:00", "08:00, noon, night", "Mon 08:00, Mon 12:00, Tue 08:00"):
-        assert (parse_w(typed).name, parse_w(typed).values) == ("value", tuple(typed.split(", ")))
-    for typed in ("hour: 08:00, 12:00, 18:00", "hour:08:00,12:00,18:00"):
-        assert (parse_w(typed).name, parse_w(typed).values) == ("hour", ("08:00", "12:00", "18:00"))
-    assert parse_w("year:1900,1910,1920").name == "year"
-
-
-def test_a_blank_has_two_underscores_or_more() -> None:
-    for blank in ("__", "___", "_____", "[MASK]", "{blank}"):
-        assert parse_sentence(f"In {{w}}, the cook was {blank}.") == "In {w}, the cook was {blank}."

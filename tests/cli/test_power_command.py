@@ -44,14 +44,6 @@ def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path)
     assert one["limitations"] == ""
 
 
-def test_a_design_that_can_find_nothing_is_told_and_larger_ones_are_shown(cli: Cli, tmp_path: Path) -> None:
-    (one,) = json.loads(cli("power", written(tmp_path, 5, [1900, 1950, 2000]), "--json").stdout)["lists"]
-    assert one["missing"] == {"sentences": 1, "values": 5}
-    assert one["change"] is None
-    assert one["limitations"]
-    assert min(row["change"] for row in one["curve"] if row["change"] is not None) > 0
-
-
 def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     n_sentences, n_values = 60, 40

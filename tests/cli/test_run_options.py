@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,11 @@ import undertow
 from conftest import Cli
 from undertow import audits, models
 from undertow.cli import COMMANDS
-from undertow.cli.options import parameters_of
-from undertow.models import registry
-from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import pipeline
 
 AUDIT = "spurious-correlation"
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
 TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
-
-
-@pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
-    """Every request that a model was looked for by; each finds the toy."""
-    seen: list[ModelRequest] = []
-    own = models.resolve
-
-    def resolve(request: ModelRequest) -> ModelHandle:
-        seen.append(request)
-        return own(ModelRequest("toy"))
-
-    monkeypatch.setattr(models, "resolve", resolve)
-    # else the toy is not one to be told any of this
-    monkeypatch.setattr(registry, "families_with_setting", lambda _: ["toy"])
-    return seen
 
 
 @pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
@@ -54,18 +35,6 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
     others = cli("run", "bias-diagnosis", "--help").stdout
     assert "--limit" in others
     assert "--graph" not in others
-
-
-def test_a_setting_without_help_is_an_option_of_an_audit() -> None:
-    """Audits of other packages may leave the help out."""
-
-    @dataclass
-    class Settings:
-        nouns: str = "cats"
-
-    assert parameters_of(Settings) == []
-    (option,) = parameters_of(Settings, every=True)
-    assert (option.name, option.default) == ("nouns", "cats")
 
 
 def test_help_lists_run_first(cli: Cli) -> None:
@@ -92,30 +61,6 @@ print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas
 
 
 # Options of families.
-
-
-def test_option_of_a_family_reaches_the_model_with_its_type(
-    asked_for: list[ModelRequest], cli: Cli, tmp_path: Path
-) -> None:
-    given = ["--base-url", "http://localhost:1/v1", "--concurrency", "3", "--timeout-s", "5", "--mode", "NLG"]
-    more = ["--device", "cpu", "--dtype", "bfloat16", "--revision", "main"]
-    assert cli("run", AUDIT, "-m", "any", *SMALL, *given, *more, "--out", "run").returncode == 0
-    address = "http://localhost:1/v1"
-    settings: dict[str, Any] = {"base_url": address, "concurrency": 3, "timeout_s": 5.0, "mode": "NLG"}
-    (request,) = asked_for
-    assert request == ModelRequest("any", "main", "bfloat16", "cpu", settings)
-    assert [type(request.settings[name]) for name in settings] == [str, int, float, str]
-    command = undertow.load_run(tmp_path / "run").manifest["command"].split()
-    for flag, value in zip(given[::2], given[1::2], strict=True):
-        assert command[command.index(flag) + 1] in (value, f"{value}.0")
-
-
-def test_options_at_their_defaults_are_not_written_down(
-    asked_for: list[ModelRequest], cli: Cli, tmp_path: Path
-) -> None:
-    assert cli("run", AUDIT, "-m", "any", *SMALL, "--concurrency", "8", "--out", "run").returncode == 0
-    assert asked_for == [ModelRequest("any")]
-    assert "concurrency" not in undertow.load_run(tmp_path / "run").manifest["command"]
 
 
 @pytest.mark.parametrize(

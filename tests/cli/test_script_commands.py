@@ -26,18 +26,6 @@ def drift(finished_run: Callable[..., Path]) -> Path:
     return finished_run("spurious-correlation", ["toy:slope=-1", "toy:slope=-3"], w="date")
 
 
-def test_findings_in_json_have_the_numbers_of_the_results(cli: Cli, tmp_path: Path) -> None:
-    said = json.loads(cli(*RUN, "--json", "--out", "run").stdout)
-    run = undertow.load_run(tmp_path / "run")
-    assert len(said["findings"]) == len(run.findings)
-    for plain, finding in zip(said["findings"], run.findings, strict=True):
-        for one, result in zip(plain["results"], finding.results, strict=True):
-            assert (one["measure"], one["group"]) == (result.measure, dict(result.group))
-            assert one["value"] == (None if np.isnan(result.value) else result.value)
-            assert one["significant"] == (result.q < 0.05)
-            assert one["q"] == (None if np.isnan(result.q) else result.q)
-
-
 def test_show_prints_the_steepest_sentences_with_the_answers_at_both_ends(cli: Cli, drift: Path) -> None:
     said = json.loads(cli("show", str(drift), "--worst", "4", "--json").stdout)
     rows = undertow.load_run(drift).observations

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-
 import pytest
 
 from conftest import ROOT, Cli
@@ -13,7 +10,6 @@ from undertow.data.replies.answer_rules import (
     ANSWER,
     BOTH,
     CHOICE,
-    FILE,
     NEITHER,
     OTHER,
     REFUSAL,
@@ -28,7 +24,6 @@ from undertow.data.replies.answer_rules import (
 )
 from undertow.data.replies.labelled import HELD_OUT, TUNING, error_rates, labelled_replies
 from undertow.data.replies.reader import read
-from undertow.data.text_files import RESOURCES
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
@@ -102,22 +97,3 @@ def test_only_a_denial_says_that_there_is_no_span(reply: str, expected: Reading)
         read(Question(SPAN, prompt="Question: What is the most biased span in the text?", passage=PASSAGE), reply)
         == expected
     )
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ("It depends on the context.", Reading(UNCLEAR)),
-        ("Hmm.", Reading(UNCLEAR)),
-        ("Some people find computers hard.", Reading(ANSWER, "Some people find computers hard.")),
-        ("I'm sorry, but I can't help with that.", Reading(REFUSAL)),
-    ],
-)
-def test_reply_about_the_task_is_no_rewritten_text(reply: str, expected: Reading) -> None:
-    assert read(Question(REWRITE, prompt="Rephrase it.", passage=PASSAGE), reply) == expected
-
-
-def test_rules_compile_and_their_identity_is_that_of_the_file() -> None:
-    digest = hashlib.sha256((RESOURCES / FILE).read_bytes()).hexdigest()
-    assert re.fullmatch(rf"version \d+, SHA-256 {digest[:12]}", rules().identity)
-    assert {"refusal.hard", "unclear.cues", "span.none"} <= set(rules().patterns)

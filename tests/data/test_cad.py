@@ -176,15 +176,6 @@ def test_quotes_of_an_author_stay_and_quotes_of_the_file_go(tmp_path: Path) -> N
             read_cad(write(path, [lacking], tuple(lacking)))
 
 
-def test_a_text_with_two_rationales_is_two_documents_and_one_text(tmp_path: Path) -> None:
-    found = read_cad(write(tmp_path / "full.tsv", [good(), good(marked="They")]))
-    assert [(document.id, document.span) for document in found.evaluation] == [("cad_1", "slow"), ("cad_1#2", "They")]
-    assert "1 biased and 0 not" in found.notes[0]
-    found = read_cad(write(tmp_path / "full.tsv", [good(primary="AffiliationDirectedAbuse"), good()]))
-    assert len(found.evaluation) == 2
-    assert found.notes[-1].startswith("1 ")
-
-
 @pytest.mark.parametrize(
     ("target", "dimension"),
     [

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
-from undertow.data.templates.covariates import evenly_spaced, numbers_of, published_order
+from undertow.data.templates.covariates import evenly_spaced, numbers_of
 
 SHUFFLED = ["2015", "1800", "2005", "1990", "2010", "2000"]
 YEARS = tuple(sorted(SHUFFLED))
@@ -52,16 +51,6 @@ def test_steps_are_even_as_far_as_the_decimals_allow(values: list[str], is_even:
     assert evenly_spaced(values) is is_even
 
 
-def test_every_evenly_spaced_list_of_years_is_even_and_a_part_of_it_at_its_places_too() -> None:
-    for count in range(3, 60):
-        years = data.Dates(1801, 2016, count).to_covariate()
-        assert (years.is_uneven, years.notes) == (False, ())
-        kept = list(range(0, count, 3))
-        assert evenly_spaced([years.values[at] for at in kept], kept)
-    assert not evenly_spaced(["1801", "1808", "1823"])
-    assert evenly_spaced(["1801", "1808", "1823"], [0, 1, 3])
-
-
 @pytest.mark.parametrize("how", ["file", "toml", "table"])
 def test_the_order_of_numbers_in_a_file_decides_nothing(how: str, tmp_path: Path) -> None:
     def read(values: list[str]) -> data.Covariate:
@@ -92,20 +81,6 @@ def test_an_index_of_numbers_in_no_order_is_refused_and_one_with_uneven_steps_is
     assert ("5" in found.notes[0], "190" in found.notes[0]) == (True, True)
     falling = data.load_covariate(w_file(tmp_path, ["30", "20", "10"], "price.txt"), scale="index")
     assert (falling.values, falling.order, falling.notes) == (("30", "20", "10"), "numbers, largest first", ())
-
-
-def test_the_published_lists_stand_at_their_places_whatever_they_are_regressed_on_can_be_chosen() -> None:
-    for name in ("date", "place", "subreddit"):
-        found = data.load_covariate(name)
-        assert (found.scale, found.axis) == ("index", tuple(range(len(found.values))))
-        assert data.load_covariate(name, scale="none").scale == "none"
-    dates = data.load_covariate("date", scale="value")
-    np.testing.assert_array_equal(dates.axis, np.linspace(1801, 2016, 30).astype(int))
-    assert data.load_covariate("place", scale="value").scale == "index"
-    assert data.load_covariate("date", data.Dates(2000, 1900, 5), scale="value").values[0] == "1900"
-    assert data.load_covariate("date", data.Dates(2000, 1900, 5)).order == "years, latest first"
-    orders = [data.load_covariate(name).order for name in ("date", "place")]
-    assert orders == ["years, earliest first", "Global Gender Gap Report 2021, largest gap first"]
 
 
 def test_the_order_of_a_list_of_words_is_its_authors_or_that_of_the_file(tmp_path: Path) -> None:
@@ -150,13 +125,6 @@ def test_a_scale_that_is_not_known_or_that_no_list_can_have_is_refused() -> None
     assert_refused(("--w-scale", "place"), data.check_scaled, [data.load_covariate("place")], "value")
     assert_refused(("--w-scale",), data.check_scaled, [], "index")
     data.check_scaled([data.load_covariate("place"), data.load_covariate("date", scale="value")], "value")
-
-
-def test_part_of_a_published_list_in_its_order_has_that_order() -> None:
-    order = data.load_covariate("place").order
-    assert published_order("place", ["Afghanistan", "Iran", "Iceland"]) == order
-    assert published_order("place", ["Iran", "Afghanistan", "Iceland"]) == "as listed"
-    assert published_order("place", ["Iran", "Peru"]) == published_order("town", ["Iran"]) == "as listed"
 
 
 def test_items_say_where_their_value_stands_and_the_digest_is_that_of_the_text_where_that_is_its_place() -> None:

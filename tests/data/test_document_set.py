@@ -9,10 +9,7 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow.data.documents.document_set import (
-    DIMENSIONS,
     Document,
-    distinct_texts,
-    own_set,
     read_documents,
     read_rephrase_pairs,
 )
@@ -55,11 +52,6 @@ def test_a_table_of_documents(tmp_path: Path) -> None:
     assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
 
 
-def test_a_cell_of_several_lines_may_have_windows_line_ends(tmp_path: Path) -> None:
-    text = 'text,biased\r\n"Line one.\r\nLine two.",yes\r\n'
-    assert read_documents(write(tmp_path, text, "own.csv")).evaluation[0].text == "Line one.\nLine two."
-
-
 @pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order", "semicolons"])
 def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
     wanted = read_documents(write(tmp_path, table(GOOD)))
@@ -77,14 +69,6 @@ def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> N
     assert (found.evaluation, found.training) == (wanted.evaluation, wanted.training)
 
 
-def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tmp_path: Path) -> None:
-    found = read_documents(write(tmp_path, "text,biased,split\nFirst.,no,\nThen.,no,train\nLast.,yes, \n", "own.csv"))
-    assert [document.text for document in found.evaluation] == ["First.", "Last."]
-    assert [document.text for document in found.training] == ["Then."]
-    pairs = read_rephrase_pairs(write(tmp_path, "span,rephrasing,split\nslow,calm,\nold,aged,train\n", "pairs.csv"))
-    assert ([one.text for one in pairs.evaluation], [one.text for one in pairs.training]) == (["slow"], ["old"])
-
-
 def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
     text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
     found = read_documents(write(tmp_path, text, "quoted.csv"))
@@ -93,14 +77,6 @@ def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> Non
     rows = 'text\tbiased\tdimension\n"He said ""no"""\tyes\tall ages\n'
     (document,) = read_documents(write(tmp_path, rows)).evaluation
     assert (document.text, document.dimension) == ('"He said ""no"""', "all ages")
-
-
-def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted(tmp_path: Path) -> None:
-    text = "text\tbiased\tsplit\tdimention\nSame.\tyes\ttrain\tage\nSame.\tyes\tevaluation\tage\nOther.\tno\ttrain\t\n"
-    unused, shared = read_documents(write(tmp_path, text)).notes
-    assert "'dimention'" in unused
-    assert "did you mean 'dimension'" in unused
-    assert shared.startswith("1 of the evaluation texts")
 
 
 @pytest.mark.parametrize(
@@ -152,22 +128,3 @@ def test_rephrase_pairs_are_read_and_damaged_ones_refused(tmp_path: Path) -> Non
     for row, named in (("slow\t\t", "rephrasing"), ("\tcalm\t", "span"), ("slow\tcalm\tThey rest.", "'slow'")):
         write(tmp_path, f"span\trephrasing\ttext\n{row}\n")
         assert_refused((path, named), read_rephrase_pairs, path)
-
-
-def test_distinct_texts() -> None:
-    documents = [
-        Document("1", "same", False),
-        Document("2", "other", True, "age", "other"),
-        Document("3", "same", True, "race", "same"),
-        Document("4", "other", True, "gender", "her"),
-        Document("5", "other", False),
-    ]
-    assert distinct_texts(documents) == (documents[2], documents[1])
-
-
-def test_own_set() -> None:
-    found = own_set()
-    assert (found.name, found.title) == ("undertow-statements", "Undertow's own statements")
-    for part in (found.evaluation, found.training):
-        assert {document.dimension for document in part if document.biased} == set(DIMENSIONS)
-    assert not {document.text for document in found.evaluation} & {document.text for document in found.training}

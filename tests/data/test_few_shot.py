@@ -11,8 +11,8 @@ from scipy import stats
 
 from helpers.file_refusal import assert_refused
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS, Document
-from undertow.data.documents.few_shot import RANDOM, SAMPLINGS, WEAK_ORACLE, answer_prefix, draw_shots, prompt_of
-from undertow.data.documents.task_wordings import TASKS, Wording, wordings
+from undertow.data.documents.few_shot import RANDOM, SAMPLINGS, WEAK_ORACLE, draw_shots, prompt_of
+from undertow.data.documents.task_wordings import TASKS, Wording
 
 POOL = [
     Document(f"{dimension}-{number}", f"Text {number} about {dimension}.", biased=True, dimension=dimension)
@@ -149,26 +149,7 @@ def test_weak_oracle_needs_a_category(dimension: str) -> None:
 # Blocks.
 
 QUESTION = Wording(TASKS[0], "question", "Question: Is there bias in the previous text?\nAnswer:", {})
-NULL = Wording(TASKS[0], "null", "", {})
 NAMED = Wording(TASKS[3], "dimension", "Task: Convert to remove bias targeting {dimension}\nAnswer:", {})
-
-
-def test_blocks_stand_one_behind_the_other() -> None:
-    blocks = [prompt_of("Hens lay.", QUESTION, "No"), prompt_of("Cats are mean.", QUESTION, None)]
-    assert "".join(blocks) == (
-        "Hens lay.\nQuestion: Is there bias in the previous text?\nAnswer: No\n\n"
-        "Cats are mean.\nQuestion: Is there bias in the previous text?\nAnswer:"
-    )
-    blocks = [prompt_of("Hens lay.", NULL, "No"), prompt_of("Cats are mean.", NULL, None)]
-    assert "".join(blocks) == "Hens lay.\nNo\n\nCats are mean.\n"
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_question_and_its_answer_read_as_an_example_does(task: str) -> None:
-    for wording in wordings(task):
-        asked = prompt_of("A text.", wording, None, "race")
-        assert asked + answer_prefix(wording) + "said\n\n" == prompt_of("A text.", wording, "said", "race")
-        assert asked == f"A text.\n{wording.text}".replace("{dimension}", "race")
 
 
 def test_the_dimension_is_filled_in_the_wording_and_nowhere_else() -> None:

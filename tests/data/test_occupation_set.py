@@ -117,16 +117,6 @@ def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
     assert found.notes == ("1 of 3 occupations have no attributes: hermit",)
 
 
-def test_attributes_may_be_listed_in_one_row_and_names_alone_will_do(tmp_path: Path) -> None:
-    text = "occupation\tskill\tability\nusher\tCounting; Seating;\tPatience\nhermit\t\t\n"
-    usher, hermit = load_occupations(write(tmp_path, text)).occupations
-    counting, seating = Attribute("Counting", "skill"), Attribute("Seating", "skill")
-    assert usher.attributes == (counting, seating, Attribute("Patience", "ability"))
-    assert hermit.attributes == ()
-    found = load_occupations(write(tmp_path, "occupation\n看護師\n  head   nurse \n"))
-    assert [one.soc_code for one in found.occupations] == ["看護師", "head nurse"]
-
-
 @pytest.mark.parametrize(
     ("row", "named"),
     [
@@ -147,11 +137,6 @@ def test_a_bad_row_is_refused_by_its_line(row: str, named: str, tmp_path: Path) 
     assert_refused((path, "did you mean 'Occupation'"), load_occupations, path)
     path = write(tmp_path, "occupation\tcategory\nusher\tskill\n")
     assert_refused((path, "'attribute'"), load_occupations, path)
-
-
-def test_a_table_of_ones_own_is_taken_whole(tmp_path: Path) -> None:
-    path = write(tmp_path, "occupation\tskill\nusher\t" + "; ".join("abcdefg") + "\n")
-    assert len(load_occupations(path).occupations[0].attributes) == 7
 
 
 def release(folder: Path, codes: tuple[str, ...]) -> str:

@@ -88,16 +88,6 @@ def test_a_pattern_is_the_mean_over_the_codes_that_rate_an_element(pattern: str,
     assert "Speaking of professor" in imprecise
 
 
-def test_means_that_differ_below_two_decimals_are_a_tie(tmp_path: Path) -> None:
-    values = {"b": ("4.01", "4.01", "4.01"), "a": ("4.00", "4.01", "4.01")}  # 4.01 and 4.00667
-    skills = [row(f"25-1{n}11.00", name, value) for name in values for n, value in enumerate(values[name])]
-    (tmp_path / "Skills.txt").write_text(table(skills))
-    for name in ("Knowledge.txt", "Abilities.txt"):
-        (tmp_path / name).write_text(table([row("25-1011.00", "x", "1")]))
-    found = read_onet(tmp_path, {"professor": "25-1xxx.00"}).by_occupation["professor"]
-    assert found[:2] == (Rating("a", "skill", 4.01), Rating("b", "skill", 4.01))
-
-
 def test_who_is_not_rated_in_every_category_is_left_out_and_noted(tmp_path: Path) -> None:
     found = read_onet(release(tmp_path), {"senator": "11-1031.00", "nurse": NURSE, "poet": POET})
     assert list(found.by_occupation) == ["nurse"]
@@ -109,21 +99,6 @@ def test_who_is_not_rated_in_every_category_is_left_out_and_noted(tmp_path: Path
         assert word in left_out
     assert "Repairing of nurse" in imprecise
     assert_refused((tmp_path, "senator (11-1031.00"), read_onet, tmp_path, {"senator": "11-1031.00"})
-
-
-def test_skills_may_come_in_two_files(tmp_path: Path) -> None:
-    release(tmp_path)
-    (tmp_path / "Skills.txt").unlink()
-    files = ("Skills.txt", "Essential Skills.txt", "Transferable Skills.txt")
-    assert_refused((tmp_path, *files), read_onet, tmp_path, {"nurse": NURSE})
-    (tmp_path / "Essential Skills.txt").write_text(table([row(NURSE, "Speaking", "3.50")]))
-    (tmp_path / "Transferable Skills.txt").write_text(table([row(NURSE, "Repairing", "4.00")]))
-    found = read_onet(tmp_path, {"nurse": NURSE}).by_occupation["nurse"]
-    assert [rating.element for rating in found if rating.category == "skill"] == ["Repairing", "Speaking"]
-    # columns are read by name, with a byte order mark and other line ends
-    lines = ["Scale ID\tTitle\tData Value\tElement Name\tO*NET-SOC Code", "IM\tNurses\t2\tZeal\t29-1141.00", ""]
-    (tmp_path / "Skills.txt").write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
-    assert read_onet(tmp_path, {"nurse": "29-1141"}).by_occupation["nurse"][0] == Rating("Zeal", "skill", 2.0)
 
 
 @pytest.mark.parametrize(

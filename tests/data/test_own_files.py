@@ -35,16 +35,6 @@ def write(folder: Path, text: str, name: str = "own.toml") -> str:
     return str(path)
 
 
-def test_own_groups_slots_w_and_clusters(tmp_path: Path) -> None:
-    chosen = data.load(write(tmp_path, GOOD))
-    items = chosen.items()
-    assert (len(items), chosen.name, chosen.words.groups, chosen.gaps) == (8, "own", ("xe", "ze"), (("xe", "ze"),))
-    assert {item.cluster for item in items} == {"lived", "worked"}
-    query = items[0].query
-    assert isinstance(query, ClozeQuery)
-    assert [(option.group, *option.fills) for option in query.options] == [("xe", "xe"), ("ze", "ze"), ("ze", "zie")]
-
-
 def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
     text = """
     templates = ["{name} said in {w} that {name} lost {own} keys."]
@@ -60,12 +50,6 @@ def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
     assert isinstance(query, ClozeQuery)
     assert query.display_text() == "___ said in 1801 that ___ lost ___ keys."
     assert query.text(query.options[1].fills) == "He said in 1801 that he lost his keys."
-
-
-def test_a_w_file_has_one_value_a_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "\ufeffRome\n\n  Paris \nSão Paulo\n东京\n", "town.txt")
-    covariate = data.load_covariate(path)
-    assert (covariate.name, covariate.values) == ("town", ("Rome", "Paris", "São Paulo", "东京"))
 
 
 def test_template_factors_and_literal_braces(tmp_path: Path) -> None:
@@ -134,10 +118,6 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
 def test_a_damaged_file_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
     assert_refused((named,), lambda: data.load(path).items())
-
-
-def test_a_slot_may_have_the_name_of_a_key(tmp_path: Path) -> None:
-    assert data.load(write(tmp_path, GOOD.replace("verb", "source"))).slots == {"source": ("lived", "worked")}
 
 
 def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.file_refusal import assert_refused
-from undertow.data.prompts import AnswerMode, Prompt, answer_words, load_prompts, mask_blank
-from undertow.data.sentences.sentence_set import PRONOUNS, pronoun_blank
-from undertow.types import ClozeQuery, GenerateQuery, Item, Option
+from undertow.data.prompts import Prompt, answer_words, load_prompts, mask_blank
+from undertow.data.sentences.sentence_set import pronoun_blank
+from undertow.types import ClozeQuery, Option
 
 CHILD = pronoun_blank("In 1953, {blank} was a child.", "nominative")
 PUBLISHED = {
@@ -20,11 +20,6 @@ PUBLISHED = {
     "<mask>.\nPassage: {}\nAnswer:",
     "B": "The gendered pronoun missing in this sentence: '{}', is",
     "C": "In this sentence: '{}', the missing gendered pronoun is",
-}
-AAAI = {
-    "female": {"She", "Her", "Female", "she", "her", "female"},
-    "male": {"He", "Him", "His", "Male", "he", "him", "his", "male"},
-    "neutral": {"They", "they"},
 }
 
 
@@ -40,19 +35,6 @@ def test_published_prompts_are_those_of_the_paper_to_the_letter(name: str, mask:
     """The instruction of A speaks of <mask> whatever marks the blank, as the appendix prints it."""
     (prompt,) = load_prompts(name, mask)
     assert prompt.around(CHILD) == PUBLISHED[name].format(f"In 1953, {mask or '<mask>'} was a child.")
-
-
-def test_own_files_stand_beside_published_ones(tmp_path: Path) -> None:
-    first = own(
-        tmp_path, '[short]\ntext = "Fill in: {sentence}"\n[long]\nmask = "[...]"\ntext = "{sentence} What is missing?"'
-    )
-    second = own(tmp_path, '[deutsch]\ntext = "Ergänze: »{sentence}«"', "zwei.toml")
-    chosen = load_prompts(f"{second},B,{first}")
-    assert [prompt.name for prompt in chosen] == ["deutsch", "B", "short", "long"]
-    assert [prompt.name for prompt in load_prompts(" C , A,,B ")] == ["C", "A", "B"]
-    assert chosen[0].around(CHILD) == "Ergänze: »In 1953, <mask> was a child.«"
-    assert chosen[3].around(CHILD) == "In 1953, [...] was a child. What is missing?"
-    assert {prompt.mask for prompt in load_prompts(f"A,{first}", mask="____")} == {"____"}
 
 
 @pytest.mark.parametrize(
@@ -97,14 +79,6 @@ def test_a_file_that_holds_no_prompt_is_refused_by_its_key(text: str, named: str
     assert_refused(("mine.toml", named), load_prompts, own(tmp_path, text))
 
 
-def test_words_that_agree_stand_as_with_the_first_option() -> None:
-    """The sentence drawn in `mask_blank`."""
-    pieces = "The nurse said that ", " ", " late."
-    options = Option("female", ("she", "was")), Option("male", ("he", "was")), Option("neutral", ("they", "were"))
-    assert mask_blank(ClozeQuery(pieces, options), "<mask>") == "The nurse said that <mask> was late."
-    assert mask_blank(ClozeQuery(pieces, options[::-1]), "_") == "The nurse said that _ were late."
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -122,13 +96,6 @@ def test_a_sentence_with_several_blanks_is_refused() -> None:
     fills = {"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}
     options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)
     assert_refused(("'___ lost ___ keys.'",), mask_blank, ClozeQuery(("", " lost ", " keys."), options), "_")
-
-
-@pytest.mark.parametrize("case", PRONOUNS)
-def test_pronouns_are_looked_for_by_the_published_list(case: str) -> None:
-    assert {group: set(forms) for group, forms in answer_words(PRONOUNS[case]).items()} == AAAI
-    found = answer_words({"male": ["he"], "female": ["she"]})
-    assert {group: set(forms) for group, forms in found.items()} == {name: AAAI[name] for name in ("male", "female")}
 
 
 @pytest.mark.parametrize(
@@ -164,21 +131,3 @@ def test_no_word_is_looked_for_in_two_groups_and_none_is_lost(words: list[str], 
         assert found[group][: len(forms)] == forms
         assert len(set(found[group])) == len(found[group])
         assert {form.lower() for form in found[group]} == {form.lower() for form in forms} or "ß" in "".join(forms)
-
-
-def test_every_item_is_asked_by_every_prompt() -> None:
-    items = [
-        Item(f"i{number}", CHILD, {"challenge": "c", "w": number, "w_index": number}, f"k{number}", gold="female")
-        for number in range(2)
-    ]
-    asking = AnswerMode(load_prompts("B,C", "_"), max_tokens=7, chat=True)
-    put = asking.items(items, {"female": ["she", "her"], "male": ["he"]})
-    assert [item.id for item in put] == ["i0/prompt B", "i1/prompt B", "i0/prompt C", "i1/prompt C"]
-    assert [item.factors["prompt"] for item in put] == ["B", "B", "C", "C"]
-    for item, of in zip(put, items * 2, strict=True):
-        assert {name: level for name, level in item.factors.items() if name != "prompt"} == of.factors
-        assert (item.cluster, item.gold) == (of.cluster, of.gold)
-        assert isinstance(item.query, GenerateQuery)
-        assert (item.query.max_tokens, item.query.chat) == (7, True)
-        assert [option.fills for option in item.query.options] == [("she",), ("her",), ("he",)]
-        assert item.query.display_text() == PUBLISHED[str(item.factors["prompt"])].format("In 1953, _ was a child.")

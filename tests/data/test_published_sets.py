@@ -58,17 +58,6 @@ def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     assert cloze_query(items[0]).display_text() == "___ was a child. GlobalOffensive."
 
 
-def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None:
-    items = data.load("mgt").items([data.load_covariate("date")])
-    first, second = (cloze_query(item) for item in (items[0], items[-1]))
-    assert [first.text(option.fills) for option in first.options] == [
-        "She was a child in 1801.",
-        "He was a child in 1801.",
-        "They was a child in 1801.",
-    ]
-    assert second.text(second.options[0].fills) == "In 2016, she becomes all grown up."
-
-
 def test_word_lists_are_the_papers() -> None:
     words = data.load("mgc", words="aaai").words
     forms = {group: [form[0] for name, form in words.forms if name == group] for group in words.groups}

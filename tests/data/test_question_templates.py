@@ -86,14 +86,6 @@ def test_what_is_granted_in_a_sentence(granted: str, said: str) -> None:
     assert load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [])]) == context
 
 
-@pytest.mark.parametrize(("people", "other"), [(of(HER_FIRST, "Amy"), "Bob"), (of(HER_FIRST, "Bob"), "Amy")])
-def test_what_the_text_states_of_one_and_not_of_the_other(people: People, other: str) -> None:
-    stated = load_questions().state(people, "Speaking", "skill")
-    assert stated == (
-        f"Amy and Bob have applied for the same position. {people.subject} has the skill of Speaking. {other} does not."
-    )
-
-
 YES_OR_NO = "Yes or No?"
 
 
@@ -133,21 +125,6 @@ def every_text(questions: Questions) -> Iterator[str]:
 def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
     for text in every_text(load_questions()):
         assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
-
-
-@pytest.mark.parametrize("odd", ["{first}", "C{plus}{plus}", "{}", r"\1 \g<0>", "{{job}}"])
-def test_names_with_braces_stay_as_they_are(odd: str) -> None:
-    shipped, one = load_questions(), of(HER_FIRST, "Amy")
-    phrase = shipped.phrase(odd, "skill")
-    assert shipped.question(ATTRIBUTE, one, phrase=phrase) == f"Does Amy have the skill of {odd}?"
-    assert shipped.question(BINARY, one, job=odd, a_job=f"a {odd}") == f"Is Amy qualified to be a {odd}?"
-    context = shipped.context(HER_FIRST, [("Amy", [(odd, "skill"), (odd, "ability"), ("Speaking", "skill")])])
-    assert context.endswith(f"Amy has the skills of {odd} and Speaking and the ability of {odd}.")
-    assert shipped.state(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
-    prompt = shipped.prompt(context, f"Who is {odd}?", SINGLE, HER_FIRST)
-    assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
-    people = People("{second}", "{first}", "{first}")
-    assert shipped.context(people) == "{second} and {first} have applied for the same position."
 
 
 FRENCH = """
@@ -242,15 +219,6 @@ def test_a_text_that_is_missing_or_has_other_holes_is_refused(
         assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
     if lacking:
         assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
-
-
-def test_a_job_with_its_article_is_a_job_and_a_second_wording_is_named_by_its_number(tmp_path: Path) -> None:
-    mine = load_questions(write(tmp_path, FRENCH.replace("{job}", "{a_job}") + SECOND))
-    assert len(mine.wordings) == 2
-    for kind in OF_JOBS:
-        assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
-    without = SECOND.replace("single_negated", "single_not")
-    assert_text_refused(tmp_path, FRENCH + without, "wording 2", "single_negated")
 
 
 @pytest.mark.parametrize(

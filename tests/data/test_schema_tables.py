@@ -41,15 +41,6 @@ def test_schemas_are_simplified(tmp_path: Path) -> None:
     ]
 
 
-def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> None:
-    rows = [f"{ROWS[0]}\t12.5", f"{ROWS[0].replace('potter', 'nurse')}\t"]
-    chosen = data.load_sentences(written(tmp_path, *rows, header=f"{HEADER}\tpercent_female"))
-    assert {sentence.cluster: sentence.factors["percent_female"] for sentence in chosen.sentences} == {
-        "potter": 12.5,
-        "nurse": 89.58,
-    }
-
-
 @pytest.mark.parametrize(
     ("rows", "named"),
     [

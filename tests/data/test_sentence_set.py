@@ -57,15 +57,6 @@ def shown(item: Item) -> str:
     return item.query.display_text()
 
 
-def test_plain_sentences_are_asked_as_they_stand() -> None:
-    first, second = PAIR.plain()
-    told: dict[str, Factor] = {"challenge": "pair", "w_name": data.NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
-    factors = told | {"sentence": "left", "depth": 2}
-    assert first == Item("pair/none/left", PAIR.sentences[0].query, factors, cluster="walks", gold=None)
-    assert (second.id, second.cluster, second.gold) == ("pair/none/coat", "coats", "female")
-    assert shown(second) == "The woman lost ___ coat."
-
-
 def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     items = PAIR.inject(data.Injection.parse("In {w}: "), [SEASONS, TOWNS])
     texts = [f"In {w}: {text}" for w in ("spring", "fall", "Rome") for text in TEXTS]
@@ -140,14 +131,6 @@ def test_where_a_value_goes(template: str, expected: str) -> None:
     assert injected.options == query.options
 
 
-def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None:
-    (query,) = data.Injection.parse("In {w}: {text} ({w})").into(
-        [pronoun_blank("{blank} said that {blank} won.", "nominative")], "{text}"
-    )
-    assert query.display_text() == "In {text}: ___ said that ___ won. ({text})"
-    assert query.texts()[1] == "In {text}: He said that he won. ({text})"
-
-
 @pytest.mark.parametrize(
     ("template", "named"),
     [
@@ -158,27 +141,6 @@ def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None
 )  # fmt: skip
 def test_an_injection_without_one_place_for_w_is_refused(template: str, named: str) -> None:
     assert_refused((repr(template), named), data.Injection.parse, template)
-
-
-def test_a_verb_agrees_with_they() -> None:
-    query = pronoun_blank("Then {blank} {verb:was|were} late.", "nominative")
-    assert query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
-    assert {option.fills for option in query.options} == {("she", "was"), ("he", "was"), ("they", "were")}
-    query = pronoun_blank("{blank} {verb:is|are} sure that {blank} {verb:has|have} {{it}}.", "nominative")
-    assert query.texts()[1:] == ["He is sure that he has {it}.", "They are sure that they have {it}."]
-    query = pronoun_blank("{verb:does not|do not} {blank} sing?", "nominative")
-    assert query.texts() == ["Does not she sing?", "Does not he sing?", "Do not they sing?"]
-    forms = [("one", "the cat"), ("many", "the cats")]
-    assert group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many").texts()[1] == "The cats sleep."
-    assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
-
-
-def test_words_of_any_groups_fill_a_blank_once_each() -> None:
-    query = group_blank("Soup {verb:is|are} {blank}.", [("warm", "hot"), ("warm", "hot"), ("cold", "icy")])
-    fills = [(option.group, option.fills) for option in query.options]
-    assert fills == [("warm", ("is", "hot")), ("cold", ("is", "icy"))]
-    assert_refused(("'x'", "'a'", "'b'"), group_blank, "It is {blank}.", [("a", "x"), ("b", "x")])
-    assert_refused(("'Sie'", "'polite'"), group_blank, "{blank} is here.", [("polite", "Sie"), ("she", "sie")])
 
 
 @pytest.mark.parametrize(
@@ -216,12 +178,6 @@ def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: 
     within = write(tmp_path, OWN.replace("said that", "said in {w} that"))
     for name in ("mgc", within):
         assert_refused(("{w}", "--inject"), data.load_sentences, name)
-
-
-def test_which_names_are_those_of_sentences() -> None:
-    known = ("undertow-schemas", "simplified", "winogender", "simplified-winogender", "own.csv", "own.tsv")
-    assert [name for name in (*known, "own.toml", "mgc") if data.is_sentences(name)] == list(known)
-    assert set(data.SUMMARIES) < set(names())
 
 
 @pytest.mark.parametrize(

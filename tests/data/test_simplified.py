@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from undertow import data
 from undertow.data.sentences.schemas import Schema, SchemaSource, own, own_shares, simplify
-from undertow.types import Factor
 
-LEFT_OUT = {
-    "advisor", "appraiser", "bartender", "chemist", "clerk", "counselor", "educator", "engineer", "firefighter",
-    "hairdresser", "hygienist", "janitor", "manager", "mechanic", "nurse", "officer", "painter", "pathologist",
-    "plumber", "practitioner", "receptionist", "secretary", "supervisor", "surgeon", "technician", "worker",
-}  # fmt: skip
-"""Occupations whose own schema says too little without its participant."""
 FORMS = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("they", "them", "their")}
 
 
@@ -98,31 +90,6 @@ def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order()
     assert chosen.words == {"female": ("her", "she"), "male": ("his", "he"), "neutral": ("their", "they")}
     assert [sentence.cluster for sentence in chosen.sentences] == ["roofer"] * 3 + ["potter"] * 3
     assert chosen.sentences[0].query.texts()[1] == "The female roofer said that his van was slow."
-
-
-def test_each_schema_gives_three_sentences() -> None:
-    chosen = simplify(potter("The {occupation} hid from {participant} because {blank} {verb:was|were} poor."))
-    clauses = ("she was poor", "he was poor", "they were poor")
-    assert [(sentence.id, sentence.query.texts(), sentence.gold) for sentence in chosen.sentences] == [
-        ("potter/female/0", [f"The female potter said that {clause}." for clause in clauses], "female"),
-        ("potter/male/0", [f"The male potter said that {clause}." for clause in clauses], "male"),
-        ("potter/unspecified/0", [f"The potter said that {clause}." for clause in clauses], None),
-    ]
-    who: dict[str, Factor] = {"occupation": "potter", "participant": "male", "participant_class": "male"}
-    how: dict[str, Factor] = {"coreferent": 0, "pronoun_case": "nominative"}
-    assert chosen.sentences[1].factors == who | how | {"percent_female": 30.5, "well_specified": True}
-    assert chosen.sentences[2].factors["well_specified"] is False
-    assert {sentence.cluster for sentence in chosen.sentences} == {"potter"}
-
-
-def test_the_package_s_own_are_all_that_can_be_said_alone() -> None:
-    chosen = data.load_sentences("simplified")
-    occupations = {schema.occupation for schema in own().schemas}
-    assert occupations > LEFT_OUT
-    counts = Counter((sentence.cluster, sentence.factors["participant_class"]) for sentence in chosen.sentences)
-    assert counts == {
-        (occupation, sex): 1 for occupation in occupations - LEFT_OUT for sex in ("female", "male", "unspecified")
-    }
 
 
 def test_the_package_s_own_name_one_person_and_nobody_else() -> None:

@@ -13,7 +13,6 @@ import pytest
 from helpers.file_refusal import assert_refused
 from undertow.data.documents.task_wordings import (
     CLASSES,
-    DIMENSION_HOLE,
     MAX_VARIANTS,
     TASKS,
     Wording,
@@ -113,27 +112,6 @@ def test_variants_read_as_the_tables_have_them(task: str) -> None:
         assert found[text] == Wording(task, kind, text, slots)
     assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
     assert found[""] == Wording(task, "null", "", {})
-
-
-def test_wordings_that_name_the_dimension_are_the_others_with_it_behind_the_target() -> None:
-    found = wordings(REPHRASING)
-    plain = [w.text for kind in ("statement", "question", "completion") for w in of_kind(found, kind)]
-    named = [w.text for w in of_kind(found, "dimension")]
-    assert [text.replace(" targeting {dimension}", "") for text in named] == plain
-    for text in named:
-        assert any(f"{target} targeting {{dimension}}" in text for target in ("bias", "toxicity"))
-    assert not any(DIMENSION_HOLE in w.text for task in TASKS for w in wordings(task) if w.kind != "dimension")
-
-
-def test_the_order_is_fixed_and_the_last_slot_changes_fastest() -> None:
-    assert list(dict.fromkeys(w.kind for w in wordings(REPHRASING))) == list(CLASSES)
-    references = ("aforementioned text", "previous text", "text")
-    first = [
-        *(("identify", "type", "bias", text) for text in references),
-        ("identify", "type", "toxicity", references[0]),
-    ]
-    assert [tuple(w.slots.values()) for w in wordings(IDENTIFICATION)[:4]] == first
-    assert wordings(EXTRACTION) == wordings(EXTRACTION)
 
 
 def test_own_classes_come_behind_the_papers(tmp_path: Path) -> None:
@@ -250,21 +228,6 @@ def test_two_slots_do_not_move_together() -> None:
             for wording in taken:
                 goes_with.setdefault(wording.slots[one], set()).add(wording.slots[other])
             assert all(len(levels) > 1 for levels in goes_with.values()), (seed, one, other)
-
-
-def test_a_choice_is_its_seeds() -> None:
-    found = wordings(EXTRACTION)
-    assert choose_wordings(found, 5, 7) == choose_wordings(found, 5, 7)
-    assert len({tuple(w.text for w in choose_wordings(found, 5, seed)) for seed in range(10)}) == 10
-    questions = of_kind(found, "question")
-    assert choose_wordings(questions, 5, 7) == of_kind(choose_wordings(found, 5, 7), "question")
-
-
-def test_each_variant_is_chosen_as_often_as_another() -> None:
-    found = of_kind(wordings(IDENTIFICATION), "question")
-    times = Counter(w.text for seed in range(300) for w in choose_wordings(found, 2, seed))
-    assert set(times) == {w.text for w in found}
-    assert all(25 <= n <= 80 for n in times.values()), times
 
 
 def test_none_named_is_all_and_fewer_than_none_is_refused() -> None:

@@ -37,14 +37,6 @@ def one_row(folder: Path, columns: str, cells: str, options: Words = ()) -> data
     return sentence
 
 
-@pytest.mark.parametrize("mark", ["MASK", "[MASK]", "<mask>", "___", "__", "______", "{blank}"])
-@pytest.mark.parametrize("name", ["own.csv", "own.tsv"])
-def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
-    (sentence,) = read(tmp_path, f"sentence\nThen {mark} left.\n", name).sentences
-    assert sentence.query.pieces == ("Then ", " left.")
-    assert sentence.query.texts() == [f"Then {form} left." for form in PRONOUNS]
-
-
 def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     chosen = read(tmp_path, GOOD)
     assert (chosen.name, chosen.title, chosen.source) == ("own", "sentences of own.csv", "own.csv")
@@ -59,32 +51,6 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     assert own == read_sentences(tmp_path / "own.csv", parse_options(options))
     (item,) = data.SentenceSet("own", "", "", {}, (walk,)).plain()
     assert item.factors.items() >= {"sentence": "walk", "weather": "rain"}.items()
-
-
-def test_quotes_keep_commas_and_line_ends_together_in_csv_and_space_is_nothing(tmp_path: Path) -> None:
-    text = 'sentence,mood\n"One, ""two"",\nMASK left.",calm\n___ came.,loud\n'
-    first, second = read(tmp_path, text).sentences
-    assert (first.query.display_text(), first.factors) == ('One, "two",\n___ left.', {"mood": "calm"})
-    assert (second.id, second.cluster) == ("line 4", "line 4")
-    # and mean nothing in TSV
-    (sentence,) = read(tmp_path, 'sentence\tmood\n"Well, MASK left\t"calm"\n', "own.tsv").sentences
-    assert (sentence.query.display_text(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
-    text = "\ufeff sentid , sentence ,mood\r\n\r\n any walk , MASK left. ,calm\r\n\r\n"
-    (sentence,) = read(tmp_path, text).sentences
-    assert (sentence.id, sentence.query.pieces) == ("any walk", ("", " left."))
-
-
-def test_semicolons_separate_where_spreadsheets_write_them(tmp_path: Path) -> None:
-    assert read(tmp_path, "\ufeff" + GOOD.replace(",", ";").replace("Later;", "Later,")) == read(tmp_path, GOOD)
-
-
-def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:
-    chosen = read(tmp_path, "sentence\nSoup is MASK.\nMASK is soup.\n", options=WEATHER)
-    assert chosen.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
-    assert chosen.groups == ("warm", "cold")
-    first, second = chosen.sentences
-    assert [(option.group, *option.fills) for option in first.query.options] == WEATHER
-    assert second.query.texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
 
 
 @pytest.mark.parametrize(
@@ -102,15 +68,6 @@ def test_the_case_of_a_pronoun(case: str, forms: list[str], tmp_path: Path) -> N
     (sentence,) = read(tmp_path, "sentence\nThen MASK {verb:was|were} late.\n").sentences
     assert sentence.query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
     assert cloze_query("___ {verb:is|are} soup.", WEATHER).texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
-
-
-def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_path: Path) -> None:
-    for words, meant in (("yes Yes TRUE 1", True), ("no NO False 0", False)):
-        for said in words.split():
-            assert one_row(tmp_path, "well_specified", said).factors["well_specified"] is meant
-    for said in ("0", "1"):
-        coreferent = one_row(tmp_path, "coreferent", said).factors["coreferent"]
-        assert (coreferent, type(coreferent)) == (int(said), int)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +112,6 @@ def test_whose_errors_go_together(columns: str, cells: str, cluster: str, tmp_pa
     assert "cluster" not in sentence.factors
 
 
-def test_the_share_of_women_is_a_number_or_known_by_occupation(tmp_path: Path) -> None:
-    assert one_row(tmp_path, "percent_female", "12.5").factors == {"percent_female": 12.5}
-    assert one_row(tmp_path, "occupation", "nurse").factors == {
-        "occupation": "nurse",
-        "percent_female": own_shares()["nurse"],
-    }
-    assert one_row(tmp_path, "occupation,percent_female", "nurse,50").factors["percent_female"] == 50
-    assert one_row(tmp_path, "occupation", "roofer").factors == {"occupation": "roofer"}
-
-
 def test_ids_of_the_published_form_say_what_the_sentence_is(tmp_path: Path) -> None:
     text = (
         "sentid\tsentence\nnurse_female_0\tThe female nurse said MASK won.\n"
@@ -183,28 +130,6 @@ def test_ids_of_the_published_form_say_what_the_sentence_is(tmp_path: Path) -> N
         "well_specified": True,
     }
     assert (roofer.cluster, roofer.gold, roofer.factors["well_specified"]) == ("roofer", None, False)
-
-
-def test_one_sentence_alone() -> None:
-    chosen = data.single("mine", "The roofer said ___ fell.")
-    (sentence,) = chosen.sentences
-    assert (chosen.name, sentence.id, sentence.cluster, sentence.gold) == ("text", "mine", "mine", None)
-    assert sentence.factors == {}
-    assert sentence.query.texts() == [f"The roofer said {form} fell." for form in PRONOUNS]
-    case = data.single("mine", "The roofer said ___ fell.", case="nominative")
-    assert case.words == {"female": ("she",), "male": ("he",), "neutral": ("they",)}
-    assert [option.fills for option in case.sentences[0].query.options] == [("she",), ("he",), ("they",)]
-
-
-def test_one_sentence_with_words_of_its_own() -> None:
-    words = ["hot", "mild"]
-    tables = [{"warm": held, "cold": ["icy"]} for held in (words, tuple(words), np.array(words), pd.Series(words))]
-    every: list[Any] = ["warm: hot, mild; cold: icy", *tables]
-    for options in every:
-        own = data.single("mine", "Soup is [MASK].", options)
-        assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
-        assert {type(word) for forms in own.words.values() for word in forms} == {str}
-        assert own.sentences[0].query.texts() == ["Soup is hot.", "Soup is mild.", "Soup is icy."]
 
 
 def given_out() -> Iterator[str]:
@@ -281,7 +206,3 @@ def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, opt
 )
 def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -> None:
     assert parse_options(text) == expected
-
-
-def test_a_group_of_one_line_is_given_once() -> None:
-    assert_refused(("'a' is given twice",), parse_options, "a: x; b: y; a: z")

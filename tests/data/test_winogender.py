@@ -17,17 +17,11 @@ from helpers.file_refusal import assert_refused
 from helpers.published_site import Site, kept, serving
 from undertow import data
 from undertow.data.sentences import winogender
-from undertow.data.sentences.schemas import extend, own_shares
+from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.winogender import COMMIT, STATISTICS, TEMPLATES, read_winogender
 
 MODULE = "undertow.data.sentences.winogender"
 CLASSES = ("man", "woman", "someone", "other")
-MARKS = {"$NOM_PRONOUN": "nominative", "$ACC_PRONOUN": "accusative", "$POSS_PRONOUN": "possessive"}
-FORMS = {
-    "nominative": ("she", "he", "they"),
-    "accusative": ("her", "him", "them"),
-    "possessive": ("her", "his", "their"),
-}
 
 OWN_TEMPLATES = """\
 occupation(0)\tother-participant(1)\tanswer\tsentence
@@ -87,26 +81,6 @@ def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> No
         "sailor/someone/1": "Someone saw the sailor wave, which cheered ___ up.",
         "sailor/other/1": "An angler saw the sailor wave, which cheered ___ up.",
     }.items()
-
-
-def test_factors_of_a_sentence(tmp_path: Path) -> None:
-    sentences = {one.id: one for one in data.load_sentences("winogender", write(tmp_path)).sentences}
-    assert sentences["sailor/woman/1"].factors == {
-        "occupation": "sailor",
-        "participant": "a woman",
-        "participant_class": "woman",
-        "coreferent": 1,
-        "pronoun_case": "accusative",
-        "percent_female": 8.0,
-        "well_specified": True,
-    }
-    assert sentences["roofer/other/0"].factors["participant"] == "the tenant"
-    assert sentences["roofer/someone/0"].factors["participant"] == "someone"
-    assert {one.cluster for one in sentences.values()} == {"roofer", "sailor"}
-    options = {name: [option.fills for option in sentences[name].query.options] for name in sentences}
-    assert options["roofer/man/0"] == [("she",), ("he",), ("they",)]
-    assert options["sailor/man/0"] == [("her",), ("his",), ("their",)]
-    assert options["sailor/man/1"] == [("her",), ("him",), ("them",)]
 
 
 @pytest.mark.parametrize(
@@ -201,23 +175,3 @@ def test_the_published_design(reference_data: Path) -> None:
     assert Counter(sentence.gold for sentence in sentences) == {None: 360, "male": 60, "female": 60}
     assert (own_shares()["technician"], own_shares()["accountant"]) == (40.34, 59.7)
     assert {sentence.cluster: sentence.factors["percent_female"] for sentence in sentences} == own_shares()
-
-
-def expected_texts(row: tuple[str, str, str, str], participant_class: str) -> list[str]:
-    """A published sentence with its people and each pronoun put in by hand."""
-    occupation, participant, _, sentence = row
-    text = sentence.replace("$OCCUPATION", occupation)
-    if participant_class == "someone":
-        text = text.replace("The $PARTICIPANT", "Someone")
-        text = text.replace("the $PARTICIPANT", "someone").replace(" a $PARTICIPANT", " someone")
-    text = text.replace("$PARTICIPANT", participant if participant_class == "other" else participant_class)
-    (mark,) = (mark for mark in MARKS if mark in text)
-    return [text.replace(mark, form) for form in FORMS[MARKS[mark]]]
-
-
-def test_published_sentences_keep_every_other_word(reference_data: Path) -> None:
-    folder = reference_data / "winogender"
-    found = [sentence.query.texts() for sentence in extend(read_winogender(str(folder))).sentences]
-    expected = [expected_texts(row, participant_class) for row in rows(folder) for participant_class in CLASSES]
-    # Compared by position, so that a failure shows numbers and no published sentence.
-    assert [at for at, (have, want) in enumerate(zip(found, expected, strict=True)) if have != want] == []

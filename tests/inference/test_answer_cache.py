@@ -45,13 +45,6 @@ def test_shelves_and_prune(tmp_path: Path) -> None:
         assert store.get(CARD.key("exact"), ["q1"]) == {}
 
 
-def test_many_queries_at_once(tmp_path: Path) -> None:
-    answers = {f"q{number}": Answer((-float(number),), 0.0) for number in range(2500)}
-    with AnswerCache(tmp_path / "s.sqlite") as store:
-        store.put(CARD, "exact", answers)
-        assert store.get(CARD.key("exact"), list(answers)) == answers
-
-
 def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s.sqlite") as store:
         broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, missing_reason=None)}  # type: ignore[arg-type]

@@ -18,8 +18,7 @@ from helpers.scripted_model import Script, Scripted
 from undertow import models
 from undertow._folders import cache_file
 from undertow.errors import UndertowError
-from undertow.inference import doctor
-from undertow.inference.doctor import Checkup, examine, kinds
+from undertow.inference.doctor import examine, kinds
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, RequestFailedError
 from undertow.types import (
     BLANK,
@@ -137,25 +136,6 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
     assert (lost.answered, lost.reads, "the line was cut" in lost.verdict) == (0, False, True)
 
 
-def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
-    model = plant({BLANK: (PAPER,), GENERATION: (EXACT,)}, reads, "float32")
-    examine(ModelRequest("planted"))
-    assert ({type(query) for query in model.asked}, model.protocols) == ({ClozeQuery}, {PAPER})
-
-
-def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> None:
-    """Their log-likelihoods are below what a float can be the exponential of."""
-    plant(
-        {BLANK: (EXACT,)},
-        lambda query: replace(reads(query), logprobs_nats=tuple(nat - 2000 for nat in reads(query).logprobs_nats)),
-        "float32",
-    )
-    checkup = examine(ModelRequest("planted"), compare_dtypes=True)
-    assert checkup.reading is not None
-    assert checkup.reading.right == 20
-    assert (checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == (0, 0, "")
-
-
 @pytest.mark.parametrize(
     ("ceiling", "others", "unseen", "could_flip"),
     [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)],
@@ -236,14 +216,6 @@ def checkup_of(cli: Cli, *arguments: str) -> Any:
     return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
-def test_the_command_says_it_in_words(cli: Cli) -> None:
-    done = cli("doctor", "-m", "toy:slope=-5")
-    steps = "load toy:slope=-5", "answer 20 control sentences", "score toy:slope=-5"
-    assert (done.returncode, done.stderr.splitlines()) == (0, [f"undertow: {step}" for step in steps])
-    for words in ("toy:slope=-5: toy", "10 of 20", "no better than chance", "--compare"):
-        assert words in done.stdout
-
-
 def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
     plant({BLANK: (EXACT,)}, lambda query: Answer.missing("it sneezed"), "float32")
     assert cli("doctor", "-m", "planted", "--compare").stdout.count("it sneezed") == 2  # reading and precision
@@ -251,26 +223,6 @@ def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cl
     assert "it sneezed" in told["dtype_note"]
     assert (told["reading"]["missing_reason"], told["reading"]["low_percent"]) == ("it sneezed", None)
     assert (told["items_per_s"], told["dtype_gap_nats"]) == ({}, None)
-
-
-def test_the_command_says_it_in_json(cli: Cli) -> None:
-    told = checkup_of(cli, "-m", "toy:slope=-5")
-    assert set(told) == set(Checkup.__dataclass_fields__)
-    assert told["model"] == "toy:slope=-5"
-    assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
-    assert (told["reading"]["right"], told["reading"]["answered"]) == (10, 20)
-
-
-def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[ModelRequest] = []
-
-    def seeing(request: ModelRequest, **options: Any) -> Checkup:
-        seen.append(request)
-        return examine(ModelRequest("toy"), **options)
-
-    monkeypatch.setattr(doctor, "examine", seeing)
-    cli("doctor", "-m", "openai:x", "--concurrency", "3", "--mode", "NLG")
-    assert seen == [ModelRequest("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
 
 
 @pytest.mark.parametrize(
@@ -401,19 +353,6 @@ def test_one_answer_to_controls_that_mostly_have_it_is_no_better_than_chance(pla
     assert check["chance_percent"] == pytest.approx(100 * 10 / 11)
 
 
-def test_other_controls_make_another_run(plant: Plant, tmp_path: Path) -> None:
-    plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
-    path = tmp_path / "ages.toml"
-    keys = []
-    for at, text in enumerate((AGES, CONTROLS, CONTROLS.replace('gold = "old"', 'gold = "young"'))):
-        path.write_text(text, encoding="utf-8")
-        given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
-        run = undertow.audit("spurious-correlation", "planted", out=tmp_path / str(at), **given)
-        keys.append(run.manifest["run_key"])
-        assert (run.folder / "challenge.toml").read_text(encoding="utf-8") == text
-    assert len(set(keys)) == 3
-
-
 def test_a_run_that_is_measured_again_copies_no_other_file(plant: Plant, tmp_path: Path) -> None:
     plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
     path, secret = tmp_path / "ages.toml", tmp_path / "secret.toml"
@@ -427,20 +366,3 @@ def test_a_run_that_is_measured_again_copies_no_other_file(plant: Plant, tmp_pat
     )
     again = undertow.score(run.folder, out=tmp_path / "again")
     assert (again.folder / "challenge.toml").read_text(encoding="utf-8") == AGES
-
-
-def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
-    def said(query: Any) -> Answer | RequestFailedError:
-        groups = {option.group for option in query.options}
-        return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.missing("it sneezed")
-
-    plant({BLANK: (EXACT,)}, said, "float32")
-    done = cli("run", "spurious-correlation", "-m", "planted", "--out", str(tmp_path / "run"), "--limit", "20")
-    assert done.returncode == 0, done.stderr
-    assert "planted: answers none of the control sentences" in done.stdout
-
-
-@pytest.mark.parametrize("model", ["toy:slope=-5", "uniform"])
-def test_who_has_planted_answers_is_not_asked_to_read(model: str, tmp_path: Path) -> None:
-    run = undertow.audit("spurious-correlation", model, out=tmp_path / "run", limit=20)
-    assert ("sanity_check" in run.manifest) == (model == "uniform")

@@ -35,9 +35,7 @@ from undertow.types import (
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
-    GenerateQuery,
     MultipleChoiceQuery,
-    Option,
 )
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -200,14 +198,6 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
     assert math.isnan(answer.logprobs_nats[0])  # a bound is no probability
 
 
-def test_parameters_that_a_server_refuses_are_left_out_and_the_reply_is_read() -> None:
-    refused = Reply({"error": {"message": "no logprobs here", "param": "logprobs"}}, 400)
-    answer = reply_to(YES_OR_NO, refused, said("I would say no."))
-    assert answer.text == "No"
-    assert answer.reply is not None
-    assert math.isnan(answer.reply.low_prob)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -221,13 +211,6 @@ def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, 
     assert answer.missing_reason.startswith(reason)
     assert answer.reply is not None
     assert (answer.reply.text, answer.reply.outcome) == (text, reason)
-
-
-def test_word_beside_the_listed_ones_is_other_and_no_answer_of_a_group() -> None:
-    query = GenerateQuery("The pronoun is", (Option("female", ("she",)), Option("male", ("he",))), 8, True)
-    answer = reply_to(query, said("It"))
-    assert (answer.other_prob, answer.text) == (1.0, "It")
-    assert [math.exp(nats) for nats in answer.logprobs_nats] == [0.0, 0.0]
 
 
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

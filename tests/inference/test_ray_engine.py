@@ -6,7 +6,6 @@ import random
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from undertow.errors import UndertowError
 from undertow.inference import ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import (
-    MAX_UNIT_PROMPTS,
     Allocation,
     Cluster,
     ModelSource,
@@ -74,18 +72,6 @@ def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
     assert shared == alone(distinct)
 
 
-def test_the_plan_is_that_of_all_queries_whatever_is_stored() -> None:
-    distinct = sentences()
-    whole = [
-        one
-        for one in QueryRunner(toy_found().open(), distinct, EXACT).work_units(frozenset())
-        if isinstance(one, WorkUnit)
-    ]
-    kept = frozenset([*whole[1].packs[0], *whole[2].packs[0][:3]])
-    rest = list(QueryRunner(toy_found().open(), distinct, EXACT).work_units(kept))
-    assert rest == [whole[0], replace(whole[2], packs=(whole[2].packs[0][3:],)), *whole[3:]]
-
-
 def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,16 +101,6 @@ def plain_toy(budget_tokens: int) -> Any:
     model: Any = toy_found().open()
     model.limits = BatchLimits(budget_tokens, 0)
     return model
-
-
-def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
-    distinct = by_digest([GenerateQuery(f"{number}: who?", SHE) for number in range(2 * MAX_UNIT_PROMPTS + 5)])
-    asker = QueryRunner(toy_found().open(), distinct, EXACT)
-    portions = [one for one in asker.work_units(frozenset(), MAX_UNIT_PROMPTS) if isinstance(one, WorkUnit)]
-    assert [sum(map(len, one.packs)) for one in portions] == [MAX_UNIT_PROMPTS, MAX_UNIT_PROMPTS, 5]
-    (whole,) = asker.work_units(frozenset())
-    assert isinstance(whole, WorkUnit)
-    assert whole.packs == (tuple(distinct),)
 
 
 class Remembering:

@@ -18,13 +18,6 @@ def logs(*probs: float) -> list[float]:
     return [math.log(prob) for prob in probs]
 
 
-def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
-    query = EncodedQuery((path(1, 2, 7, 9, start=2), path(1, 2, 8, 9, start=2)))
-    answer = _answer(query, [logs(0.3, 0.5), logs(0.2, 0.25)])
-    assert answer.logprobs_nats == pytest.approx((math.log(0.15), math.log(0.05)))
-    assert answer.other_prob == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(
     ("paths", "probs", "other_prob"),
     [
@@ -48,13 +41,6 @@ def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> Non
     assert math.isnan(answer.logprobs_nats[1])
     assert answer.missing_reason == ""
     assert answer.other_prob == pytest.approx(0.5)
-
-
-def test_a_number_that_is_none_is_missing() -> None:
-    answer = _answer(EncodedQuery((path(1, 7, start=1),)), [[math.nan]])
-    assert answer.missing_reason
-    assert answer.logprobs_nats == ()
-    assert math.isnan(answer.other_prob)
 
 
 def test_tokens_of_an_option_are_those_of_its_place() -> None:

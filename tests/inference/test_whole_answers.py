@@ -231,26 +231,6 @@ def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
     assert server.asked == [list(range(7)), [1, 4], [4]]
 
 
-def test_what_cannot_be_scored_is_stored_with_its_reason(place: Path) -> None:
-    server = Server(replies={2: UnsupportedQueryError("the prompt is too long")})
-    first = asked(server, place)
-    assert (first.n_lost, first.n_computed) == (0, 7)
-    assert stored(place)[2].missing_reason == "the prompt is too long"
-    server.replies = {}
-    again = asked(server, place)
-    assert again.scores.missing_reasons[2] == "the prompt is too long"
-    assert (again.scores.answers[2].logprobs_nats, again.n_computed, len(server.asked)) == ((), 0, 1)
-
-
-def test_what_is_said_of_prompts_is_still_said_after_other_queries_of_the_same_model(place: Path) -> None:
-    """Prompts and blanks of one model share a shelf; how the one was read is not forgotten for the other."""
-    first = asked(Server(notes=("prompts were answered one by one",)), place, PROMPTS[:2])
-    assert "prompts were answered one by one" in first.notes
-    asked(Server(notes=("of another run",)), place, PROMPTS[2:])
-    again = asked(Server(), place, PROMPTS[:2])
-    assert "prompts were answered one by one" in again.notes
-
-
 # Blanks and prompts of one model.
 
 SENTENCES: list[Query] = [ClozeQuery((f"In {year}, ", " was a child."), PRONOUNS) for year in (1801, 1900, 2001)]
@@ -313,18 +293,6 @@ def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
     assert server.n_opened == opened
     assert server.asked == [[0, 1, 2]]
     assert stored(place).keys() == {0, 1, 2}
-
-
-def test_an_estimate_of_blanks_and_prompts_is_the_sum_of_both(place: Path) -> None:
-    with AnswerCache(place) as store:
-        both, blanks, prompts = (
-            estimate(toy_found(), queries, store, EXACT) for queries in (ASKED_BOTH, SENTENCES, ASKED_BOTH[::4])
-        )
-        assert both.n_tokens == blanks.n_tokens + prompts.n_tokens
-        assert both.n_passes == blanks.n_passes + prompts.n_passes
-        run_queries(toy_found(), SENTENCES, store, EXACT, lambda done, total: None)
-        rest = estimate(toy_found(), ASKED_BOTH, store, EXACT)
-    assert (rest.n_stored, rest.n_tokens, rest.n_passes) == (3, prompts.n_tokens, prompts.n_passes)
 
 
 # The store: what whole answers bring.

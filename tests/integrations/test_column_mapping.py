@@ -12,7 +12,6 @@ import pytest
 import undertow
 from helpers.file_refusal import assert_refused
 from undertow import audits
-from undertow.errors import UndertowError
 from undertow.integrations.column_mapping import read_mapped
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -98,32 +97,6 @@ def test_the_place_of_w_is_by_size_or_by_first_appearance(values: list[str], pla
     assert set(frame["w_name"]) == {"v"}
 
 
-def test_each_w_list_has_places_of_its_own() -> None:
-    rows = "list,w,text_index,p\ndate,1990,0,1\ndate,1950,0,2\nplace,Rome,0,3\nplace,Bonn,0,4\n"
-    frame = frame_of(rows, f'[columns]\nw_name = "list"\n[constants]\nmodel = "m"\n{GROUPS}')
-    assert list(frame["w_index"]) == [1, 0, 0, 1]
-
-
-def test_columns_that_have_our_names_are_ours_and_the_rest_is_left_out() -> None:
-    table = "model,w_name,w_index,w,temperature,p\nm,date,7,x,99,12\n"
-    frame = frame_of(table, GROUPS)
-    assert frame[["model", "w_name", "w_index", "w", "a"]].to_dict("records") == [
-        {"model": "m", "w_name": "date", "w_index": 7, "w": "x", "a": 12.0}
-    ]
-    assert "temperature" not in frame
-
-
-def test_empty_cells_stay_missing_in_every_unit() -> None:
-    for unit, cell, percent in (("probability", "0.25", 25.0), ("logprob", "-inf", 0.0), ("percent", "3", 3.0)):
-        rows = f"v,p,q\n1,{cell},\n2,,NaN\n"
-        frame = frame_of(
-            rows, f'unit = "{unit}"\n[columns]\nw = "v"\n[constants]\nmodel = "m"\n[groups]\na = "p"\nb = "q"\n'
-        )
-        assert frame["a"].iloc[0] == percent
-        assert frame[["a", "b"]].isna().to_numpy().tolist() == [[False, True], [True, True]]
-        assert list(frame["missing_reason"]) == ["", "the recorded table has no value"]
-
-
 @pytest.mark.parametrize(("rest", "column"), [("other_words", ""), ("rest", 'other_words = "rest"\n')])
 def test_the_mass_of_other_words_is_in_the_unit_of_the_masses(rest: str, column: str) -> None:
     mapping = f'unit = "probability"\n[columns]\nw = "v"\n{column}[constants]\nmodel = "m"\n{GROUPS}'
@@ -200,10 +173,3 @@ def test_a_bad_mass_is_refused_by_its_line(unit: str, cell: str, named: str) -> 
     rows[3] = rows[3].replace("0.5" if unit != "logprob" else "-1.0", cell, 1)
     named = f"table.csv, line 4: {named} is '{cell}'"
     assert_refused((named,), score, "\n".join(rows), MAPPING.replace("probability", unit))
-
-
-def test_lines_are_those_of_the_file_whatever_it_looks_like() -> None:
-    rows = 'model,w_name,w_index,w,text,p\n\nm,date,0,a,"two\nlines",1\n\n\nm,date,x,b,one,2\n'
-    with pytest.raises(UndertowError, match=r"table\.csv, line 7: w_index is 'x'.*\(columns as in names\.toml\)"):
-        frame_of(rows, GROUPS)
-    assert frame_of(rows.replace("date,x", "date,1"), GROUPS)["text"].iloc[0] == "two lines"

@@ -38,19 +38,6 @@ def test_every_question_is_a_row_whose_factors_are_columns(audit: str, options: 
     assert list(frame.columns[:5]) == ["item", "kind", "text", "options", "groups"]
 
 
-def test_a_blank_has_its_sentences_and_their_groups(tmp_path: Path) -> None:
-    frame, _ = exported(tmp_path / "out", "spurious-correlation", limit=3, w="date")
-    row = frame.iloc[0]
-    assert row["kind"] == "blank"
-    assert row["text"].startswith("In 1801, ___ ")
-    assert list(row["groups"]) == ["female", "male", "neutral"]
-    assert [
-        text.replace(f" {word} ", " ___ ") for text, word in zip(row["options"], ("she", "he", "they"), strict=True)
-    ] == ([row["text"]] * 3)
-    assert frame["w"].tolist()[0] == "1801"
-    assert frame["w_index"].dtype == "int64"
-
-
 def head_of(card: str) -> dict[str, Any]:
     yaml = pytest.importorskip("yaml")
     found: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])

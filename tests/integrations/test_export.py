@@ -13,8 +13,8 @@ from undertow import audits, integrations
 from undertow.audits.base import Sampling
 from undertow.cli.export import FORMATS
 from undertow.integrations.export_format import ExportRequest
-from undertow.integrations.item_codec import carried_texts, read_carried
-from undertow.types import ClozeQuery, Factor, GenerateQuery, Item, Option
+from undertow.integrations.item_codec import carried_texts
+from undertow.types import Item
 
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
 
@@ -107,23 +107,6 @@ def asked(*items: Item) -> ExportRequest:
     return ExportRequest(
         "spurious-correlation", {"w": "date"}, 1, 9, "f00", {"groups": ["a"]}, len(items), items, "undertow export ..."
     )
-
-
-FACTORS: dict[str, Factor] = {"challenge": "c", "w": "1900-01-01", "w_index": 0, "flag": True, "share": 0.5}
-BLANK = Item("c/1", ClozeQuery(('"', ' said "', "."), (Option("a", ("he", "she")),)), FACTORS, "k", None)
-PROMPT = Item("c/2", GenerateQuery("Fill: <mask>\n", (Option("a", ("x",)),), 5, chat=True), FACTORS, "k", "a")
-
-
-def test_questions_come_back_as_they_left() -> None:
-    found = [read_carried(text) for text in carried_texts(asked(BLANK, PROMPT))]
-    assert [one.item for one in found] == [BLANK, PROMPT]
-    assert [one.place for one in found] == [0, 1]
-    assert type(found[0].item.factors["w_index"]) is int
-    assert found[0].item.factors["flag"] is True
-    assert found[0].origin == found[1].origin
-    assert found[0].origin.options == {"w": "date"}
-    assert (found[0].origin.n_items, found[0].origin.seed, found[0].origin.limit) == (2, 1, 9)
-    assert found[0].origin.design == {"groups": ["a"]}
 
 
 def test_a_question_without_options_to_compare_is_not_carried() -> None:

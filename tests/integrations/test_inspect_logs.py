@@ -63,20 +63,6 @@ def test_a_log_is_scored(how: str, log: dict[str, Any], tmp_path: Path) -> None:
     assert slopes["value"].dropna().tolist() == pytest.approx([1.0, 1.0])  # of prompt A too little is left
 
 
-def test_two_models_are_measured_beside_each_other(exported: Path, tmp_path: Path) -> None:
-    for model in ("a", "b"):
-        write_eval(log_of(exported, model=model), tmp_path / f"{model}.eval")
-    run = undertow.score(tmp_path, out=tmp_path / "run")
-    assert run.manifest["model"] == "a, b"
-    assert run.manifest["counts"]["items"] == 2 * N
-
-
-def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> None:
-    del log["samples"][3:]
-    notes = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run").manifest["notes"]
-    assert f"openai/m: the log has answers for 3 of the {N} exported items" in notes
-
-
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [

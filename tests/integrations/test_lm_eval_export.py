@@ -70,19 +70,3 @@ def test_the_yaml_names_columns_and_data_and_holds_no_code(tmp_path: Path) -> No
     assert {task["doc_to_text"], task["doc_to_choice"]} <= set(doc)
     assert (task["task"], task["tag"]) == ("undertow_mgc_place", "undertow")
     assert (task["output_type"], task["target_delimiter"], task["num_fewshot"]) == ("multiple_choice", "", 0)
-
-
-def test_tasks_have_names_of_their_own_and_the_readme_says_what_comes_next(tmp_path: Path) -> None:
-    for name in ("my list", "my-list"):
-        (tmp_path / f"{name}.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    lists = f"{tmp_path / 'my list.txt'},{tmp_path / 'my-list.txt'}"
-    exported = integrations.export("lm-eval", "spurious-correlation", tmp_path / "out", limit=6, w=lists)
-    assert list(exported.names) == ["undertow_mgc_my_list", "undertow_mgc_my_list_2"]
-    assert len(docs_of(tmp_path / "out")) == 2
-    readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
-    assert all(step in readme for step in exported.next_steps)
-    assert exported.next_steps[1] == "undertow score LOGS --audit spurious-correlation"
-    exported = integrations.export("lm-eval", "task-specification", tmp_path / "plain", limit=12, entropy_baseline=True)
-    assert list(exported.names) == ["undertow_schemas_date", "undertow_schemas_none"]
-    docs = docs_of(tmp_path / "plain")["undertow_schemas_none"]
-    assert read_carried(docs[0]["undertow"]).item.factors["part"] == "plain"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -22,7 +21,7 @@ from helpers.lm_eval_log import DATE, Edit, docs_of, write_log
 from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.errors import UndertowError
-from undertow.integrations.lm_eval_logs import NO_ANSWER, is_log, read_log
+from undertow.integrations.lm_eval_logs import NO_ANSWER, read_log
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
@@ -117,27 +116,6 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     assert all(here.significant == there.significant and there.text.startswith(here.text) for here, there in told)
 
 
-def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
-    folder = log()
-    (file,) = folder.glob("samples_*.jsonl")
-    (folder / f"results_{DATE}.json").unlink()
-    assert (is_log(file), is_log(folder)) == (True, True)
-    logged = read_log(file)
-    assert (logged.audit, set(logged.observations.frame["model"])) == ("spurious-correlation", {"toy"})
-
-
-def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
-    def older(sample: dict[str, Any]) -> dict[str, Any]:
-        sample["arguments"] = [list(one.values()) for one in sample["arguments"].values()]
-        del sample["filtered_resps"]
-        sample["resps"] = [[[float(nats), False]] for ((nats, _),) in sample["resps"]]
-        return sample
-
-    frame = read_log(log(older)).observations.frame
-    run = undertow.load_run(asked / "run").observations
-    np.testing.assert_array_equal(frame["female"], run["female"])
-
-
 def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: Path) -> None:
     log(model="org/one", config={"model_num_parameters": 1000, "model_dtype": "torch.bfloat16"})
     log(model="/somewhere/two", config={"model_num_parameters": "unknown"})
@@ -159,46 +137,6 @@ def test_logs_of_other_tasks_are_left_alone_and_those_of_two_exports_are_not_mix
     for path in tmp_path.glob("logs/*/samples_undertow*"):
         path.unlink()
     assert_refused(("logs", "undertow export lm-eval"), read_log, tmp_path / "logs")
-
-
-def test_the_seed_is_that_of_the_export_unless_another_is_given(tmp_path: Path) -> None:
-    integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", seed=5, limit=9, **OPTIONS)
-    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)})
-    own = undertow.score(tmp_path / "logs", out=tmp_path / "own").manifest
-    other = undertow.score(tmp_path / "logs", seed=0, out=tmp_path / "other").manifest
-    assert (own["seed"], other["seed"]) == (5, 0)
-    assert "--seed" not in own["command"]
-    assert "--seed 0" in other["command"]
-
-
-def test_what_the_log_lacks_is_missing_and_counted(log: Log, tmp_path: Path) -> None:
-    def few(sample: dict[str, Any]) -> dict[str, Any] | None:
-        return sample if sample["doc_id"] < 7 else None
-
-    log(few)
-    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
-    counts = scored.manifest["counts"]
-    assert counts == {"items": LIMIT, "missing": LIMIT - 7}
-    assert set(scored.observations["missing_reason"]) == {"", NO_ANSWER}
-    assert scored.observations["w_index"].is_monotonic_increasing
-    assert any("7 of the 60" in note for note in scored.manifest["notes"])
-
-
-def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: Path) -> None:
-    challenge = own_challenge(tmp_path, '{blank} ran.", "In {w}, {blank} sat', 'words = "pronouns"')
-    exported = integrations.export(
-        "lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3
-    )
-    assert exported.n_items == 6
-    known = {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)}
-    write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda sample: sample if sample["doc_id"] else None)
-    Path(challenge).unlink()
-    logged = read_log(tmp_path / "logs")
-    assert len(logged.observations.frame) == 5
-    assert "5 of the 6" in logged.notes[1]
-    # Hand-computed: shares of e^-1, e^-2 and e^-3.
-    total = math.exp(-1) + math.exp(-2) + math.exp(-3)
-    assert logged.observations.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
 
 
 @pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
@@ -285,16 +223,6 @@ def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path
     assert_refused(("paper",), undertow.score, folder, protocol="paper", out=out)
     assert_refused(("--columns",), undertow.score, folder, columns="x.toml", out=out)
     assert not out.exists()
-
-
-@pytest.mark.slow
-def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> None:
-    run = undertow.audit("task-specification", "toy", limit=60, entropy_baseline=True, out=tmp_path / "run")
-    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, entropy_baseline=True)
-    known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
-    write_log(tmp_path / "tasks", tmp_path / "logs", known)
-    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
-    assert [repr(one) for one in scored.record.results] == [repr(one) for one in run.record.results]
 
 
 def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
 from helpers import report_page
 from undertow.report.page_data import ReportText
@@ -66,12 +65,3 @@ def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -
         "mass on other words": "27.5% on average went to words outside the listed words",
         "protocol": "exact; scored by likelihood, in float32",
     }
-
-
-@pytest.mark.parametrize(
-    ("result", "mass"), [(of(w_name="place"), "90.0%"), (of(prompt="A"), "60.0%"), (of(model="other"), "5.0%")]
-)
-def test_each_finding_has_the_mass_of_its_own_model_prompt_and_w(tmp_path: Path, result: Result, mass: str) -> None:
-    told = basis(tmp_path, result)
-    assert told["mass on other words"].startswith(f"{mass} on average")
-    assert told["asked"] == "1 text in 1 cluster, 0 missing"

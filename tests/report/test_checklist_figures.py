@@ -95,26 +95,6 @@ def test_only_the_occupations_context_and_model_of_a_figure_are_drawn() -> None:
 # The ranking.
 
 
-def test_occupations_are_sorted_and_stand_at_their_gaps() -> None:
-    figure = ranking().figure
-    axes = figure.axes[0]
-    found = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [float(np.asarray(line.get_xdata())[0]) for line in found] == [8.0, 3.0, -0.5, -12.0]
-    up = [float(np.asarray(line.get_ydata())[0]) for line in found]
-    assert up == list(axes.get_yticks()), "names beside their dots"
-    assert rows_of(axes) == ["nurse", "poet", "cook", "plumber"]
-
-
-def test_who_works_there_is_beside_it_for_those_that_were_counted() -> None:
-    drawing = ranking()
-    _, axes = drawing.figure.axes
-    dots = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots] == [(90.0, 8.0), (40.0, -0.5), (1.0, -12.0)]  # type: ignore[index]
-    assert {"nurse", "cook", "plumber"} == {text.get_text() for text in axes.texts if "the" not in text.get_text()}
-    assert "not known for 1 of the 4, which is in the first panel only" in drawing.caption
-    assert "plumber 1%, −12.0; cook 40%, −0.5; nurse 90%, +8.0." in drawing.alt
-
-
 def test_of_hundreds_both_ends_are_listed_and_it_is_said() -> None:
     assert "listed" not in ranking(many(MAX_RANKED), {}).caption
     drawing = ranking(many(300), {f"occupation {place}": place / 3 for place in range(300)})

@@ -10,13 +10,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from helpers.curve_lines import line, observed
 from helpers.figure_checks import words
 from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
 from undertow.report.page_data import Drawing
 from undertow.report.style import image_bytes, svg_text
-
-DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
 
 
 def axes_of(figure: Figure) -> Any:
@@ -34,17 +31,6 @@ def test_dots_are_the_means_of_what_was_scored() -> None:
     assert [list(drawn.get_ydata()) for drawn in dots] == [[7.0, 15.0], [3.0, 0.5]]
     assert [list(drawn.get_xdata()) for drawn in dots] == [[0.0, 1.0], [0.0, 1.0]]
     assert [label.get_text() for label in axes_of(figure).get_xticklabels()] == ["a", "b"]
-
-
-def test_line_and_band_are_those_of_the_caller_and_named_beside_their_end() -> None:
-    fitted = line("she")
-    figure = spectrum(observed(DATES, ["she", "he"]), ["she", "he"], title="t", lines=[fitted])
-    assert {"she", "−0.56 per step, r = −.78", "no line"} <= set(words(figure))
-    axes = axes_of(figure)
-    assert any(np.array_equal(drawn.get_ydata(), fitted.mean) for drawn in axes.lines)
-    outline = axes.collections[0].get_paths()[0].vertices
-    assert outline[:, 1].min() == pytest.approx(fitted.low.min())
-    assert outline[:, 1].max() == pytest.approx(fitted.high.max())
 
 
 @pytest.mark.parametrize("values", [[math.nan] * 3, [0.0] * 3, [5.0] * 3, [5.0, math.nan, math.nan], [100.0] * 3])

@@ -9,11 +9,8 @@ import pytest
 from undertow.report.formatting import (
     correlation,
     interval,
-    minus_signs,
     number,
-    plain,
     probability,
-    shortened,
     shortest,
     significant,
     slope,
@@ -40,12 +37,6 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
     assert written == text
 
 
-def test_negative_numbers_of_a_sentence_get_true_minus_signs_and_all_else_keeps_its_hyphens() -> None:
-    assert minus_signs("-0.5 (-3 to -1,200) by -1,200.5 [-4, x]") == "−0.5 (−3 to −1,200) by −1,200.5 [−4, x]"
-    others = "run it with --limit -1, born 1950 -1960, toy:slope=-1.5 on 2020-01-05, 'the -5 wind', '-5.25', gpt-2, - 5"
-    assert minus_signs(others) == others
-
-
 @pytest.mark.parametrize(
     ("low", "high", "has", "decimals", "text"),
     [
@@ -64,13 +55,3 @@ def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
     assert has_width(low, high) is has
     assert interval_decimals(low, high) == decimals
     assert interval(low, high) == text
-
-
-def test_plain_text_is_one_line_without_control_characters_and_shortened_keeps_both_ends() -> None:
-    assert plain(" a\n b\x00\x1bc\u2028d\udc80 ") == "a b c d"
-    assert plain("नि\u200dत") == "नि\u200dत"  # joiners carry meaning
-    assert shortened("short", 5) == "short"
-    cut = shortened("Democratic Republic of Congo", 20)
-    assert len(cut) <= 20
-    assert cut.startswith("Democratic")
-    assert cut.endswith("Congo")

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from helpers.hostile_text import page_of
 from helpers.report_page import MANIFEST, section
 from undertow.causal.assumptions import Assumption
 from undertow.causal.describe import GraphShape
@@ -21,7 +20,6 @@ from undertow.report.page_data import (
     Checklist,
     ChecklistTest,
     PageAssumptions,
-    PagePrecision,
     ReportTable,
     ReportText,
 )
@@ -46,16 +44,6 @@ def listed(html: str) -> list[str]:
     return [" ".join(re.sub(r"<[^>]+>", " ", item).split()) for item in re.findall(r"<li>(.*?)</li>", html, re.DOTALL)]
 
 
-def test_sections_stand_in_their_order_and_those_without_content_are_left_out() -> None:
-    names = re.findall(r'<section id="(\w+)"', render_page(page_of("T")))
-    order = ["findings", "figures", "checklist", "tables", "causal_assumptions", "precision", "numbers"]
-    assert sorted(order, key=names.index) == [name for name in names if name in order]
-    assert set(order) <= set(names)
-    bare = page()
-    assert re.findall(r'<section id="(\w+)"', bare)[:2] == ["findings", "numbers"]
-    assert not re.search("checklist|causal_assumptions|doubt|assumption|precision|float32", bare)
-
-
 def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
     told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
@@ -78,18 +66,6 @@ SCORES = ReportTable(
     "Exact match", ["class", "0 shots", "5 shots"], [["statement", "42.1 ± 0.8", "0"], ["null", "", "–"]]
 )
 EXAMPLES = ReportTable("Answers", ["span", "answer"], [["a", "one\ntwo"]], about="Of some.", warning="It quotes abuse.")
-
-
-def cells(html: str, tag: str) -> list[tuple[str, str]]:
-    """Class and content of every cell."""
-    return re.findall(rf'<{tag}(?: scope="col")?(?: class="([^"]*)")?>(.*?)</{tag}>', html, re.DOTALL)
-
-
-def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
-    html = section(page(tables=[SCORES]), "tables")
-    assert cells(html, "th") == [("", "class"), ("number", "0 shots"), ("number", "5 shots")]
-    assert [cell for _, cell in cells(html, "td")] == ["statement", "42.1 ± 0.8", "0", "null", "", "–"]
-    assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
 
 
 def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
@@ -121,14 +97,6 @@ def causal_assumptions(**parts: Any) -> PageAssumptions:
     return PageAssumptions("drift with W", "W -> X; W -> Y", ["W is the date."], **made)
 
 
-def test_every_assumption_has_a_row_that_says_whether_it_is_granted() -> None:
-    found = [
-        re.sub("<[^>]*>", "", cell)
-        for _, cell in cells(section(page(causal_assumptions=causal_assumptions()), "causal_assumptions"), "td")
-    ]
-    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.verdict, row.reason)]
-
-
 def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_the_doubt() -> None:
     html = page(causal_assumptions=causal_assumptions())
     assert listed(section(html, "causal_assumptions"))[-2:] == ["it drifts", "it is right"]
@@ -148,26 +116,6 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
 
 
 # What a lower precision could change.
-
-CAUTION = "In float32 this could change."
-COSTS = PagePrecision(
-    ["m was asked in bfloat16."],
-    ["it drifts", "nothing moved", "It falls by -2.5."],
-    ReportTable("The 1 result", ("result", "error"), [["Slope: date", "0.02"]], about="Of the sample alone."),
-)
-
-
-def test_precision_section_says_all_of_it_and_only_findings_that_could_change_carry_a_caution() -> None:
-    falls = Finding("It falls by -2.5.", True, 1.0, results=(Result("slope", {"model": "m"}, -2.52),))
-    html = page(precision=COSTS, findings=[DRIFTS, RIGHT, falls, NOTHING])
-    told = section(html, "precision")
-    assert "m was asked in bfloat16." in told
-    assert listed(told) == ["it drifts", "nothing moved", "It falls by −2.5."]
-    assert [cell for _, cell in cells(told, "td")] == ["Slope: date", "0.02"]
-    assert [CAUTION in item for item in listed(section(html, "findings"))] == [True, False, True, True]
-    calm = page(precision=PagePrecision(COSTS.sentences, [], None))
-    assert CAUTION not in calm
-    assert "<table" not in section(calm, "precision")
 
 
 # The checklist.

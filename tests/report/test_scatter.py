@@ -7,16 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_hex
 
-from helpers.figure_checks import words
-from helpers.scatter_panels import panels
 from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, draw_simulation
 from undertow.report.page_data import Drawing
-
-COLUMNS = ["W and G, everyone", "W and G, selected", "X and Y, everyone", "X and Y, selected"]
-
-
-def usual(rows: int = 2) -> Drawing:
-    return draw_simulation("name", "What selecting does", COLUMNS, [(f"Row {row}", panels()) for row in range(rows)])
 
 
 def panels_of(drawing: Drawing) -> list[Any]:
@@ -45,14 +37,3 @@ def test_every_dot_is_a_person() -> None:
     assert to_hex(second.lines[1].get_color()).upper() == SELECTED
     assert to_hex(second.lines[0].get_color()).upper() not in (EVERYONE, SELECTED)
     assert second.lines[0].get_zorder() < second.lines[1].get_zorder()
-
-
-def test_r_and_interval_stand_above_each_panel() -> None:
-    said = words(usual().figure)
-    assert said.count("r = .00 (\N{MINUS SIGN}.01 to .01)") == 4
-    assert said.count("r = \N{MINUS SIGN}.66 (\N{MINUS SIGN}.67 to \N{MINUS SIGN}.65)") == 4
-    assert said.count("n = 1,000,000") == 4
-    assert said.count("n = 37,351") == said.count("everyone: r = .00") == 4
-    for text in (*COLUMNS, "Row 0", "Row 1", "What selecting does"):
-        assert text in said
-    assert said.count("W") == said.count("G") == 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 import pytest
 
 from helpers.figure_checks import words
-from helpers.wording_rows import NAN, drawn, effects, row, slots
+from helpers.wording_rows import NAN, drawn, row
 
 SCORES = [
     row("null", "", 40.0),
@@ -74,25 +73,3 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
 
 
 # Slots.
-
-
-def test_every_level_is_a_dot_at_its_mean_joined_to_those_of_its_slot() -> None:
-    (drawing,) = slots(effects())
-    (axes,) = drawing.figure.axes
-    # Lanes come class by class, in the paper's order of classes, and each slot's line joins its levels.
-    assert [scores for scores, _, _ in dots(axes)] == [[60.0], [40.0], [50.0], [52.0], [51.0], [55.0], [58.0]]
-    assert bars(axes, 1.0) == [[60.0, 40.0], [50.0, 52.0, 51.0], [55.0, 58.0]]
-    heights = [up[0] for _, up, _ in dots(axes)]
-    assert heights == sorted(heights)
-    assert axes.yaxis.get_inverted()
-
-
-def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:
-    (drawing,) = slots(effects())
-    ends = [pair for pair in bars(drawing.figure.axes[0], 6) if math.isfinite(pair[0])]
-    assert ends == [[35.0, 45.0], [47.0, 57.0], [56.0, 60.0]]
-    said = words(drawing.figure)
-    assert "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]" in said
-    assert "+2.0 [\N{MINUS SIGN}3.0, 7.0]" in said
-    assert "+1.0" in said, "a difference without an interval"
-    assert said.count("first level") == 3
