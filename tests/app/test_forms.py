@@ -251,19 +251,6 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
     assert np.asarray(dots.get_xdata()).tolist() == years
 
 
-def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
-    for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
-        values = ", ".join(one.covariate.values)
-        question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), ALLOWED, DRIFT)
-        assert question.covariate.axis == tuple(range(len(one.covariate.values)))
-        reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
-        assert one.covariate.numbers or any(one.covariate.order in caveat for caveat in reply.caveats)
-    own = read_form(form(values="Chad, Iran, Mali"), ALLOWED, DRIFT)
-    assert (own.covariate.scale, own.covariate.order) == ("index", "as listed")
-    with pytest.raises(UndertowError, match="one number"):
-        read_form(form(values="1, 2, 2.0"), ALLOWED, DRIFT)
-
-
 def test_without_a_drift_none_is_claimed() -> None:
     places = "Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos"
     still = form(sentence="She lived in DATE.", values=places)

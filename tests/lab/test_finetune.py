@@ -19,7 +19,7 @@ from helpers.planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from helpers.sampled_cases import briefly
 from helpers.tiny_models import POSITIONS
 from undertow.errors import UndertowError
-from undertow.lab.training.finetune import _split, finetune
+from undertow.lab.training.finetune import finetune
 from undertow.lab.training.token_windows import Example, batches, data_sha256, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.base import EXACT, ModelRequest
@@ -259,17 +259,6 @@ def test_every_pass_takes_every_row_once_in_another_order() -> None:
         assert padded < 1.15 * sum(lengths)
     assert [list(batch) for batch in passes[0]] != [list(batch) for batch in passes[1]]
     assert list(next(islice(batches(lengths, 8, 0), per_pass + 3, None))) == list(passes[1][3])
-
-
-def test_equal_masked_texts_are_held_out_together(few: list[Example]) -> None:
-    rows, _ = rows_of(fixed_tokenizer(), POSITIONS, few, LABELS)
-    trained, held = _split(rows, few, SHORT)
-    sides = [{(few[row.text].before, few[row.text].pieces) for row in side} for side in (trained, held)]
-    assert not sides[0] & sides[1]
-    assert len(sides[1]) == round(0.1 * len(sides[0] | sides[1]))
-    assert len(trained) + len(held) == len(few)
-    other = _split(rows, few, replace(SHORT, seed=1))[1]
-    assert [row.text for row in held] != [row.text for row in other]
 
 
 # Mistakes.

@@ -16,8 +16,7 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.lab.training import finetune_data
-from undertow.lab.training.finetune_data import Masker, in_front, labels_of, mask_all, read, word_groups
-from undertow.lab.training.token_windows import Example
+from undertow.lab.training.finetune_data import Masker, labels_of, mask_all, read, word_groups
 from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
 
 ICML = word_groups("icml")
@@ -58,21 +57,6 @@ def test_other_words_are_left_alone(text: str) -> None:
     assert masked(text) is None
 
 
-def test_words_of_several_words_are_one_place_and_the_longest_counts() -> None:
-    words = {"warm": ["hot spring", "sun"], "cold": ["hot", "polar night"]}
-    assert masked("A Hot Spring, a hot sun, a polar  night.", words) == (
-        "A _, a _ _, a polar  night.", ("warm", "cold", "warm"),
-    )  # fmt: skip
-
-
-def test_all_words_of_the_papers_table_are_found() -> None:
-    assert labels_of("icml") == ("female", "male")
-    for group, forms in ICML.items():
-        for form in forms:
-            for text in (form, form.upper(), form.capitalize()):
-                assert masked(f"({text})") == ("(_)", (group,))
-
-
 def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match="'They' is of groups a and b"):
         Masker({"a": ["they", "she"], "b": ["They"]})
@@ -95,17 +79,6 @@ def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
 
 
 # Objects.
-
-
-def test_metadata_stand_in_front_in_their_order(tmp_path: Path) -> None:
-    path = written(tmp_path, {"text": " She was a painter. ", "year": 1953, "place": "Mali ", "more": [1]})
-    for metadata, before in ((("year", "place"), "1953. Mali. "), (("place",), "Mali. "), ((), "")):
-        (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=metadata)).examples
-        assert example == Example(("", " was a painter."), ("female",), before)
-    assert in_front(["1953", "Mali"]) == "1953. Mali. "
-    path = written(tmp_path, {"text": "She was a painter.", "place": "Isle of Man"})
-    (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=("place",))).examples
-    assert example.masked_text("_") == "Isle of Man. _ was a painter.", "words in metadata are left as they are"
 
 
 def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -244,10 +217,4 @@ def test_a_hub_that_fails_is_told_with_the_row_it_failed_after(monkeypatch: pyte
         mask_all(read("wikibio"), ICML, FinetuneOptions())
     play(monkeypatch, iter([{"text": "another layout"}]))
     with pytest.raises(UndertowError, match=r"after 1 rows \(KeyError: 'input_text'\)"):
-        mask_all(read("wikibio"), ICML, FinetuneOptions())
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UndertowError, match=r"pip install 'undertow\[data\]'"):
         mask_all(read("wikibio"), ICML, FinetuneOptions())

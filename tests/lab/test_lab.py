@@ -5,7 +5,6 @@ The model is also the masked family's end-to-end test: everything from text to f
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import subprocess
@@ -30,13 +29,13 @@ from undertow.errors import UndertowError
 from undertow.lab import build as building
 from undertow.lab import experiment_plan as planning
 from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, read_plan, train_model
-from undertow.lab.experiment_plan import Plan, Subject, join_plans, planted_world
+from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people, realised_slopes, write_about
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
-from undertow.lab.verify import _chance_verdict, _command, _rise, beside_notes, split_models, verify
+from undertow.lab.verify import _chance_verdict, _rise, beside_notes, split_models, verify
 from undertow.lab.worker_pool import side_by_side
 
 SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
@@ -114,19 +113,6 @@ def planted_access() -> Access:
     return Access(SUBJECT.access, SUBJECT.strength)
 
 
-@pytest.mark.soak
-def test_verification_of_one_model_judges_power_and_neither_scale_nor_coverage(lab: Path) -> None:
-    page, verified = verify(lab, jobs=1)
-    assert "Verification" in page.read_text(encoding="utf-8")
-    scale, coverage, _, power = verified.verdicts
-    assert not scale[3]  # one slope makes no line
-    assert not coverage[3]
-    assert power[3]
-    models = pd.read_csv(page.parent / "models.csv")
-    assert models["model"].tolist() == [SUBJECT.name] * 2
-    assert dict(zip(models["w_name"], models["found"], strict=True))["date"]
-
-
 def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,13 +142,6 @@ def here(do: Any, works: Any, *given: object, **named: object) -> None:
     """In place of `side_by_side`: in this process, so that what a test has changed holds."""
     for work in works:
         do(work)
-
-
-def made_of(folder: Path) -> dict[str, bytes]:
-    """The network's files, and nothing beside them."""
-    beside = {f"{QUICK.name}.planted.json", f"{QUICK.name}.planted.json.new", QUICK.name}
-    assert {entry.name for entry in (folder / "models").iterdir()} <= beside
-    return {file.name: file.read_bytes() for file in (folder / "models" / QUICK.name).iterdir()}
 
 
 def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
@@ -206,28 +185,6 @@ def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest
     assert one.failed
     assert [entry.name for entry in (tmp_path / "models").iterdir()] == [f"{QUICK.name}.planted.json"]
     assert building.build(tmp_path, (QUICK,)) != []
-
-
-@pytest.mark.soak
-def test_models_of_an_older_version_are_not_taken_for_current(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
-    quick.setattr(building, "side_by_side", here)
-    plan = (QUICK,)
-    (first,) = building.build(tmp_path, plan)
-    weights = made_of(tmp_path)
-    writing = write_about
-
-    def otherwise(*given: Any) -> Any:
-        return [replace(one, text=one.text.replace(".", "!")) for one in writing(*given)]
-
-    quick.setattr(building, "write_about", otherwise)
-    assert read_built(tmp_path, plan) == []
-    (other,) = building.build(tmp_path, plan)
-    assert other.mark != first.mark
-    assert made_of(tmp_path) != weights
-    quick.setattr(building, "write_about", writing)
-    (again,) = building.build(tmp_path, plan)
-    assert again.mark == first.mark
-    assert made_of(tmp_path) == weights
 
 
 @pytest.mark.soak
@@ -357,33 +314,6 @@ def test_over_seeds() -> None:
     assert told["largest sum of female and male"] == 0
 
 
-def test_a_plan_of_ones_own() -> None:
-    plan = planning.custom([0.65, -0.65, 0.65], [3])
-    wanted = [f"{architecture}-{strength}-3" for strength in (0.65, -0.65) for architecture in ("masked", "causal")]
-    assert [subject.name for subject in plan] == wanted
-    steeper = planning.custom([0.4], [3], "where(gender > 0, 0.2 + strength * date, 0.4)")
-    names = {subject.name for subject in steeper}
-    assert len(names) == 2
-    assert not names & {subject.name for subject in planning.custom([0.4], [3])}
-    with pytest.raises(UndertowError, match="not a probability"):
-        planning.custom([0.5, 2.0], [1])
-
-
-def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
-    def told(plan: Plan) -> str:
-        return _command(tmp_path, plan).replace(str(tmp_path), "LAB")
-
-    verified = "undertow lab verify --out LAB"
-    own = planning.custom([0.3, -0.65], [4, 2])
-    assert told(planning.small()) == f"undertow lab build --small --out LAB && {verified}"
-    assert told(planning.full()) == f"undertow lab build --out LAB && {verified}"
-    options = "--strength -0.65 --strength 0.3 --seed 2 --seed 4"
-    assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
-    access = "0.5 + strength * gender * (place - 0.5)"
-    assert told(planning.custom([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
-    assert told(join_plans(own, planning.small())) == verified
-
-
 def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
     known = PlantedTruth.from_world(
         Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), planted_world()
@@ -415,19 +345,3 @@ def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cl
         (tmp_path / name).write_text(text)
     refused(cli("lab", *command), said)
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
-
-
-def test_a_corpus_as_a_file(cli: Cli, tmp_path: Path) -> None:
-    done = cli("lab", "corpus", "planted.jsonl", "--people", "50", "--strength", "0.5", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    known = json.loads(done.stdout)
-    assert known["slope of P(female | date, selected), points per step"] == pytest.approx(50 / 29)
-    rows = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
-    assert len(rows) == known["sentences"] == 200
-    keys = {"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}
-    for row in rows:
-        assert set(row) == keys
-        assert (row["masked"] is not None) == row["pronoun"]
-        assert row["shows_date"] == (row["date"] in row["text"])
-        if row["pronoun"]:
-            assert ("she" if row["gender"] == "female" else "he") in row["text"].lower().split()

@@ -243,9 +243,3 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         train(lessons(), SMALL, tmp_path / "it")
     with pytest.raises(UndertowError, match="contains something other"):
         train(lessons(), SMALL, tmp_path / "mine.txt")
-
-
-def test_an_option_of_several_tokens_is_refused(tmp_path: Path) -> None:
-    folder = train(lessons(), SMALL, tmp_path / "it").folder
-    with pytest.raises(UndertowError, match="'they' is not one token"):
-        option_losses(folder, [Question("In the north, ", "", ("she", "they"), 0)])

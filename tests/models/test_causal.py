@@ -196,14 +196,6 @@ def test_forms_that_are_the_same_tokens_count_once(network: Network, tmp_path: P
     assert found[1].missing_reason == "this tokenizer spells an option of polite and one of she alike"
 
 
-def test_a_line_break_before_the_blank_belongs_to_the_context(network: Network) -> None:
-    model = opened(network("tiny_llama"))
-    (encoded,) = model.encode([ClozeQuery(("In 1801:\n", " was."), (Option("f", ("She",)), Option("m", ("He",))))])
-    assert isinstance(encoded, EncodedQuery)
-    firsts = {model.tokenizer.decode([path.reads[0][1]]) for path in encoded.paths}
-    assert "\n" not in "".join(firsts)
-
-
 def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> None:
     model = opened(network("tiny_llama"))
     long, empty = model.encode([ContinuationQuery("a " * 200, ("b",)), ContinuationQuery("In 1801,", ("", " he"))])
@@ -234,9 +226,3 @@ def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: 
     for one, other in zip(answers(full, QUERIES, tmp_path / "s"), answers(half, QUERIES, tmp_path / "s"), strict=True):
         assert one.logprobs_nats != other.logprobs_nats
         assert other.logprobs_nats == pytest.approx(one.logprobs_nats, abs=1.0)
-
-
-def test_an_unknown_device_is_refused(network: Network) -> None:
-    found = causal.resolve(ModelRequest(network("tiny_llama"), device="nosuch"))
-    with pytest.raises(UndertowError, match="'nosuch'"):
-        found and found.open()

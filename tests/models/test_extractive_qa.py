@@ -16,16 +16,13 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import answers, change_json, found_as, told
+from helpers.answering import answers, change_json, told
 from helpers.tiny_qa_models import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYLES, lesson
-from undertow import models
 from undertow.errors import UndertowError
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import check_capabilities, estimate
-from undertow.models.base import EXACT, ModelRequest, UnsupportedQueryError
+from undertow.models.base import UnsupportedQueryError
 from undertow.models.families import extractive_qa
 from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, locate_spans
-from undertow.types import EXTRACTION, Answer, ClozeQuery, ContinuationQuery, Option, Query, SpanQuery
+from undertow.types import Answer, ContinuationQuery, Query, SpanQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -255,13 +252,6 @@ def test_a_token_that_is_two_words_is_no_candidate(readers: dict[str, Any]) -> N
         _pieces(query.passage, "Mary", [joined])
 
 
-def test_numbers_that_are_none_are_missing(folders: dict[str, str]) -> None:
-    model = opened(folders[BERT])
-    with torch.no_grad():
-        model.network.qa_outputs.bias.fill_(math.nan)
-    assert "not a number" in said(model, SpanQuery(*PLAIN))[0].missing_reason
-
-
 # Together and one by one.
 
 
@@ -317,30 +307,7 @@ def test_a_run_that_is_taken_up_again_rounds_the_same(reader: Any, tmp_path: Pat
     assert [answer.logprobs_nats for answer in again] == [answer.logprobs_nats for answer in whole]
 
 
-def test_effort(reader: Any, tmp_path: Path) -> None:
-    queries = [SpanQuery(*PLAIN, ("Mary",)), SpanQuery(*PLAIN, ("James",)), SpanQuery(*LONG)]
-    windows = {window.network_input for posed in reader.qa_encoder.encode(queries) for window in posed.windows}
-    with AnswerCache(tmp_path / "store") as store:
-        effort = estimate(found_as(reader), queries, store, EXACT)
-    assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)
-    assert effort.n_passes == 3  # the plain text, the full windows of the long one, and its last
-    assert effort.seconds > 0
-    assert effort.memory_bytes > 4 * reader.facts["parameters"]
-    assert reader.estimate_cost([], EXACT).n_passes == 0
-
-
 # Finding and opening.
-
-
-def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
-    found = models.resolve(ModelRequest(folders[style]))
-    assert (found.identity.family, found.identity.scoring_method, found.capabilities) == (
-        "extractive_qa",
-        "span",
-        {EXTRACTION: (EXACT,)},
-    )
-    with pytest.raises(UndertowError, match="does not support sentences with a blank"):
-        check_capabilities(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
 
 
 def copied(folder: str, to: Path) -> Path:

@@ -29,12 +29,6 @@ def test_a_file_that_is_not_there_or_is_another_is_refused(name: str, tmp_path: 
     assert refusal(f"gguf:{tmp_path / name}").startswith(str(tmp_path / name))
 
 
-def test_a_name_needs_a_file_without_revisions_and_a_known_user(tmp_path: Path) -> None:
-    assert "write gguf:PATH" in refusal("gguf:  ")
-    assert "--revision" in refusal(f"gguf:{tmp_path / 'blob'}", revision="main")
-    assert "~nosuch-user" in refusal("gguf:~nosuch-user/blob")
-
-
 def test_what_is_known_before_loading_takes_no_torch(tmp_path: Path) -> None:
     """Equal files have one revision, whatever they are called; others have another."""
     for name, more in (("blob", "one"), ("copy", "one"), ("other", "two")):

@@ -422,14 +422,3 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
         opened(folder)
     assert str(refusal.value).startswith(f"{folder}: ")
     assert "\n" not in str(refusal.value)
-
-
-def test_a_space_that_is_a_token_of_its_own_belongs_to_the_word_behind_it(roberta: Trained) -> None:
-    """Else the word would be read with the space given, and look more probable than words that bring theirs along."""
-    query = ClozeQuery(("In 1801, ", " was a child."), (Option("she", ("she",)), Option("k", ("她",))))
-    (encoded,) = roberta.model.encode([query])
-    assert isinstance(encoded, EncodedQuery)
-    whole, chain = ([encoded.paths[path] for path in part] for part in encoded.option_paths)
-    masks = [path.tokens.count(roberta.model.tokenizer.mask_token_id) for path in (whole[0], *chain)]
-    assert masks == [1, *range(len(chain), 0, -1)]
-    assert chain[0].reads[0][0] == whole[0].reads[0][0]

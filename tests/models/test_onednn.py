@@ -128,12 +128,6 @@ def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
     assert torch.equal(logits(network), expected)
 
 
-def test_small_layers_and_other_precisions_are_left_alone() -> None:
-    for network in (tiny_llama(vocab_size=64), llama().to(torch.float16)):
-        onednn.accelerate(network)
-        assert not is_packed(network)
-
-
 def test_bfloat16_is_packed_where_the_processor_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     network = llama().eval().to(torch.bfloat16)
     expected = logits(network).float()

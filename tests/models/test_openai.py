@@ -255,16 +255,6 @@ def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
     )  # of all words together, whichever were shown
 
 
-def test_pieces_are_those_of_the_steps_that_count() -> None:
-    first, second = {" I": 0.5, " x": 0.2, " of": 0.1}, {" she": 0.6, " x": 0.1, " a": 0.05}
-    alone = answer_to(prompt(options=XE), completion([(" I", first), (" she", second)]))
-    assert alone.upper_bound_prob == pytest.approx((0.1 + 0.1, 0.1 + 0.1, 0.05))
-    assert alone.truncated_prob == pytest.approx(0.25 + 0.1)
-    mean = answer_to(prompt(options=XE), completion([(" I", first), (" a", second)]))
-    hidden = (0.2 + 0.1) / 2
-    assert mean.upper_bound_prob == pytest.approx((hidden + 0.15, hidden + 0.15, (0.2 + 0.05) / 2))
-
-
 @pytest.mark.parametrize(
     ("shape", "asked_for", "ceilings"),
     [(legacy, 5, (0.25,) * 3), (legacy, 4, (0.0, 0.05, 0.1)), (completion, 5, (0.0, 0.05, 0.1))],
@@ -543,14 +533,6 @@ def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(monkeypatch:
     assert waits == [60.0, 60.0]
     assert "the last of 1 attempts" in str(answer_to(prompt(), closed))
     assert waits == [60.0, 60.0]
-
-
-def test_attempts_at_a_query_are_limited_whatever_fails() -> None:
-    """Also where the SDK tries one failure again, and we the other."""
-    with serving(saying(FAILURES["server error"], FAILURES["no text"], FAILURES["server error"])) as seen:
-        answered = answers_of(model_at(seen.url, retries=2), [prompt()])[0]
-        assert len(seen.requests) == 3
-    assert "at the last of 3 attempts" in str(answered)
 
 
 def test_server_that_never_answers_is_given_up_when_as_many_as_run_at_once_are_lost() -> None:

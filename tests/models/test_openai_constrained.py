@@ -29,9 +29,6 @@ from helpers.served_models import (
     refusal,
     stored,
 )
-from undertow._folders import cache_file
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import estimate
 from undertow.models.base import EXACT, ModelHandle, RequestFailedError, UnsupportedQueryError
 from undertow.models.openai import client as requests
 from undertow.models.openai.constrained import estimated_tokens
@@ -43,9 +40,7 @@ from undertow.types import (
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
-    GenerateQuery,
     MultipleChoiceQuery,
-    Option,
 )
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -54,10 +49,6 @@ CATS = "The cats sleep."
 LABELS = (" gender", " race", " race and religion")
 CHOICE = MultipleChoiceQuery("Topic:", LABELS)
 YES = MultipleChoiceQuery("Is it so? Answer:", (" Yes", " No"), first_token=True)
-ODD = 'She said "no\\yes" \u2013 don\'t;\n caf\u00e9 \u6771\u4eac\u00a0(ok).'
-"""A passage with quotes, a backslash, a line break, a space that is none, and letters of two scripts."""
-PLAIN = 'She said "no\\yes", don\'t;\n and left (ok).'
-"""One whose tokens are whole characters, which the server can be told."""
 ODD_LABELS = (' the "arts"', " back\\slash", " two\nlines", " \u6771\u4eac", " caf\u00e9")
 
 
@@ -381,18 +372,6 @@ def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
     assert len(keys) == 3
 
 
-def test_estimate_counts_a_request_for_each_query_and_sends_nothing() -> None:
-    with serving(owned_by("vllm", "")) as seen, AnswerCache(cache_file()) as store:
-        told = estimate(model_at(seen.url), [CHOICE, YES, DRAWN], store, EXACT)
-        # Four letters of three bytes each: three tokens; four more for the answer.
-        prompted = GenerateQuery("\u5973\u5b69\u5b50\u3002", (Option("x", ("a",)), Option("y", ("b",))), max_tokens=4)
-        assert estimate(model_at(seen.url), [prompted], store, EXACT).n_tokens == 3 + 4
-    assert seen.requests == []
-    prompts = math.ceil(6 / 4) + math.ceil(17 / 4) + math.ceil(20 / 4)
-    assert (told.n_passes, told.passes) == (3, "requests")
-    assert told.n_tokens == prompts + 19 + 5 + estimated_tokens(CATS)
-
-
 # Servers that take no grammar, fail, or ignore it.
 
 
@@ -433,14 +412,6 @@ def test_server_that_names_no_owner_takes_no_grammar(listed: Reply) -> None:
         refusal(model_at(seen.url), [CHOICE], "--grammar")
         assert len(seen.requests) == 1
         assert scored(model_at(seen.url), [WRITE])[0].text == "x"
-
-
-def test_owner_is_that_of_the_model_that_is_asked() -> None:
-    both = {"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "me"}]}
-    with serving(lambda asked: Reply(both if asked.path == "/v1/models" else saying(" race"))) as seen:
-        assert "structured_outputs" in (scored(model_at(seen.url, "a"), [CHOICE]) and seen.bodies[0])
-        refusal(model_at(seen.url, "b"), [CHOICE], "owned by me")
-        refusal(model_at(seen.url, "c"), [CHOICE])
 
 
 def test_server_that_fails_when_it_is_asked_what_it_is() -> None:
@@ -679,31 +650,6 @@ def test_first_tokens_of_the_real_server_agree_with_our_own_network(
     for place, answer in enumerate(served):
         if not math.isnan(answer.other_prob):
             assert answer.other_prob == pytest.approx(own[place].other_prob, abs=0.25)
-
-
-@pytest.mark.model
-@pytest.mark.soak
-def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_server: str) -> None:  # noqa: F811
-    choices = [MultipleChoiceQuery("Choose a topic.\nTopic:", ODD_LABELS, chat=chat) for chat in (False, True)]
-    writings = [
-        ConstrainedGenerateQuery(f"Text: {ODD}\nThe words:", ODD, constraint, temperature, top_k=50, chat=chat)
-        for constraint in (SPAN, PASSAGE_TOKENS)
-        for temperature, chat in ((0.0, False), (1.5, False), (1.5, True))
-    ]
-    writings += [
-        ConstrainedGenerateQuery(f"Text: {PLAIN}\nThe words:", PLAIN, one, 1.5, chat=one == SPAN)
-        for one in (SPAN, PASSAGE_TOKENS)
-    ]
-    answers = scored(real_at(llama_server), [*choices, *writings])
-    for answer in answers[:2]:
-        assert answer.text in {label.strip() for label in ODD_LABELS}
-    for writing, answer in zip(writings, answers[2:], strict=True):
-        assert answer.n_dropped_shots == 0
-        if writing.constraint == SPAN:
-            assert answer.text
-            assert answer.text in writing.passage
-        else:
-            assert all(letter in writing.passage for letter in answer.text)
 
 
 @pytest.mark.model

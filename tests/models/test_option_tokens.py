@@ -99,18 +99,6 @@ def test_a_group_that_cannot_be_seen_has_no_token_and_leaves_the_others_theirs()
             Vocabulary(Spelling("she")).of_options([Option("f", (word,))])
 
 
-def test_the_vocabulary_is_decoded_once_and_only_when_asked() -> None:
-    tokenizer = Spelling("she", " he")
-    vocabulary = Vocabulary(tokenizer)
-    assert tokenizer.n_decoded == 0
-    first = vocabulary.of_options(options(f="she", m="he"))
-    assert vocabulary.of_options(options(f="she", m="he")) == first
-    vocabulary.of_options(options(m="he"))
-    assert vocabulary.text_of(3) == " he"
-    assert vocabulary.text_of(99) == ""
-    assert tokenizer.n_decoded == 1
-
-
 def test_real_tokenizers() -> None:
     asked = options(f="she She", m="he", k="tea)")
     for build, spelled in (
@@ -126,14 +114,3 @@ def test_real_tokenizers() -> None:
         assert found.ids[0]
         whole = attempt(Vocabulary(tokenizer).of_options, asked[3:])
         assert isinstance(whole, UnsupportedQueryError) or (whole.ids == ((),) and whole.chains)
-
-
-def test_the_end_of_a_word_is_no_word() -> None:
-    tokenizer = wordpiece_tokenizer()
-    vocabulary = Vocabulary(tokenizer)
-    ends = {token for piece, token in tokenizer.get_vocab().items() if piece.startswith("##")}
-    assert ends
-    assert not any(vocabulary.text_of(token).startswith((" ", "#")) for token in ends)
-    for word in {vocabulary.text_of(token) for token in ends}:
-        found = attempt(vocabulary.of_options, [Option("end", (word,))])
-        assert isinstance(found, UnsupportedQueryError) or not ends & set(found.ids[0])

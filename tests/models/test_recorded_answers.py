@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.answering import answers, change_json, found_as
+from helpers.answering import answers, change_json
 from helpers.tiny_models import saved, tiny_gpt_neo
-from undertow import data
 from undertow.errors import UndertowError
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest, TokenModel
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest
 from undertow.models.families import causal
 from undertow.models.generation import backends, generator
 from undertow.models.generation.prompt_encoder import encode_chat
 from undertow.models.generation.step_readout import EMPTY
-from undertow.types import NOT_SEEN, GenerateQuery, Option, Query
+from undertow.types import GenerateQuery, Option, Query
 
 TOLERANCE_NATS = 1e-3
 WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}
@@ -194,34 +190,6 @@ def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> N
     as_chat, as_text = (answers(model, queries, tmp_path / "s") for queries in (chatted, written_out))
     assert as_chat == as_text
     assert model.facts["post_training"]
-
-
-def test_words_of_several_tokens_have_a_number_and_unknown_ones_are_named(tmp_path: Path, model: Any) -> None:
-    query = GenerateQuery("It is", options({"one": ["a", "zirself", "\u03a9"], "other": ["n"]}), 3)
-    with AnswerCache(tmp_path / "s") as store:
-        found = found_as(model)
-        asked = run_queries(found, [query], store, EXACT, lambda done, total: None)
-        again = run_queries(found, prompts()[:1], store, EXACT, lambda done, total: None)
-    (answer,) = asked.scores.answers
-    assert not any(map(math.isnan, answer.logprobs_nats[:2]))
-    assert math.isnan(answer.logprobs_nats[2]) == any(f"{NOT_SEEN}: \u03a9" in note for note in asked.notes)
-    assert not any("\u03a9" in note for note in again.notes)
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.model
-def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm2: TokenModel, tmp_path: Path) -> None:
-    model: Any = smollm2
-    items = data.load("mgc").items()[::601]
-    answering = data.AnswerMode(data.load_prompts("A,B"), max_tokens=6)
-    queries = [item.query for item in answering.items(items, data.answer_words({"f": ["she"], "m": ["he"]}))]
-    found = answers(model, queries, tmp_path / "s")
-    for query, answer in list(zip(queries, found, strict=True))[::3]:
-        assert isinstance(query, GenerateQuery)
-        text, probs = by_hand(model, query)
-        assert answer.text == text
-        assert np.nan_to_num(np.exp(answer.logprobs_nats)) == pytest.approx(probs, abs=1e-4)
 
 
 class _Masked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections import Counter
@@ -30,7 +29,6 @@ from helpers.answering import (
     whole,
 )
 from helpers.tiny_models import (
-    N_SENTINELS,
     POSITIONS,
     byte_level_tokenizer,
     sentencepiece_tokenizer,
@@ -38,7 +36,6 @@ from helpers.tiny_models import (
     wordpiece_tokenizer,
 )
 from helpers.tiny_models import network as network_of
-from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
@@ -50,15 +47,10 @@ from undertow.models.base import (
     PAPER_TOP,
     BatchLimits,
     EncodedQuery,
-    ModelRequest,
     UnsupportedQueryError,
 )
-from undertow.models.families import causal, masked, seq2seq
+from undertow.models.families import seq2seq
 from undertow.types import (
-    BLANK,
-    CHOICE,
-    GENERATION,
-    WRITING,
     ClozeQuery,
     ContinuationQuery,
     GenerateQuery,
@@ -70,7 +62,6 @@ from undertow.types import (
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
 KINDS = ("t5", "bart")
-CAPABILITIES = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,26 +345,6 @@ def test_what_cannot_be_asked_has_a_reason(query: ScoredQuery, reason: str, one:
         assert asked.logprobs_nats == pytest.approx(by_hand(one.model, known), abs=TOLERANCE_NATS)
 
 
-def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
-    unknown = blank("In 1801, ", " was a child.", "Ω", "Ωe")
-    marked = blank("In 1801, ", " was <extra_id_0>.", "she", "he")
-    many = ClozeQuery(("she ",) * (N_SENTINELS + 2), (Option("f", ("was",) * (N_SENTINELS + 1)),))
-    around = blank("In 1801, ", " was Ω.", "she", "he")
-    found = answers(t5.model, [unknown, marked, many, around], tmp_path / "s")
-    assert [answer.missing_reason for answer in found] == [
-        "an option holds a character or word that this tokenizer does not know: 'Ω', 'Ωe'",
-        "the text contains this model's mark of a blank",
-        f"the sentence has more blanks than the model has sentinels ({N_SENTINELS})",
-        "",  # what stands around the blank may be unknown
-    ]
-    most = ClozeQuery(
-        ("she ", *[" she "] * (N_SENTINELS - 1), " she."),
-        (Option("f", ("was",) * N_SENTINELS), Option("m", ("had",) * N_SENTINELS)),
-    )
-    (answer,) = answers(t5.model, [most], tmp_path / "s")
-    assert answer.logprobs_nats == pytest.approx(by_hand(t5.model, most), abs=TOLERANCE_NATS)
-
-
 def test_the_longest_text_is_read_and_one_longer_is_not(bart: Trained, tmp_path: Path) -> None:
     n_around = len(bart.model.tokenizer("In 1801, she.")["input_ids"])
     longest, longer = (
@@ -607,36 +578,6 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
 
 
 # Who they are.
-
-
-def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network: Callable[[str], str]) -> None:
-    for trained, objective in ((t5, "span corruption"), (bart, "text infilling")):
-        found = models.resolve(ModelRequest(trained.folder))
-        assert (found.identity.family, found.identity.scoring_method, found.capabilities) == (
-            "seq2seq",
-            "denoising",
-            CAPABILITIES,
-        )
-        assert causal.resolve(ModelRequest(trained.folder)) is None
-        assert masked.resolve(ModelRequest(trained.folder)) is None
-        n_parameters = sum(parameter.numel() for parameter in trained.model.network.parameters())
-        assert trained.model.facts == {
-            "parameters": n_parameters,
-            "objective": f"denoising ({objective})",
-            "post_training": "",
-        }
-    assert seq2seq.resolve(ModelRequest(network("tiny_gpt2"))) is None
-
-
-def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> None:
-    """Its files are called a body, and hold the embedding that is the head too."""
-    folder = tmp_path / "body"
-    bart.model.network.model.save_pretrained(folder)
-    bart.model.tokenizer.save_pretrained(folder)
-    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"] == ["BartModel"]
-    query = QUERIES["two blanks"]
-    (answer,) = answers(opened(str(folder)), [query], tmp_path / "s")
-    assert answer.logprobs_nats == pytest.approx(by_hand(bart.model, query), abs=TOLERANCE_NATS)
 
 
 def test_mbart_begins_with_its_language(tmp_path: Path) -> None:

@@ -131,18 +131,6 @@ def test_labels_that_are_not_asked_about_are_other_prob(model: token_classifier.
     assert sums(part, some)["female"] == pytest.approx(sums(whole, all_of)["female"], rel=1e-12)
 
 
-def test_a_group_that_is_no_label_has_nothing_and_the_notes_say_so(tmp_path: Path) -> None:
-    model = opened(saved(tmp_path / "two", "bert", ("female", "male")))
-    query = blank("In 1801, ", " was a child.")
-    (answer,) = said(model, query)
-    shares = sums(query, answer)
-    assert shares["neutral"] == 0.0
-    assert shares["female"] + shares["male"] == pytest.approx(1.0, abs=1e-12)
-    assert any(note.startswith("neutral is not a label of this model (female, male)") for note in model.notes)
-    assert "tell female from male" in str(model.facts["post_training"])
-    assert not any("female is not a label" in note for note in model.notes)
-
-
 def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:
     mask = model.tokenizer.mask_token
     two = ClozeQuery(("", " lost ", " keys."), (Option("female", ("she", "her")), Option("male", ("he", "his"))))
@@ -184,16 +172,6 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
     for query, answer in zip(queries, together, strict=True):
         (alone,) = said(model, query)
         assert list(alone.logprobs_nats) == pytest.approx(list(answer.logprobs_nats), abs=2e-6)
-
-
-def test_numbers_that_are_none_are_missing(tmp_path: Path) -> None:
-    import torch
-
-    model = opened(saved(tmp_path / "broken", "bert"))
-    with torch.no_grad():
-        model.network.classifier.bias[0] = math.nan
-    (answer,) = said(model, blank("In 1801, ", " was a child."))
-    assert "not a number" in answer.missing_reason
 
 
 def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 import undertow
 from undertow import models
-from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.models.families import uniform
 from undertow.types import Answer, ClozeQuery, ContinuationQuery, GenerateQuery, Option, Query
@@ -34,14 +33,6 @@ def test_every_option_has_the_same_and_the_rest_is_other_prob(query: Query) -> N
     assert answer.other_prob == pytest.approx(1 - 3 / uniform.WORDS)
 
 
-def test_more_words_than_it_knows_are_missing() -> None:
-    many = tuple(Option("any", (f"w{number}",)) for number in range(uniform.WORDS + 1))
-    model = models.resolve(ModelRequest("uniform")).open()
-    (answer,) = next(iter(model.answer([ClozeQuery(("", "."), many)], "exact"))).values()
-    assert isinstance(answer, Answer)
-    assert "1000" in answer.missing_reason
-
-
 @pytest.mark.parametrize("prompts", ["", "A,B"])
 def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
     run = undertow.audit(
@@ -56,11 +47,3 @@ def test_undecided_sentences_cannot_be_told_from_it(tmp_path: Path) -> None:
     run = undertow.audit("task-specification", model="uniform", limit=80, out=tmp_path / "run")
     areas = run.results[run.results["measure"] == "auroc"]["value"]
     assert areas.tolist() == pytest.approx([0.5] * len(areas))
-
-
-@pytest.mark.parametrize(
-    "request_", [ModelRequest("uniform", revision="main"), ModelRequest("uniform", dtype="bfloat16")]
-)
-def test_it_has_no_revisions_and_no_precision(request_: ModelRequest) -> None:
-    with pytest.raises(UndertowError, match="uniform"):
-        models.resolve(request_)

@@ -24,7 +24,7 @@ from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import measure_association
 from undertow.runs.compare import compare, differences
-from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
+from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import digits
 from undertow.runs.compare.equivalence import (
@@ -36,7 +36,6 @@ from undertow.runs.compare.equivalence import (
     is_significant,
     verdict,
 )
-from undertow.runs.compare.pairing import Names, pair
 from undertow.runs.compare.resampling import by_key, point_results
 from undertow.runs.folder.storage import Record, read_record
 from undertow.stats import point_estimates
@@ -212,18 +211,6 @@ def test_rows_are_paired_by_item_wherever_they_stand() -> None:
     ]
 
 
-def test_results_that_one_run_has_alone_are_listed() -> None:
-    both = pd.concat([table(FIRST), table({"a": [1.0, 2, 5], "b": [2.0, 3, 5]}, w_name="place")], ignore_index=True)
-    first, second = record(both, limit=12), record(table(SECOND, "two"), challenge_sha256="less", limit=6)
-    of = compare(first, second)
-    place = [one for one in of.differences if one.group["w_name"] == "place"]
-    assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
-    assert all(math.isnan(one.value) and "two has no such result" in one.note for one in place)
-    assert of.n_alone == (6, 0)
-    assert any("6 items that only one contains were excluded" in note for note in of.notes)
-    assert math.isfinite(difference(of, "slope", w_name="date").value)
-
-
 def test_a_number_that_one_of_them_cannot_have_says_why() -> None:
     flat = record(table({"a": [50.0, 50, 50], "b": [50.0, 50, 50]}))
     found = difference(compare(flat, record(table(SECOND, "two"))), "pearson_r")
@@ -278,20 +265,6 @@ def test_several_models_are_matched_by_name() -> None:
     assert any("excluded, because the other run lacks it" in note for note in of.notes)
 
 
-def test_one_of_several_models_is_compared_by_its_name() -> None:
-    several = pd.concat([table(FIRST, "x"), table(FIRST, "two")], ignore_index=True)
-    of = compare(record(several), record(table(SECOND, "two")))
-    found = [one for one in of.differences if one.measure == "slope" and one.group["pronoun"] == "female"]
-    assert [(one.group.get("model"), math.isfinite(one.value)) for one in found] == [(None, True), ("x", False)]
-    assert found[0].value == pytest.approx(3)
-
-
-def test_precision_tells_runs_of_one_model_apart() -> None:
-    half = {"dtype": "bfloat16", "source": "local", "revision": "1", "scoring_method": "likelihood"}
-    of = compare(record(table(FIRST)), record(table(SECOND), model_identity=half))
-    assert (of.baseline, of.candidate) == ("one (float32)", "one (bfloat16)")
-
-
 # What is refused.
 
 
@@ -326,39 +299,10 @@ def test_what_is_not_comparable_is_refused(
     assert "two" in str(refusal.value)
 
 
-def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
-    said, silent = record(table(FIRST)), record(table(SECOND, "two"))
-    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "scoring_method"}
-    silent = replace(silent, manifest={**silent.manifest, "design": design})
-    with pytest.raises(UndertowError, match="unknown scale") as refusal:
-        compare(said, silent)
-    assert "recorded" not in str(refusal.value)
-    with pytest.raises(UndertowError, match="recorded"):
-        compare(said, replace(silent, manifest={**silent.manifest, "recorded": "own.csv"}))
-    assert compare(silent, silent).identical
-
-
-def test_one_run_and_a_negative_seed_are_refused(tmp_path: Path) -> None:
-    run = record(table(FIRST))
-    with pytest.raises(UndertowError, match="seed -1"):
-        compare(run, run, seed=-1)
-    for folders in ([tmp_path], [tmp_path / "a", tmp_path / "b"]):
-        with pytest.raises(UndertowError, match="run folder"):
-            compare_folders(*folders)
-
-
 def test_several_models_without_a_common_name_are_refused() -> None:
     several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
     with pytest.raises(UndertowError, match=r"no common models \(one; x, y\)"):
         compare(record(table(FIRST)), record(several))
-
-
-def test_ways_of_reading_do_not_matter_where_shares_are_measured(run_of: RunOf) -> None:
-    """Detection of unspecified sentences takes shares between groups: the toy gives likelihoods, uniform probabilities."""
-    first, second = run_of("task-specification"), run_of("task-specification", "uniform")
-    assert [run.manifest["design"]["normalised"] for run in (first, second)] == [True, False]
-    paired = pair(first, second, audits.load("task-specification"), Names("x", "y"))
-    assert paired.n_answered == len(first.observations)
 
 
 # Runs of models.
@@ -399,17 +343,6 @@ def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, audit: str) -
     assert all(one.note for one in of.differences if math.isnan(one.value))
 
 
-def changed_answers(run: Record) -> Record:
-    """The run of a model that answers a little otherwise."""
-    rng, frame = np.random.default_rng(0), run.observations.copy()
-    for name in ("yes", "female", "male"):
-        if name in frame:
-            frame[name] = np.clip(frame[name] + rng.normal(0, 10, len(frame)), 0, 100)
-    if "document" in frame:
-        frame["answer"] = rng.permutation(frame["answer"].to_numpy(dtype=object))
-    return replace(run, observations=frame)
-
-
 @pytest.mark.parametrize(
     ("audit", "column"),
     [
@@ -427,29 +360,6 @@ def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, audit: str,
             compare(first, lacking, names=("one", "two"))
 
 
-@pytest.mark.parametrize(
-    "audit",
-    [
-        "bias-diagnosis",
-        *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist")),
-    ],
-)
-def test_other_answers_differ_in_every_audit(run_of: RunOf, audit: str) -> None:
-    run = run_of(audit)
-    of = compare(run, changed_answers(run))
-    assert not of.identical
-    finite = [one for one in of.differences if math.isfinite(one.low)]
-    assert len(finite) > 3
-    for one in finite:
-        assert one.low <= one.value <= one.high
-        assert one.low <= one.extras["inner_low"] <= one.extras["inner_high"] <= one.high
-        assert one.value == pytest.approx(one.extras["candidate"] - one.extras["baseline"])
-        assert 0 < one.p <= 1 or (one.value == 0 and math.isnan(one.p))
-    assert not any(one.group.get("description_class", "").startswith("(") for one in of.differences), (
-        "baselines are of nobody"
-    )
-
-
 def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -> None:
     """One occupation answered otherwise: the pairs agree on it, so that they alone would take it for certain."""
     run = run_of("occupation-checklist")
@@ -463,15 +373,6 @@ def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -
     )
     assert found.value > 0
     assert found.low < 0 < found.high
-
-
-def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, tmp_path: Path) -> None:
-    part = undertow.audit(AUDIT, "toy", w="date", limit=48, out=tmp_path / "part").record
-    of = compare(run_of(AUDIT), part)
-    assert of.identical
-    assert of.n_items + of.n_alone[0] == 96
-    assert of.n_items + of.n_alone[1] == len(part.observations)
-    assert any("contains were excluded" in note for note in of.notes)
 
 
 def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
@@ -514,18 +415,6 @@ def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
 
     return load
-
-
-def test_a_audit_from_outside_is_compared_too(load_outside: Callable[[str], None]) -> None:
-    load_outside("")
-    rng = np.random.default_rng(3)
-    first, second = rng.normal(size=10), rng.normal(1.0, size=10)
-    (found,) = compare(outside(first.tolist(), "x"), outside(second.tolist(), "y")).differences
-    assert found.extras["margin"] == 0
-    expected = stats.ttest_rel(second, first)
-    assert found.value == pytest.approx((second - first).mean())
-    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
-    assert found.p == pytest.approx(expected.pvalue, abs=0.03)
 
 
 def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside: Callable[[str], None]) -> None:
@@ -721,24 +610,6 @@ def test_what_a_server_hides_widens_the_interval() -> None:
     assert other.p == 1.0
 
 
-def test_equal_models_of_two_names_have_equal_numbers() -> None:
-    """No draw depends on what a model is called."""
-    frame = drawn(8, 10)[0].observations
-    both = record(pd.concat([frame.assign(model="x"), frame.assign(model="another")], ignore_index=True))
-    of_model = {
-        name: [
-            (one.measure, one.value, one.low, one.high, one.p, *one.extras.values())
-            for one in both.results
-            if one.group["model"] == name
-        ]
-        for name in ("x", "another")
-    }
-    assert of_model["x"]
-    for one, other in zip(of_model["x"], of_model["another"], strict=True):
-        assert one[0] == other[0]
-        assert one[1:] == pytest.approx(other[1:], rel=0, abs=0, nan_ok=True)
-
-
 # How often it errs.
 
 
@@ -856,16 +727,6 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
     assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
 
 
-def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
-    places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
-    assert Runs.from_folders([places[0], places[1]]).names == [str(place) for place in places]
-    assert Runs.from_folders([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
-    other = written(record(table(SECOND, "two")), tmp_path / "c")
-    assert Runs.from_folders([places[0], other]).names == ["one", "two"]
-    assert Runs.from_folders([places[0], other, places[1]]).names[1] == "two"
-    assert Runs.from_folders([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
-
-
 def several(names: str, shift: float = 0.0) -> Record:
     """A run of several models, the later ones higher."""
     frames = [
@@ -896,20 +757,3 @@ def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
     check_corrected([one for of in compared.comparisons for one in of.differences])
     with pytest.raises(UndertowError, match="several models"):
         compare_folders(written(several("x"), tmp_path / "x"))
-
-
-@pytest.mark.soak
-def test_models_that_only_one_run_has_are_compared_too(tmp_path: Path) -> None:
-    """A: 10, B: 14 in review: nobody is left out."""
-    places = [written(several("xy"), tmp_path / "a"), written(several("yv", 1.0), tmp_path / "b")]
-    pairs = [(one.baseline, one.candidate) for one in compare_folders(*places).comparisons]
-    assert pairs == [("y (a)", "y (b)"), ("x (a)", "y (b)"), ("x (a)", "v (b)"), ("y (a)", "v (b)")]
-    within = compare_folders(*places, within=True)
-    assert [(one.baseline, one.candidate) for one in within.comparisons] == [
-        ("x (a)", "y (a)"), *pairs, ("y (b)", "v (b)")
-    ]  # fmt: skip
-    apart = [written(several("xy"), tmp_path / "c"), written(several("uv", 1.0), tmp_path / "d")]
-    assert len(compare_folders(*apart).comparisons) == 4
-    same = compare_folders(places[0], written(several("xy", 1.0), tmp_path / "e")).comparisons
-    assert [(one.baseline, one.candidate) for one in same] == [("a", "e")]
-    assert {one.group["model"] for one in same[0].differences} == {"x", "y"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, outside_audit, record, table, written
+from helpers.compared_runs import DESIGN, FIRST, SECOND, outside_audit, record, table, written
 from helpers.figure_checks import words
 from undertow import audits
 from undertow.audits.base import Observations
@@ -32,15 +29,6 @@ def measured_by(measure: Callable[[Observations, int], list[Result]], monkeypatc
     monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
 
 
-def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Record:
-    """A run of n clusters whose share of female words lies higher, not by the same in each."""
-    rng = np.random.default_rng(7)
-    values = {str(at): rng.uniform(30, 60, 4) for at in range(n)}
-    own = np.random.default_rng(8).uniform(0.8, 1.2, n)
-    moved = {name: (one + by * own[int(name)]).tolist() for name, one in values.items()}
-    return record(table(moved, model), run_key=model, **changed)
-
-
 def told(of: Comparison) -> list[Finding]:
     return findings([of])
 
@@ -48,38 +36,8 @@ def told(of: Comparison) -> list[Finding]:
 # What a sentence rests on.
 
 
-def kind(one: Result) -> str:
-    """What a difference is corrected with: slopes, effects of W, or all others."""
-    return "slope" if " per " in one.unit else "effect" if one.measure.startswith("w_effect") else ""
-
-
-def test_each_finding_names_the_difference_that_it_tells() -> None:
-    of = compare(leaning(0, model="one"), leaning(9))
-    found = [one for one in told(of) if one.significant]
-    assert found
-    for one in found:
-        (result,) = one.results
-        n_tests = sum(math.isfinite(other.q) and kind(other) == kind(result) for other in of.differences)
-        assert any(result is given for given in of.differences)
-        assert (one.n_tests, one.decision_rule, result.q < 0.05) == (n_tests, "", True)
-        assert result.low > result.extras["margin"] or result.high < -result.extras["margin"]
-    assert found == sorted(found, key=lambda one: -one.strength)
-
-
 def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **changed: Any) -> Record:
     return record(table(values, model), **changed)
-
-
-def test_json_and_values_of_the_page_are_those_of_the_differences(tmp_path: Path) -> None:
-    """Both values have the decimals of their difference: two digits of 40.2 and 40.4 would be the same."""
-    folders = written(leaning(0, model="one"), tmp_path / "a"), written(leaning(0.2), tmp_path / "b")
-    compared = compare_folders(*folders)
-    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
-    assert json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    detail = difference(compared.comparisons[0], "mean_mass").extras
-    shown = [f"{detail[side]:.3f}" for side in ("baseline", "candidate")]
-    assert len(set(shown)) == 2
-    assert set(shown) <= set(re.findall("<td[^>]*>([^<]*)</td>", html))
 
 
 @pytest.fixture

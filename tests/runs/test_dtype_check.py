@@ -22,10 +22,7 @@ from helpers.sampled_cases import briefly
 from undertow import audits, models
 from undertow.audits.base import Observations
 from undertow.audits.spurious_correlation.drift_findings import comparison_findings
-from undertow.errors import UndertowError
 from undertow.models.backend import dtype as precisions
-from undertow.models.base import ModelRequest
-from undertow.models.loading.resolve_weights import is_gguf
 from undertow.runs import dtype_check
 from undertow.runs.dtype_check.rescore_sample import drawn_clusters, gaps, preferred
 from undertow.runs.dtype_check.stability import moved_by
@@ -139,31 +136,6 @@ def test_auto_is_float32_where_onednn_may_not_use_what_the_processor_has(monkeyp
     assert precisions.auto_dtype("cpu", {"amx_bf16", "avx512_bf16"}, cuda_has_bfloat16=True) == "float32"
 
 
-def test_what_every_core_can_do_counts() -> None:
-    x86 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
-    assert precisions.parse_instructions(x86) == {"fpu", "avx512f"}
-    assert precisions.parse_instructions("vendor_id\t: GenuineIntel\n" + x86) == {"GenuineIntel", "fpu", "avx512f"}
-    assert precisions.parse_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
-    assert precisions.parse_instructions("") == frozenset()
-
-
-def test_other_precisions_and_families_without_arithmetic_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset({"amx_bf16"}))
-    assert precisions.supported_dtype("float16", "causal", "cpu") == "float16"
-    assert precisions.supported_dtype("auto", "causal", "cpu") == "bfloat16"
-    assert precisions.supported_dtype("auto", "toy", "cpu") == "float32"
-    assert models.resolve(ModelRequest("toy", dtype="auto")).identity.dtype == "float32"
-
-
-@pytest.mark.parametrize(("instructions", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"avx2"}, "float32")])
-def test_the_card_never_says_auto(
-    instructions: set[str], dtype: str, network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset(instructions))
-    found = models.resolve(ModelRequest(network("tiny_llama"), dtype="auto", device="cpu"))
-    assert found.identity.dtype == dtype
-
-
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the files of a model it is unpacked beside its packed weights; on a card it is loaded through memory."""
     monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
@@ -178,14 +150,6 @@ def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precisions.memory_shortage(1.1e9, "cuda:1", gguf=False) == ""
     monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: None)
     assert precisions.memory_shortage(7e12, "mps", gguf=True) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("smollm2", True), ("gguf:/cache/blob", True), ("~/m/Small.GGUF", True), ("org/small", False), ("./gguf", False)],
-)
-def test_files_that_are_unpacked_are_known_by_their_names(name: str, expected: bool) -> None:
-    assert is_gguf(name) is expected
 
 
 def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,16 +390,6 @@ def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() 
     assert (found.extras["n_w"], found.extras["autocorrelation"]) == (30.0, 0.3)
 
 
-def test_without_an_interval_there_is_no_scale() -> None:
-    """As of fewer than six clusters."""
-    even = drift(value=0.0, low=math.nan, high=math.nan, p=1.0, q=1.0, extras={"n_clusters": 4.0})
-    moved = moved_by(even, 0.8)
-    assert (moved.p, moved.q) == (1.0, 1.0)
-    assert moved.value == pytest.approx(-0.8)
-    # A p that tells a scale itself needs none.
-    assert moved_by(drift(extras={"n_clusters": 4.0}), -1.0).p < 1e-9
-
-
 class Claims:
     """A audit that claims a drift where its interval excludes 0."""
 
@@ -551,17 +505,6 @@ def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> N
     assert "most" not in alike.text
 
 
-def test_that_none_turned_is_said_only_where_every_error_is_known() -> None:
-    results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "difference": 0.1, "low": 0.1, "high": 0.1}]
-    unread = {"model": "n", "dtype": "bfloat16", "unknown": "it takes too much"}
-    assert judged(results, rows)[0]["sentences"][-1] == NONE_TURNED
-    assert NONE_TURNED not in judged(results, rows, others=[unread])[0]["sentences"]
-    unmeasured = replace(results[0], measure="auroc")
-    told = judged([*results, unmeasured], rows)[0]
-    assert told["unknown_results"] == 1
-    assert NONE_TURNED not in told["sentences"]
-
-
 def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:
     missing = math.nan
     rows = [
@@ -572,12 +515,6 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
     assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
     assert table["could_change"].tolist() == [False, True]
     assert told["unknown_results"] == 0
-
-
-def test_results_whose_error_nobody_knows_are_counted() -> None:
-    rows = [{"w": "date", "difference": math.nan, "low": math.nan, "high": math.nan}]
-    told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
-    assert told["unknown_results"] == 2
 
 
 # Every audit.
@@ -683,32 +620,6 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     assert (tmp_path / "run" / PRECISION).read_bytes() == before
     undertow.render_report(tmp_path / "run")
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
-
-
-@pytest.mark.soak
-def test_results_and_key_are_those_without_reading_again(
-    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(steeper(0.2))
-    first = run(tmp_path)
-    assert part(run(tmp_path, "more", float32_sample=2 * YEARS))["items"] == 2 * YEARS
-    more = run(tmp_path, "more", float32_sample=300)
-    monkeypatch.setattr(dtype_check, "rescore_sample", lambda *_, **__: None)
-    without = run(tmp_path, "without")
-    assert without.record.precision is None
-    assert not (tmp_path / "without" / PRECISION).exists()
-    assert first.manifest["run_key"] == more.manifest["run_key"] == without.manifest["run_key"]
-    files = {(tmp_path / name / "results.json").read_bytes() for name in ("run", "more", "without")}
-    assert len(files) == 1
-    assert "--float32-sample 300" in more.manifest["command"]
-    assert "float32_sample=300" in more.manifest["python"]
-    # In its place, no table of another run is left.
-    run(tmp_path, overwrite=True)
-    assert not (tmp_path / "run" / PRECISION).exists()
-    # A corrupt table is named.
-    (tmp_path / "more" / PRECISION).write_text("model,measure\nm,slope\n")
-    with pytest.raises(UndertowError, match=PRECISION):
-        undertow.load_run(tmp_path / "more")
 
 
 # Where it cannot be known.

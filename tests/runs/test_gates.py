@@ -22,7 +22,7 @@ from helpers.hostile_text import PAYLOADS as PAGES
 from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, RuleResult
 from undertow.runs.gates.evaluate import gate as check
-from undertow.runs.gates.gate_formatting import formatted, labels, printable
+from undertow.runs.gates.gate_formatting import formatted, printable
 from undertow.runs.gates.junit import write_junit
 from undertow.types import Result
 
@@ -144,21 +144,6 @@ def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outc
         rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
     )
     assert judged.outcome == outcome, judged.sentence
-
-
-def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
-    groups = ({**DATE, "shots": "5"}, {**DATE, "prompt": "A"})
-    run_folder(tmp_path / "run", [replace(GAP, group=group) for group in groups])
-    place = Place(tmp_path)
-    assert [one.group["prompt"] for one in place.judged(gap_rule(where={"prompt": ""}))] == [""]
-    assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
-
-
-def test_labels_tell_results_apart() -> None:
-    groups = [{"model": "A", "w": "date", "x": ""}, {"model": "B", "w": "date", "x": ""}]
-    assert labels(groups, ["model"]) == [("model=A", "w=date"), ("model=B", "w=date")]
-    assert labels(groups, []) == [("A", "date"), ("B", "date")]
-    assert labels([{"a": "1"}, {"a": "1"}], []) == [("a=1",), ("a=1", "#2")]
 
 
 # What does not pass though nothing failed.
@@ -303,12 +288,6 @@ def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str
     assert_refused((path, *words), check, [tmp_path / "no such run"], path)
 
 
-def test_runs_are_named_once_and_at_all(place: Place) -> None:
-    rules = place.rules(gap_rule())
-    for runs, word in (([place.run, place.run], "twice"), ([], "no run"), ([place.folder / "nosuch"], "nosuch")):
-        assert_refused((word,), check, runs, rules)
-
-
 # Against a baseline.
 
 
@@ -378,13 +357,6 @@ def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, pl
     (place.folder / "base2").rename(place.folder / "base")
     # The baseline lies 0.5 from its 0.5, the run 1.5 from its 0.
     assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
-
-
-def test_a_change_of_the_named_model_says_its_baseline(changed: Any, place: Place) -> None:
-    judged = changed(change(1.0, (0.25, 0.5, 0.75)), where={"model": "M"}, at_most=0.25)
-    assert (judged.outcome, judged.group) == (FAILED, DATE)
-    for word in ("0.5 percent per step", str(place.folder / "base"), "rule 'gap'"):
-        assert word in judged.sentence
 
 
 def test_a_change_that_is_missing_fails(changed: Any) -> None:

@@ -126,29 +126,6 @@ def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
     assert 0 < got["jensen_shannon"] < got["total_variation"]
 
 
-def test_scores_stand_among_those_of_the_schema_set(knowing: Guard) -> None:
-    standing = knowing("The teacher said that {blank} was late.", NOMINATIVE).scores["total_variation"]
-    years = (1901, 2016)
-    shares = [[planted_percent(f"In {at}: The {who} said that", at)["female"] for at in years] for who in OCCUPATIONS]
-    known = [abs(last - first) for first, last in shares]
-    below = sum(value < standing.value for value in known)
-    assert 0 < below < len(known)
-    assert standing.above_unspecified == pytest.approx(below / len(known))
-    assert standing.above_specified == 1.0  # those do not move at all
-
-
-def test_a_sentence_that_decides_and_one_that_does_not_are_told_apart(knowing: Guard) -> None:
-    undecided, decided = knowing(UNDECIDED, NOMINATIVE), knowing(DECIDED, POSSESSIVE)
-    assert (undecided.unspecified, decided.unspecified) == (True, False)
-    assert decided.chance_percent < 25
-    assert undecided.chance_percent > 75
-    assert decided.scores["total_variation"].value == pytest.approx(0, abs=1e-9)
-    for verdict in (undecided, decided):
-        assert verdict.missing_reason == ""
-        assert "balanced accuracy 100%" in verdict.rests_on
-    assert undecided.text == UNDECIDED
-
-
 def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guard) -> None:
     first, last = (planted_percent(f"In {year}: The nurse said that", year)["female"] for year in (1901, 2016))
     own = {"female": ["she"], "male": ["he"], "neutral": ["THEY"]}
@@ -164,14 +141,6 @@ def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guar
     odds = {group: math.exp(-1 - unit(f" {word}")) for group, word in zip("fmn", ("her", "his", "their"), strict=True)}
     assert max(odds, key=lambda group: odds[group]) == "n"
     assert f"neutral words ({100 * odds['n'] / sum(odds.values()):.0f}%)" in knowing(DECIDED, POSSESSIVE).advice
-
-
-def test_a_model_that_finds_all_words_alike_prefers_none(
-    table: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
-    advice = undertow.guard("uniform", challenge=str(table))(UNDECIDED, NOMINATIVE).advice
-    assert "prefers no word group" in advice
 
 
 def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
@@ -204,16 +173,6 @@ def test_pronouns_of_the_likeliest_case_are_asked_if_no_options_are_given(knowin
     assert list(verdict.percent["1901"].values()) == pytest.approx(expected)
     words = dict(zip(("female", "male", "neutral"), [[word] for word in cases[likeliest]], strict=True))
     assert verdict.percent == knowing(UNDECIDED, words).percent
-
-
-def test_options_as_a_text_and_as_a_table_are_the_same_in_any_order_of_groups(knowing: Guard) -> None:
-    given = {"female": ["she", "her"], "male": ("he", "his"), "neutral": ["they", "their"]}
-    verdict = knowing(UNDECIDED, given)
-    assert verdict == knowing(UNDECIDED, "female: she, her; male: he, his; neutral: they, their")
-    usual = knowing(UNDECIDED, NOMINATIVE)
-    assert verdict.percent != usual.percent
-    other = knowing(UNDECIDED, {"neutral": ["They"], "male": ["he"], "female": ["she"]})
-    assert other.chance_percent == pytest.approx(usual.chance_percent)
 
 
 # Many verdicts.
@@ -304,18 +263,3 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected:
     path = tmp_path / "own.csv"
     path.write_text(f"sentence{rows}\n", encoding="utf-8")
     assert_refused((expected,), Guard, found(Deaf, "deaf"), Settings(challenge=str(path)))
-
-
-def test_more_dates_and_another_place_for_them(table: Path) -> None:
-    check = undertow.guard(
-        "toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, endpoint_window=2
-    )
-    verdict = check(UNDECIDED, NOMINATIVE)
-    assert list(verdict.percent) == ["1850", "1875", "1900", "1925", "1950"]
-    female = [shares["female"] for shares in verdict.percent.values()]
-    moved = (female[3] + female[4] - female[0] - female[1]) / 2
-    assert verdict.scores["delta_female"].value == pytest.approx(moved)
-    assert moved == pytest.approx(100 * 0.001 * 75 / 0.80, abs=1.3)
-    # Behind the sentence the toy cannot see the date when it fills the blank.
-    behind = undertow.guard("toy", challenge=str(table), inject="{text} It was {w}.")
-    assert behind(UNDECIDED, NOMINATIVE).scores["delta_female"].value == pytest.approx(0, abs=1e-9)

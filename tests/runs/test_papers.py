@@ -12,7 +12,6 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow.models.base import split_label
 from undertow.report.citation import bibliography
 from undertow.report.page_data import ReportTable
 from undertow.report.paper_table import paper_tables
@@ -134,23 +133,6 @@ def test_commands_print_tables_figures_and_citations(cli: Cli, drift: Path, tmp_
     assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert "exists already" in cli("figure", str(drift), "--name", listed[-1], "--out", "one.pdf").stderr
     assert r"\cite{undertow,mcmilin" in cli("cite", str(drift), "--latex").stdout
-
-
-@pytest.mark.parametrize(
-    ("given", "label", "name"),
-    [
-        ("tuned=toy:slope=2", "tuned", "toy:slope=2"),
-        ("toy:slope=2", "", "toy:slope=2"),
-        ("runs/lr=0.1", "", "runs/lr=0.1"),
-        ("smollm2", "", "smollm2"),
-        ("toy ", "", "toy"),
-        (" a = toy ", "a", "toy"),
-        ("=toy", "", "=toy"),
-        ("my model=../a/b", "my model", "../a/b"),
-    ],
-)
-def test_label_is_what_stands_before_the_first_equals_sign(given: str, label: str, name: str) -> None:
-    assert split_label(given) == (label, name)
 
 
 def test_label_names_the_model_everywhere_and_changes_no_number(tmp_path: Path) -> None:

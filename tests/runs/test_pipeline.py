@@ -14,7 +14,7 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow.models.base import BatchLimits, ModelHandle, ModelRequest
+from undertow.models.base import BatchLimits, ModelRequest
 from undertow.models.families import toy
 from undertow.runs import pipeline
 
@@ -31,19 +31,6 @@ def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_p
         undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
 
 
-def test_a_set_measured_otherwise_is_another_run(tmp_path: Path) -> None:
-    text = (
-        'templates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\nslots = {verb = ["ran", "sat"]}\n'
-    )
-    path = tmp_path / "own.toml"
-    path.write_text(text)
-    undertow.audit(PROBE, model="toy", challenge=str(path), out=tmp_path / "run")
-    for more in ('clusters = ["template"]\n', 'gaps = [["male", "neutral"]]\n'):
-        path.write_text(more + text)
-        with pytest.raises(undertow.UndertowError, match="another run"):
-            undertow.audit(PROBE, model="toy", challenge=str(path), out=tmp_path / "run")
-
-
 def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
@@ -57,14 +44,6 @@ def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) 
     assert (folder / "results.json").read_bytes() == results
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
     assert first.manifest["run_key"] == undertow.load_run(folder).manifest["run_key"]
-
-
-def test_w_names_lists_of_the_file_and_of_undertow(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    lists = 'season = ["spring", "summer", "autumn"]\nday = ["a", "b", "c"]\n'
-    path.write_text(f'templates = ["In {{w}}, {{blank}} ran."]\nwords = "pronouns"\n[w]\n{lists}')
-    run = undertow.audit(PROBE, model="toy", challenge=str(path), w="season,date", out=tmp_path / "run")
-    assert list(run.observations["w_name"].unique()) == ["season", "date"]
 
 
 def test_library_without_torch_imports_little_and_runs_scores_and_retells(tmp_path: Path) -> None:
@@ -152,40 +131,6 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert pipeline.dry_run(PROBE, **options).n_tokens == 0
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert other.results["value"].equals(first.results["value"])
-
-
-def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> None:
-    from undertow.inference.answer_cache import AnswerCache
-    from undertow.inference.runner import run_queries
-
-    found = toy.resolve(ModelRequest("toy"))
-    assert found is not None
-    model = found.open()
-    assert isinstance(model, toy.ToyModel)
-    model.notes = ("read by ear",)
-    queries = [item.query for item in undertow.data.load("mgc").items()[:20]]
-    for n_computed in (20, 0):
-        with AnswerCache(tmp_path / "s") as store:
-            asked = run_queries(
-                ModelHandle(found.identity, lambda: model), queries, store, "exact", lambda done, total: None
-            )
-        assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
-
-
-def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
-    for limit, cells, values in [(45, 3, 7), (3, 1, 3)]:
-        run = undertow.audit(PROBE, model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
-        date = run.observations[run.observations["w_name"] == "date"]
-        assert (date["cluster"].nunique(), date["w"].nunique()) == (cells, values)
-        assert (date["w"].iloc[0], date["w"].iloc[-1]) == ("1801", "2016")
-
-
-def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
-    run = undertow.audit(PROBE, model="toy", challenge="mgt", w="date", limit=300, out=tmp_path / "run")
-    starts = run.observations[run.observations["text"].str.startswith("___")]
-    assert len(starts) > 0
-    # Nothing before the blank tells the date, and nothing after it depends on the pronoun: no drift there.
-    assert starts.groupby("w_index")["female"].mean().std() == pytest.approx(0, abs=1e-9)
 
 
 def test_a_dry_run_asks_nothing() -> None:

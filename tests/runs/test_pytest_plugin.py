@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import undertow.runs.gates.pytest_items  # noqa: F401 - see `finished`
-from helpers.gate_runs import FOUR, gap_rule, parsed, run_folder
+from helpers.gate_runs import FOUR, parsed, run_folder
 from undertow.runs.gates.evaluate import gate
 from undertow.runs.gates.junit import write_junit
 
@@ -21,7 +19,6 @@ IN_ORDER = ["-p", "no:randomly"]
 LOADED = IN_ORDER if entry_points(group="pytest11", name="undertow") else [*IN_ORDER, "-p", "undertow.pytest_plugin"]
 """An installation that is older than the entry point has to be told; one that has it must not load the plugin twice."""
 ASKED = ["--undertow-rules", "rules.toml", "--undertow-run", "run"]
-OWN_TESTS = "def test_own():\n    pass\n\ndef test_other():\n    pass\n"
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +58,6 @@ def test_a_failure_and_an_error_are_sentences_without_a_traceback(place: pytest.
         assert word not in shown.partition("short test summary")[0]
 
 
-def test_they_are_chosen_like_other_tests(place: pytest.Pytester) -> None:
-    place.makepyfile(test_own=OWN_TESTS)
-    done = inside(place, *ASKED, "-k", "passes or own")
-    done.assert_outcomes(passed=3, deselected=3)
-    done.stdout.fnmatch_lines(["collected 6 items / 3 deselected / 3 selected"])
-    inside(place, *ASKED, "-m", "undertow", "--strict-markers").assert_outcomes(
-        passed=1, failed=1, errors=1, skipped=1, deselected=2
-    )
-    inside(place, *ASKED, "-m", "not undertow").assert_outcomes(passed=2, deselected=4)
-    inside(place, *ASKED, "--deselect", "undertow::fails", "--deselect", "undertow::errs").assert_outcomes(
-        passed=3, skipped=1, deselected=2
-    )
-
-
 def test_the_junit_file_of_pytest_has_them_with_the_counts_of_the_gate(place: pytest.Pytester) -> None:
     write_junit(gate([place.path / "run"], place.path / "rules.toml"), place.path / "gate.xml")
     inside(place, *ASKED, "--junitxml", "out.xml")
@@ -108,30 +91,8 @@ def test_wrong_usage_is_a_sentence(arguments: list[str], words: str, place: pyte
     assert "Traceback" not in done.stdout.str() + done.stderr.str()
 
 
-def test_settings_are_taken_from_the_folder_of_their_file(place: pytest.Pytester) -> None:
-    place.makeini("[pytest]\nundertow_rules = rules.toml\nundertow_runs =\n    run\n")
-    below = place.mkdir("below")
-    done = inside(place, "--rootdir", str(place.path), "-c", str(place.path / "tox.ini"), str(below))
-    done.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
-    # An option replaces its setting.
-    (place.path / "other.toml").write_text(gap_rule(), encoding="utf-8")
-    inside(place, "--undertow-rules", "other.toml").assert_outcomes(passed=1)
-    place.makeini("[pytest]\nundertow_rules = rules.toml other.toml\nundertow_runs = run\n")
-    done = inside(place)
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: undertow_rules names 2 paths; name one"])
-
-
 def test_nothing_happens_until_rules_are_named(place: pytest.Pytester) -> None:
     place.makepyfile(
         test_own="import sys\n\ndef test_own(request):\n    assert not request.config.pluginmanager.hasplugin('undertow-gate')\n"
     )
     inside(place).assert_outcomes(passed=1)
-
-
-def test_loading_it_imports_nothing(tmp_path: Path) -> None:
-    """It is loaded in every pytest session of the environment."""
-    heavy = ("numpy", "pandas", "pytest", "tomllib", "undertow.runs.gates", "undertow.runs.folder.storage", "xml")
-    code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

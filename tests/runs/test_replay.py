@@ -135,30 +135,6 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
     assert again.manifest["model_identity"]["dtype"] == "as recorded"
 
 
-def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reasons of what it could not answer."""
-    own = toy.ToyModel._answer
-    monkeypatch.setattr(
-        toy.ToyModel,
-        "_answer",
-        lambda self, query: Answer.missing("sneezed") if "1801" in query.prompt else own(self, query),
-    )
-    original = run("toy", "first", prompts="A")
-    assert (original.observations["missing_reason"] == "sneezed").sum() == 6
-    run("replay:first", "second", prompts="A")
-    third = run("replay:second", "third", prompts="A")
-    check_same_answers(third, original, "toy")
-    check_same_results(third, original, "toy")
-    assert third.manifest["model_identity"]["source"] == "second: replay:first"
-
-
-def test_task_specification_is_answered_too() -> None:
-    options: dict[str, Any] = {"challenge": "simplified", "limit": 40}
-    original = undertow.audit("task-specification", model="toy", out="first", **options)
-    again = undertow.audit("task-specification", model="replay:first", out="again", **options)
-    check_same_answers(again, original, "toy")
-
-
 # One of several.
 
 
@@ -211,14 +187,6 @@ def test_what_was_not_asked_is_missing_with_a_reason(
     assert (reasons != "").sum() == again.manifest["counts"]["missing"] == n_missing
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
-
-
-def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> None:
-    """One without blanks is asked by A, B and C where none are named; those that it was not asked are missing."""
-    first(prompts="A,B,C")
-    again = run("replay:first", "again")
-    assert set(again.observations["prompt"]) == {"A", "B", "C"}
-    assert again.manifest["counts"]["missing"] == 0
 
 
 # Refusals.

@@ -21,7 +21,6 @@ from helpers.sampled_cases import briefly
 from helpers.shared_folders import made_once
 from undertow import models
 from undertow._folders import cache_file
-from undertow.audits.spurious_correlation.figures import points
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import (
     EXACT,
@@ -33,7 +32,6 @@ from undertow.models.base import (
     UnsupportedQueryError,
 )
 from undertow.models.families import toy
-from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.stats import benjamini_hochberg
 from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelIdentity, Query, Result
@@ -217,74 +215,7 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     assert len({part["challenge_sha256"] for part in parts}) == 1
 
 
-def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_path: Path) -> None:
-    assert both.manifest["design"]["models"] == {
-        "toy": {"parameters": 135e6, "objective": "autoregressive"},
-        "toy:slope=-5": {"parameters": 7e9, "objective": "masked", "post_training": "RLHF"},
-    }
-    add("served")
-    path = tmp_path / "about.toml"
-    path.write_text('[models.served]\nparameters = 8e9\npost_training = "RLHF"\n')
-    run = undertow.audit(AUDIT, model=["toy", "served"], model_info=path, out=tmp_path / "run", **TINY)
-    said = {"parameters": 8e9, "objective": "autoregressive", "post_training": "RLHF"}
-    assert run.manifest["design"]["models"] == {"toy": {}, "served": said}
-    assert [part["facts"] for part in run.manifest["models"]] == [{}, said]
-
-
-def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
-    run = undertow.audit(AUDIT, model=["toy"], out=tmp_path / "run", **TINY)
-    assert "models" not in run.manifest
-    assert run.manifest["model"] == run.manifest["model_identity"]["name"] == "toy"
-    same = undertow.audit(AUDIT, model="toy", out=tmp_path / "run", **TINY)
-    assert same.manifest["run_key"] == run.manifest["run_key"]
-    assert same.manifest["created"] == run.manifest["created"]
-
-
 # Figures.
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.page
-def test_checkpoints_are_drawn_against_training_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    import torch
-
-    from helpers.tiny_models import saved, tiny_llama
-
-    monkeypatch.chdir(tmp_path)
-    for number, step in enumerate((100, 20, 1)):
-        network = tiny_llama()
-        saved(tmp_path / f"run/checkpoint-{step}", network)
-        with torch.no_grad():
-            for parameter in network.parameters():
-                parameter.mul_(1 + number / 10)
-        network.save_pretrained(tmp_path / f"run/checkpoint-{step}")
-    run = undertow.audit(AUDIT, model="run/checkpoint-*", out="out", **TINY)
-    names = [f"run/checkpoint-{step}" for step in (1, 20, 100)]
-    assert [part["name"] for part in run.manifest["models"]] == names
-    facts = run.manifest["design"]["models"]
-    assert {name: facts[name]["step"] for name in names} == dict(zip(names, (1.0, 20.0, 100.0), strict=True))
-    assert {facts[name]["trajectory"] for name in names} == {"run"}
-    (drawn,) = [name for name in figures(run) if name.startswith("training")]
-    assert "mgc" in drawn
-    # A checkpoint more is another run, and asks for its own answers only.
-    saved(tmp_path / "run/checkpoint-3", tiny_llama())
-    assert_refused(("another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
-    more = undertow.audit(AUDIT, model="run/checkpoint-*", out="more", **TINY)
-    assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
-
-
-def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
-    """Whatever signs the groups have in their names."""
-    about = {"model": "m", "challenge": "c", "prompt": "", "w_name": "w"}
-    r = {"non-binary": 0.1, "binary": 1.0, "male": 0.3}
-    results = [Result("pearson_r", about | {"pronoun": group}, value) for group, value in r.items()]
-    results.append(Result("slope_gap", about | {"pronoun": "non-binary-male"}, 1.0))
-    ((point,),) = points(results, {"gaps": [["non-binary", "male"]]}).values()
-    assert point.r_squared == pytest.approx((0.1**2 + 0.3**2) / 2)
 
 
 # Asked for again.
@@ -303,19 +234,6 @@ def check_repeats(run: Run, again: Path) -> None:
     assert (again / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
     for name in ("command", "python", "run_key", "design"):
         assert undertow.load_run(again).manifest[name] == run.manifest[name]
-
-
-def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "finish", lambda *_, **__: pytest.fail("it was measured again"))
-        second = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
-    assert second.results.equals(first.results)
-    assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)
-    for name, count in second.manifest["counts"].items():
-        assert count == sum(part["counts"][name] for part in second.manifest["models"]), name
-    # The order in which models are named is that of the report, and so another run.
-    assert_refused(("another run",), undertow.audit, AUDIT, model=BOTH[::-1], out=tmp_path / "run", **TINY)
 
 
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
@@ -345,20 +263,6 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     pairs = list(zip(other.record.results, both.record.results, strict=True))
     assert [one.value for one, _ in pairs] == pytest.approx([one.value for _, one in pairs], nan_ok=True)
     assert_refused(("--model-info",), undertow.score, both.folder, model_info=about)
-
-
-def test_a_dry_run_adds_up(add: Add) -> None:
-    each = [pipeline.dry_run(AUDIT, name, **TINY) for name in BOTH]
-    of_both = pipeline.dry_run(AUDIT, BOTH, **TINY)
-    for name in ("n_queries", "n_distinct", "n_stored", "n_tokens", "n_passes"):
-        assert getattr(of_both, name) == sum(getattr(one, name) for one in each), name
-    assert of_both.memory_bytes == max(one.memory_bytes for one in each)
-    assert of_both.seconds > 0
-    assert n_stored() == 0
-    add("served")
-    mixed = pipeline.dry_run(AUDIT, ["toy", "served"], **TINY)
-    assert mixed.n_queries == each[0].n_queries + pipeline.dry_run(AUDIT, "served", **TINY).n_queries
-    assert mixed.passes == "forward passes and requests"
 
 
 # What cannot be asked is refused before anything is.
@@ -421,15 +325,6 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     assert all(one.n_missing == 8 and one.note for one in silent)
     assert "it only smiled" in run.report.read_text(encoding="utf-8")
     assert any(name.startswith("models_") for name in figures(run))
-
-
-def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
-    add("served")
-    options: dict[str, Any] = {"challenge": "simplified", "limit": 24}
-    run = undertow.audit("task-specification", model=["toy", "served"], out=tmp_path / "run", **options)
-    for model in ("toy", "served"):
-        alone = undertow.audit("task-specification", model=model, out=tmp_path / model, **options)
-        check_as_alone(run, model, alone)
 
 
 # Tables.

@@ -207,12 +207,3 @@ def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> N
 
 
 # Measured and told again.
-
-
-def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path: Path) -> None:
-    done = cli("score", str(finished), "--out", "again", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    again = content(tmp_path / "again")
-    assert again[RESULTS] == (finished / RESULTS).read_bytes()
-    assert again["results.csv"] == (finished / "results.csv").read_bytes()
-    assert set(again) == set(content(finished))

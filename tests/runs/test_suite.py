@@ -116,12 +116,6 @@ audit:
 """
 
 
-def test_a_suite_file_in_yaml_says_the_same(file: Path) -> None:
-    (file.parent / "night.yaml").write_text(YAML, encoding="utf-8")
-    tables = [suite_module._table(file.parent / name) for name in ("night.toml", "night.yaml")]
-    assert tables[0] == tables[1]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -170,18 +164,6 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         assert suite_module._resolve_model("small=smollm2", file, "here") == "small=smollm2"
     with pytest.raises(undertow.UndertowError, match="elsewhere is not a path from the folder of this file"):
         suite_module._resolve_model("elsewhere", file, "here")
-
-
-def test_a_suite_of_another_folder_reads_its_own_files(tmp_path: Path, cli: Cli) -> None:
-    ci = tmp_path / "ci"
-    ci.mkdir()
-    (ci / "towns.txt").write_text("\n".join(f"town {number}" for number in range(9)), encoding="utf-8")
-    (ci / "night.yaml").write_text(
-        "models: [toy]\naudit:\n  - {name: spurious-correlation, w: towns.txt, limit: 60}\n", encoding="utf-8"
-    )
-    done = cli("suite", "ci/night.yaml")
-    assert done.returncode == 0, done.stderr
-    assert undertow.load_run(ci / "night" / "spurious-correlation").manifest["design"]["covariates"].keys() == {"towns"}
 
 
 def test_a_label_ends_no_line_and_turns_no_text_of_the_index(tmp_path: Path) -> None:
