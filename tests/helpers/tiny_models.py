@@ -296,7 +296,7 @@ def _pronoun_tokens(tokenizer: Any) -> set[int]:
     }
 
 
-def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 240) -> str:
+def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int = 100) -> str:
     """Masked language modelling from scratch, in a few seconds: half of all pronouns are masked."""
     import torch
 
@@ -372,13 +372,13 @@ def small_bart(tokenizer: Any, width: int = 64, positions: int = POSITIONS, name
 def trained_t5(folder: Path) -> str:
     """A T5 that has learned the mild corpus by span corruption; its head is its embedding, so it scales what goes in."""
     tokenizer = sentencepiece_tokenizer()
-    return _denoised(folder, lambda: small_t5(tokenizer, tie_word_embeddings=True), tokenizer, 160)
+    return _denoised(folder, lambda: small_t5(tokenizer, tie_word_embeddings=True), tokenizer, 80)
 
 
 def trained_bart(folder: Path) -> str:
     """A BART that has learned the mild corpus by infilling."""
     tokenizer = byte_level_tokenizer()
-    return _denoised(folder, lambda: small_bart(tokenizer, init_std=0.1), tokenizer, 120)
+    return _denoised(folder, lambda: small_bart(tokenizer, init_std=0.1), tokenizer, 60)
 
 
 def _denoised(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: int) -> str:

@@ -18,6 +18,7 @@ from undertow.audits.base import Observations, Sampling
 from undertow.audits.spurious_correlation import items
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation, with_margins
 from undertow.errors import UndertowError
+from undertow.metrics.covariate_association import HIDDEN
 from undertow.metrics.crossed_covariates import measure_interactions
 from undertow.report.figures.surface import describe_surface, surface
 
@@ -127,6 +128,18 @@ def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -
         assert math.isnan(one.p)
         assert "5 sentences have every combination" in one.note
         assert (one.n, one.n_missing) == (12 * N_SENTENCES - 3, 3)
+
+
+def test_hidden_masses_and_one_value_of_a_list_have_no_test() -> None:
+    whole = table(masses(0.8))
+    hidden = whole.assign(**{"female.low": whole["female"] - 1, "female.high": whole["female"] + 1})
+    for one in measure_interactions(hidden, ["female"], [], covariates=covariate(), seed=0):
+        assert np.isnan([one.low, one.high, one.p]).all()
+        assert (math.isfinite(one.value), one.note) == (True, HIDDEN)
+    single = whole[whole["w_index"] % len(PLACES) == 0]
+    for one in measure_interactions(single, ["female"], [], covariates=covariate(), seed=0):
+        assert math.isnan(one.value)
+        assert one.note == "An interaction needs at least two values of either list."
 
 
 def test_either_w_is_measured_over_the_values_of_the_other() -> None:
