@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from undertow.stats import benjamini_hochberg
+from undertow.stats.significance.false_discovery import adjust_p_values, q_values
+from undertow.types import Result
 
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
@@ -43,3 +45,12 @@ def test_nothing_in_nothing_out() -> None:
 def test_what_is_no_p_value_is_refused() -> None:
     with pytest.raises(ValueError, match=r"0 and 1|\[0, 1\]"):
         benjamini_hochberg([0.5, 1.5])
+
+
+def test_families_are_adjusted_apart_and_what_is_in_none_keeps_its_q() -> None:
+    p, families = [0.01, 0.02, 0.03, 0.04, math.nan], ["a", "b", None, "a", "a"]
+    expected = [0.02, 0.02, math.nan, 0.04, math.nan]
+    assert q_values(p, families) == pytest.approx(expected, nan_ok=True)
+    results = [Result(str(at), {}, 0.0, p=one, q=0.5) for at, one in enumerate(p)]
+    adjusted = adjust_p_values(results, lambda one: families[int(one.measure)])
+    assert [one.q for one in adjusted] == pytest.approx([0.02, 0.02, 0.5, 0.04, 0.5])
