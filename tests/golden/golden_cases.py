@@ -166,7 +166,9 @@ CASES: Mapping[str, Case] = {
     ),
     "networks_task_specification": Case(
         NETWORKS,
-        _without_interval("held_out_balanced_accuracy", _audit("task-specification", ["causal", "masked"], limit=24)),
+        _without_interval(
+            "held_out_balanced_accuracy", _audit("task-specification", ["causal", "masked"], limit=24, date_start=1850)
+        ),
     ),
     "networks_occupation_checklist": Case(
         NETWORKS,
