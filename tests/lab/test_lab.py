@@ -17,6 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from undertow.lab.experiment_plan import join_plans
+from undertow.lab.verify import _command
+
 pytest.importorskip("torch", reason="torch is not installed")
 
 import undertow
@@ -345,3 +348,18 @@ def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cl
         (tmp_path / name).write_text(text)
     refused(cli("lab", *command), said)
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
+    def told(plan: Plan) -> str:
+        return _command(tmp_path, plan).replace(str(tmp_path), "LAB")
+
+    verified = "undertow lab verify --out LAB"
+    own = planning.custom([0.3, -0.65], [4, 2])
+    assert told(planning.small()) == f"undertow lab build --small --out LAB && {verified}"
+    assert told(planning.full()) == f"undertow lab build --out LAB && {verified}"
+    options = "--strength -0.65 --strength 0.3 --seed 2 --seed 4"
+    assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
+    access = "0.5 + strength * gender * (place - 0.5)"
+    assert told(planning.custom([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
+    assert told(join_plans(own, planning.small())) == verified

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import answers, change_json, told
+from helpers.answering import answers, change_json, found_as, told
 from helpers.tiny_qa_models import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYLES, lesson
 from undertow.errors import UndertowError
-from undertow.models.base import UnsupportedQueryError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import estimate
+from undertow.models.base import EXACT, UnsupportedQueryError
 from undertow.models.families import extractive_qa
 from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, locate_spans
 from undertow.types import Answer, ContinuationQuery, Query, SpanQuery
@@ -346,3 +348,15 @@ def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], 
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [False, True, False]
     assert any("do not open with" in note for note in model.notes)
     assert not any("do not open with" in note for note in opened(folders[ROBERTA]).notes)
+
+
+def test_effort(reader: Any, tmp_path: Path) -> None:
+    queries = [SpanQuery(*PLAIN, ("Mary",)), SpanQuery(*PLAIN, ("James",)), SpanQuery(*LONG)]
+    windows = {window.network_input for posed in reader.qa_encoder.encode(queries) for window in posed.windows}
+    with AnswerCache(tmp_path / "store") as store:
+        effort = estimate(found_as(reader), queries, store, EXACT)
+    assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)
+    assert effort.n_passes == 3  # the plain text, the full windows of the long one, and its last
+    assert effort.seconds > 0
+    assert effort.memory_bytes > 4 * reader.facts["parameters"]
+    assert reader.estimate_cost([], EXACT).n_passes == 0

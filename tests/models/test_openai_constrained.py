@@ -29,6 +29,9 @@ from helpers.served_models import (
     refusal,
     stored,
 )
+from undertow._folders import cache_file
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import estimate
 from undertow.models.base import EXACT, ModelHandle, RequestFailedError, UnsupportedQueryError
 from undertow.models.openai import client as requests
 from undertow.models.openai.constrained import estimated_tokens
@@ -40,7 +43,9 @@ from undertow.types import (
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
+    GenerateQuery,
     MultipleChoiceQuery,
+    Option,
 )
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -662,3 +667,15 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     assert isinstance(answered, Answer)
     assert answered.n_dropped_shots == 1
     assert isinstance(missing_reason, UnsupportedQueryError)
+
+
+def test_estimate_counts_a_request_for_each_query_and_sends_nothing() -> None:
+    with serving(owned_by("vllm", "")) as seen, AnswerCache(cache_file()) as store:
+        told = estimate(model_at(seen.url), [CHOICE, YES, DRAWN], store, EXACT)
+        # Four letters of three bytes each: three tokens; four more for the answer.
+        prompted = GenerateQuery("\u5973\u5b69\u5b50\u3002", (Option("x", ("a",)), Option("y", ("b",))), max_tokens=4)
+        assert estimate(model_at(seen.url), [prompted], store, EXACT).n_tokens == 3 + 4
+    assert seen.requests == []
+    prompts = math.ceil(6 / 4) + math.ceil(17 / 4) + math.ceil(20 / 4)
+    assert (told.n_passes, told.passes) == (3, "requests")
+    assert told.n_tokens == prompts + 19 + 5 + estimated_tokens(CATS)
