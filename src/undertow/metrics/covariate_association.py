@@ -21,7 +21,7 @@ from scipy import special
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
-from undertow.stats.arrays import Codes, Floats, divide, t_quantile
+from undertow.stats.arrays import Floats, divide, t_quantile
 from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
@@ -116,23 +116,10 @@ class Cells:
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
     """Group keys, suffix of measures and rows of each run, then of each average over prompts of those with several."""
-    runs, averages = _groups(table, RUN_KEYS), _groups(table, OVER_PROMPTS_KEYS)
-    _, first = np.unique(runs, return_index=True)
-    n_prompts = np.bincount(averages[first][runs[first] >= 0])
-    several = np.where((averages >= 0) & (n_prompts[averages] > 1), averages, -1) if len(n_prompts) else averages
-    for keys, of_row, ending in ((RUN_KEYS, runs, ""), (OVER_PROMPTS_KEYS, several, OVER_PROMPTS)):
-        for group in dict.fromkeys(of_row[of_row >= 0].tolist()):
-            facet = table[of_row == group]
-            yield {key: str(facet[key].iloc[0]) for key in keys}, ending, facet
-
-
-def _groups(table: pd.DataFrame, keys: Sequence[str]) -> Codes:
-    """The group of each row by order of appearance, -1 if a key is missing [row]; much faster than `groupby` for short tables."""
-    groups = np.zeros(len(table))
-    for key in keys:
-        levels, names = pd.factorize(table[key])
-        groups = np.where(levels < 0, math.nan, groups * len(names) + levels)
-    return pd.factorize(groups)[0]
+    several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
+    for keys, rows, ending in ((RUN_KEYS, table, ""), (OVER_PROMPTS_KEYS, table[several], OVER_PROMPTS)):
+        for levels, facet in rows.groupby(list(keys), sort=False):
+            yield {key: str(level) for key, level in zip(keys, levels, strict=True)}, ending, facet
 
 
 def are_deciding(results: Sequence[Result]) -> list[bool]:

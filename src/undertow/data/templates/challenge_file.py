@@ -172,8 +172,8 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         others: further names for the error message.
     """
     if name in names():
-        words_known = not words or words in word_lists()
-        return _built_in(name, words, scale) if words_known else _built_in.__wrapped__(name, words, scale)
+        # A file of words may change, so it is read each time.
+        return (_remembered if words in ("", *word_lists()) else _built_in)(name, words, scale)
     path = Path(name)
     if is_plain_file(path):
         return _challenge(path.stem, read_toml(path), (words, scale), where=str(path))
@@ -184,10 +184,12 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
     )
 
 
-@cache
 def _built_in(name: str, words: str, scale: str) -> ChallengeSet:
     table = read_toml(packs().get(name, RESOURCES / "sets" / f"{name}.toml"))
     return _challenge(name, table, (words, scale), where=f"challenge {name!r}")
+
+
+_remembered = cache(_built_in)
 
 
 @cache

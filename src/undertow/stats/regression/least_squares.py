@@ -66,13 +66,11 @@ def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
     sum_squares_x = float(np.sum((xs - mean_x) ** 2))
     slope, intercept, r, residual_sd = 0.0, float(ys.mean()), math.nan, 0.0
     if not is_constant(ys):
-        # As `scipy.stats.linregress`, which takes ten times as long, mostly for a p-value.
-        variance_x, covariance, _, variance_y = np.cov(xs, ys, bias=True).flat
-        slope, r = float(covariance / variance_x), float(covariance / np.sqrt(variance_x * variance_y))
-        r = min(max(r, -1.0), 1.0)
-        intercept -= slope * mean_x
-        standard_error = math.sqrt((1 - r**2) * variance_y / variance_x / max(n - 2, 1))
-        residual_sd = standard_error * math.sqrt(sum_squares_x)
+        from scipy import stats
+
+        fit = stats.linregress(xs, ys)
+        slope, intercept, r = float(fit.slope), float(fit.intercept), float(fit.rvalue)
+        residual_sd = float(fit.stderr) * math.sqrt(sum_squares_x)
     residual_sd = residual_sd if n > 2 else math.nan
     half = t_quantile(n - 2) * residual_sd / math.sqrt(sum_squares_x) if n > 2 else math.nan
     return Line(n, slope, intercept, r, slope - half, slope + half, residual_sd, mean_x, sum_squares_x)
