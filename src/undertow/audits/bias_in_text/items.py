@@ -224,7 +224,10 @@ class ItemPlan:
 
     def _cross(self, n_wordings: int) -> list[Cell]:
         task, settings = self.task, self.settings
-        plain = choose_wordings(self._wordings, n_wordings, self.sampling.seed)
+        if settings.description_file:
+            plain = choose_wordings(self._wordings, n_wordings, self.sampling.seed)
+        else:
+            plain = list(_choose_published(task.name, settings.classes, n_wordings, self.sampling.seed))
         behind = choose_wordings(plain, settings.shot_wordings, self.sampling.seed)
         decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
         samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
@@ -240,10 +243,7 @@ class ItemPlan:
     @cached_property
     def _wordings(self) -> list[Wording]:
         own = Path(self.settings.description_file) if self.settings.description_file else None
-        bank = wordings(self.task.name, own)
-        kinds = tuple(dict.fromkeys(wording.kind for wording in bank))
-        wanted = split_names(self.settings.classes or ",".join(kinds), kinds, "classes")
-        return [wording for wording in bank if wording.kind in wanted]
+        return _of_classes(wordings(self.task.name, own), self.settings.classes)
 
     # One item.
 
@@ -306,6 +306,18 @@ class ItemPlan:
 
     def _block(self, document: Document, wording: Wording, answer: str | None) -> str:
         return prompt_of(self.task.passage(document), wording, answer, document.dimension)
+
+
+def _of_classes(bank: Sequence[Wording], classes: str) -> list[Wording]:
+    kinds = tuple(dict.fromkeys(wording.kind for wording in bank))
+    wanted = split_names(classes or ",".join(kinds), kinds, "classes")
+    return [wording for wording in bank if wording.kind in wanted]
+
+
+@lru_cache(maxsize=256)
+def _choose_published(task: str, classes: str, n_wordings: int, seed: int) -> Sequence[Wording]:
+    """A limit tries many numbers of wordings, for the items and again for what they cannot show."""
+    return choose_wordings(_of_classes(wordings(task), classes), n_wordings, seed)
 
 
 def adapt_to_text(settings: Any) -> Any:
