@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import rankdata
 
+from undertow.stats import point_estimates
 from undertow.stats.classification import roc
 from undertow.stats.classification.roc import (
     auroc,
@@ -387,6 +388,16 @@ def two_features(n_clusters: int, size: int, rng: np.random.Generator) -> tuple[
     """Six features with levels of their clusters, which say nothing; and the clusters: [observation, feature], [observation]."""
     cluster = np.repeat(np.arange(n_clusters), size)
     return rng.normal(0, 1, (n_clusters, 6))[cluster] + rng.normal(0, 1, (n_clusters * size, 6)), cluster
+
+
+def test_the_p_of_a_fit_is_least_for_kinds_that_a_feature_tells_and_needs_both_kinds() -> None:
+    marks, clusters = np.tile([True, False], 24), np.repeat(np.arange(12), 4)
+    told = np.column_stack([marks * 1.0, np.zeros(48)])
+    assert fitted_auroc_p_value(told, marks, clusters, 99, np.random.default_rng(0)) == pytest.approx(0.01)
+    for one_kind in (np.ones(48, dtype=bool), np.zeros(48, dtype=bool)):
+        assert math.isnan(fitted_auroc_p_value(told, one_kind, clusters, 9, np.random.default_rng(0)))
+    with point_estimates():
+        assert math.isnan(fitted_auroc_p_value(told, marks, clusters, 9, np.random.default_rng(0)))
 
 
 @pytest.mark.soak

@@ -95,6 +95,7 @@ def test_differences_of_nothing() -> None:
     found = flips_of(np.zeros(8))
     assert (found.value, found.p, found.n_differing) == (0.0, 1.0, 0)
     assert found.interval() == (0.0, 0.0)
+    assert found.interval(1 - 1e-9) == (-math.inf, math.inf)  # no p of so many flips is so small
 
 
 # Differences of two estimates from the same clusters.
