@@ -352,6 +352,7 @@ class ModelIdentity:
         dtype: precision of the arithmetic.
         scoring_method: how probabilities are computed, for example `likelihood`.
         tokenizer: origin of the tokenizer; "" if it belongs to the weights.
+        system_prompt: the system message of every chat; "" for none. It makes the model another assistant, with answers of its own.
     """
 
     name: str
@@ -361,13 +362,18 @@ class ModelIdentity:
     dtype: str
     scoring_method: str
     tokenizer: str = ""
+    system_prompt: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """The fields by name, the system prompt only where there is one."""
+        return {name: value for name, value in asdict(self).items() if value or name != "system_prompt"}
 
     def key(self, protocol: str) -> str:
         """The model's part of a cache key.
 
         It excludes `name`, so two names of the same weights share answers.
         """
-        parts = asdict(self) | {"protocol": protocol, "reading": SCORING_VERSION}
+        parts = self.as_dict() | {"protocol": protocol, "reading": SCORING_VERSION}
         del parts["name"]
         return digest(parts)
 

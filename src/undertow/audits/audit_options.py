@@ -44,6 +44,7 @@ class RunOptions(ModelOptions, total=False):
     seed: int
     limit: int
     model_info: str | Path
+    system: str | Path
     graph: str | Path
     float32_sample: int
     engine: str

@@ -121,8 +121,11 @@ NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
 
 
 OWN_OPTIONS, _FAMILY_SECTION = "Options", "Servers (openai:MODEL) and UL2"
+_OF_MODELS = (
+    "model", "models", "revision", "dtype", "device", "model_info", "system", "float32_sample", "allow_any_model",
+)  # fmt: skip
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Model": ("model", "models", "revision", "dtype", "device", "model_info", "float32_sample", "allow_any_model"),
+    "Model": _OF_MODELS,
     OWN_OPTIONS: (),
     "Where it runs": ("engine", "ray_address", "workers"),
     "Output": ("out", "overwrite", "dry_run", "as_json"),

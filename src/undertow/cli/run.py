@@ -40,6 +40,9 @@ class CommonOptions:
     ] = 0
     device: opt.Device = "auto"
     model_info: opt.ModelInfo = None
+    system: Annotated[
+        Path | None, typer.Option(help="Text file with a system message for every chat, with --chat.")
+    ] = None
     graph: opt.Graph = ""
     protocol: opt.Protocol = ""
     preset: Annotated[
@@ -148,6 +151,7 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
 
     request = {name: getattr(common, name) for name in COMMON} | {
         "model_info": common.model_info or "",
+        "system": common.system or "",
         "preset": common.preset,
     }
     request |= options

@@ -69,6 +69,7 @@ class ModelRequest:
         settings: settings of the family, by name; see its `Settings`.
         network, tokenizer: of transformers, loaded already; then `name` is what reports call them, and there are no files.
         label: what reports call the model; "" for its name.
+        system_prompt: the system message of every chat; "" for none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ModelRequest:
     network: Any = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     label: str = ""
+    system_prompt: str = ""
 
     @property
     def report_name(self) -> str:
@@ -360,6 +362,7 @@ class AnsweringModel(Protocol):
     Attributes:
         identity: the model's identity.
         notes: notes on how it was read; may grow while it answers. A model that also scores tokens may have `prompt_notes`.
+        SYSTEM_PROMPTS: whether its chats begin with `identity.system_prompt`; a model without the attribute refuses one.
     """
 
     identity: ModelIdentity

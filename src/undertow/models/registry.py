@@ -19,6 +19,7 @@ from undertow.errors import LOGGER, UndertowError, closest
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
+from undertow.types import ModelIdentity
 
 ENTRY_POINTS = "undertow.models"
 _notify_once = cache(notify)
@@ -86,6 +87,23 @@ def resolve(request: ModelRequest) -> ModelHandle:
     Raises:
         UndertowError: the model does not exist, or no family supports it.
     """
+    handle = _resolve(request)
+    if not request.system_prompt:
+        return handle
+    identity = replace(handle.identity, system_prompt=request.system_prompt)
+    return ModelHandle(identity, partial(_open_assistant, identity, handle.open), handle.capabilities)
+
+
+def _open_assistant(identity: ModelIdentity, load: Callable[[], Any]) -> Any:
+    """The model with a system prompt, which its chats take from its identity."""
+    model = load()
+    if not getattr(model, "SYSTEM_PROMPTS", False):
+        raise UndertowError(f"--system: {identity.name} takes no system prompt; leave it out")
+    model.identity = replace(model.identity, system_prompt=identity.system_prompt)
+    return model
+
+
+def _resolve(request: ModelRequest) -> ModelHandle:
     if request.dtype not in (AUTO, *DTYPES):
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
     kind, colon, number = request.device.partition(":")

@@ -72,6 +72,11 @@ class ModelUnderTest:
         batches = audit.items(settings, config.sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
+        if request.system_prompt and not all(getattr(item.query, "chat", False) for item in first):
+            raise UndertowError(
+                f"--system: {handle.identity.name} is not asked by chat here; add --chat (and --prompts A,B,C in audits of sentences), "
+                "or leave --system out"
+            )
         design = {**audit.design(settings), "protocol": protocol}
         limitations = audit.limitations(settings, config.sampling)
         design |= {"answer_reader": rules().identity} if protocol == TEXT else {}
@@ -172,7 +177,7 @@ class AuditResponses:
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.
-            "identity": asdict(subject.handle.identity) | {"scoring_method": scoring_method},
+            "identity": subject.handle.identity.as_dict() | {"scoring_method": scoring_method},
             "settings": asdict(subject.settings),
             "facts": {**self.facts, **checkpoint(subject.request.name), **model_info.get(name, {})},
             "scoring_method": scoring_method,

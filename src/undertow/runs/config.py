@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from undertow import audits, models
 from undertow.audits.base import Audit, Sampling, preset_options
 from undertow.data.in_memory import Table, save_challenge
+from undertow.data.text_files import read_text
 from undertow.errors import UndertowError, closest
 from undertow.inference.engines import LOCAL, EngineChoice
 from undertow.models.base import FLOAT32, ModelRequest, Network, split_label
@@ -34,6 +35,7 @@ class RunConfig:
         seed: of everything random.
         limit: maximum number of items, counted as `undertow run AUDIT --help` says; 0 for all.
         model_info: path of a file with facts about models; "" for none.
+        system: path of a text file with the system message of every chat; "" for none.
         graph: a causal graph by name, file or text; "" for none.
         float32_sample: in reduced precision, number of items to score again in float32; 0 for a tenth.
         engine, ray_address, workers: as in `undertow.inference.engines.EngineChoice`.
@@ -51,6 +53,7 @@ class RunConfig:
     seed: int = 0
     limit: int = 0
     model_info: str = ""
+    system: str = ""
     graph: str = ""
     float32_sample: int = 0
     engine: str = LOCAL
@@ -77,7 +80,7 @@ class RunConfig:
             chosen = {name: value for name, value in keywords.items() if value != COMMON.get(name)}
             keywords |= preset_options(str(preset), audit, str(challenge)) | chosen
         common = {name: value for name, value in keywords.items() if name in COMMON}
-        common |= {name: str(common.get(name, "")) for name in ("model_info", "graph")}
+        common |= {name: str(common.get(name, "")) for name in ("model_info", "system", "graph")}
         own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
         if isinstance(model, Network):
             names = [in_memory["model_name"] or models.name_of(model)]
@@ -137,9 +140,11 @@ class RunConfig:
         Raises:
             UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
         """
+        system_prompt = _read_system(Path(self.system)) if self.system else ""
         if self.network is not None:
             (name,), device = self.models, str(self.network.device)
-            return [ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)]
+            request = ModelRequest(name, "", self.dtype, device, {}, self.network, self.tokenizer)
+            return [replace(request, system_prompt=system_prompt)]
         given = [split_label(text) for text in self.models]
         labels = {name: label for label, name in given if label}
         for name, n_times in Counter(name for _, name in given).items():
@@ -157,7 +162,9 @@ class RunConfig:
             raise UndertowError(f"two models have the name {twice[0]!r}; give each its own label")
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
-        request = ModelRequest("", self.revision, self.dtype, self.device, self.model_options)
+        request = ModelRequest(
+            "", self.revision, self.dtype, self.device, self.model_options, system_prompt=system_prompt
+        )
         return [replace(request, name=name, label=labels.get(name, "")) for name in names]
 
     def changed(self) -> dict[str, Any]:
@@ -216,6 +223,24 @@ def _of_network(
         if value not in allowed.get(name, [value]):
             raise UndertowError(f"{name} {value!r} is for a model by name; leave it out with a network in memory")
     return {**own, "network": network, "tokenizer": tokenizer}
+
+
+MAX_SYSTEM_BYTES = 2**16
+"""64 KiB, of a system prompt."""
+
+
+def _read_system(path: Path) -> str:
+    """The system message in a text file.
+
+    Raises:
+        UndertowError: there is no such file, it is too long or empty, or it holds control characters.
+    """
+    text = read_text(path).strip()
+    n_bytes = len(text.encode())
+    if not 0 < n_bytes <= MAX_SYSTEM_BYTES:
+        what = f"holds {n_bytes:,} bytes, and a system prompt at most {MAX_SYSTEM_BYTES:,}" if text else "is empty"
+        raise UndertowError(f"{path}: {what}; write the system message there, or leave --system out")
+    return text
 
 
 def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

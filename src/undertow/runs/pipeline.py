@@ -102,6 +102,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     seed: int = 0,
     limit: int = 0,
     model_info: str | Path = "",
+    system: str | Path = "",
     graph: str | Path = "",
     float32_sample: int = 0,
     engine: str = LOCAL,
@@ -130,6 +131,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         seed: of sampling, bootstrap and permutations.
         limit: maximum number of items, counted as in `undertow run AUDIT --help`; 0 for all.
         model_info: a TOML file with facts about models: `[models.NAME]` with parameters, objective, post_training.
+        system: a text file with the system message of every chat, so that the assistant is audited and not only its model.
         graph: a causal graph for the interpretation of the findings: a name of `undertow graph`, a file, or its text.
         float32_sample: in reduced precision, the number of items to score again in float32, to measure its effect; 0 for a tenth, but
             at least 200.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from undertow._folders import notify
 from undertow.errors import UndertowError
@@ -154,6 +154,7 @@ class _OneHot:
 class OpenAIModel:
     """A model behind a server; see `undertow.models.base.AnsweringModel`."""
 
+    SYSTEM_PROMPTS: ClassVar[bool] = True
     identity: ModelIdentity
     model: str
     address: Address
@@ -190,6 +191,7 @@ class OpenAIModel:
         key, settings = key_for(self.address), self.settings
         with http.background() as submit:
             client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            client.system_prompt = self.identity.system_prompt
             client.on_answer = partial(self._note_model, client.quotable)
             try:
                 limited = [
@@ -355,7 +357,8 @@ class OpenAIModel:
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Requests, and tokens by the length of the prompts. Nothing is contacted."""
-        n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, GeneratedQuery))
+        n_system = n_tokens_of(self.identity.system_prompt)
+        n_tokens = sum(_n_tokens(query) + n_system for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")
 
 

@@ -61,6 +61,7 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
         prompt_notes: these, and notes on how prompts were answered.
     """
 
+    SYSTEM_PROMPTS = True
     own_notes: tuple[str, ...] = ()
     prompt_notes: tuple[str, ...] = ()
 
@@ -84,6 +85,7 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
 
     def encode_queries(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
         """Prompts in tokens."""
+        self.encoder.system_prompt = self.identity.system_prompt
         return self.encoder.encode(queries)
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:

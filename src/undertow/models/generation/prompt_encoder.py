@@ -14,6 +14,7 @@ from datetime import date
 from functools import cache
 from typing import Any
 
+from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError, attempt, common_prefix_length
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
@@ -123,6 +124,7 @@ class PromptEncoder:
         context_tokens: maximum length of prompt and answer together.
         vocabulary: the tokenizer's.
         frame: what is written around a prompt.
+        system_prompt: the system message of a chat; "" for none.
         n_given: with an encoder, where an answer is a text of its own: the number of tokens that a decoder is given before it.
     """
 
@@ -132,6 +134,7 @@ class PromptEncoder:
     vocabulary: Vocabulary
     frame: Callable[[str], str] = str
     n_given: int = 0
+    system_prompt: str = ""
     _labels: dict[tuple[str, tuple[str, ...]], tuple[Tokens, tuple[Tokens, ...]]] = field(default_factory=dict)
     _passages: dict[tuple[str, str], Passage] = field(default_factory=dict)
 
@@ -169,7 +172,7 @@ class PromptEncoder:
         """The query without its first `n_dropped` examples, whether it fits or not."""
         shots = () if isinstance(query, GenerateQuery) else query.shots[n_dropped:]
         text = self.frame("".join((*shots, query.prompt)))
-        tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+        tokens = encode_chat(self.tokenizer, text, self.system_prompt) if query.chat else tuple(self.tokens_of(text))
         if not tokens:
             raise UnsupportedQueryError("the prompt is empty")
         apart = query.chat or bool(self.n_given)  # the answer is a text of its own
@@ -257,25 +260,45 @@ def _trie(query: MultipleChoiceQuery, labels: Sequence[Tokens], unknown: int | N
     return LabelTrie.from_labels(counted)
 
 
-def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...]:
-    """Tokens of a chat with the prompt as the user's message.
+def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[int, ...]:
+    """Tokens of a chat with the prompt as the user's message, behind the system's message if there is one.
 
     Raises:
         UnsupportedQueryError: the model has no template, or it cannot take the prompt.
+        UndertowError: the template has no system role: it refuses the message, or leaves it out.
     """
     if not tokenizer.chat_template:
         raise UnsupportedQueryError("this model has no chat template; leave --chat out")
     messages = [{"role": "user", "content": prompt}]
     try:
         template = _with_fixed_date(tokenizer.get_chat_template())
+        if system_prompt:
+            messages.insert(0, {"role": "system", "content": system_prompt})
+            _check_system_role(tokenizer, template, system_prompt)
         coded = tokenizer.apply_chat_template(
             messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
+    except NoSystemRoleError:
+        raise
     except Exception as error:  # a template is a program and may raise anything
         raise UnsupportedQueryError(
             f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
         ) from error
     return tuple(coded["input_ids"])
+
+
+class NoSystemRoleError(UndertowError):
+    """The chat template of the model has no system role."""
+
+
+def _check_system_role(tokenizer: Any, template: str, system_prompt: str) -> None:
+    messages = [{"role": "system", "content": system_prompt}, {"role": "user", "content": "Hello"}]
+    try:
+        shown = system_prompt in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+    except Exception:  # noqa: BLE001 - a template is a program and may raise anything
+        shown = False
+    if not shown:
+        raise NoSystemRoleError("--system: the chat template of this model has no system role; leave --system out")
 
 
 def _with_fixed_date(template: str) -> str:

@@ -254,6 +254,7 @@ class OpenAIClient:
         budget: shared by all requests.
         reached: whether the server ever answered.
         on_answer: called with each response that was read.
+        system_prompt: the system message of every chat; "" for none.
     """
 
     address: Address
@@ -264,6 +265,7 @@ class OpenAIClient:
     budget: Budget
     reached: bool = False
     on_answer: Callable[[Mapping[str, Any]], None] = lambda body: None
+    system_prompt: str = ""
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
@@ -418,6 +420,8 @@ class OpenAIClient:
     async def _created(self, sent: Mapping[str, Any], retries: int, *, chat: bool) -> Any:
         sdk = self._sdk.with_options(max_retries=retries)
         endpoint: Any = sdk.chat.completions if chat else sdk.completions
+        if chat and self.system_prompt:
+            sent = {**sent, "messages": [{"role": "system", "content": self.system_prompt}, *sent["messages"]]}
         response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
         return response.http_response.content
 

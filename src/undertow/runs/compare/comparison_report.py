@@ -323,12 +323,14 @@ def _facts(name: str, run: Record) -> dict[str, str]:
     if "model_identity" in manifest:
         identities = {str(manifest["model"]): manifest["model_identity"]}
     counts: Mapping[str, Any] = manifest.get("counts", {})
+    system_prompt = _joined_facts(identities, "system_prompt")
     return {
         "model": name if name in identities else str(manifest["model"]),
         "source": _joined_facts(identities, "source") or str(manifest.get("recorded", "")),
         "revision": _joined_facts(identities, "revision"),
         "dtype": _joined_facts(identities, "dtype"),
         "read by": _joined_facts(identities, "scoring_method"),
+        **({"system prompt": system_prompt} if system_prompt else {}),
         "protocol": str(manifest["protocol"]),
         "items": f"{counts.get('items', len(run.observations)):,}",
         "missing": f"{counts.get('missing', 0):,}",
