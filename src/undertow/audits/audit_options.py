@@ -100,6 +100,7 @@ class OccupationChecklistOptions(RunOptions, total=False):
     occupation_file: Text
     onet: Text
     contexts: Text
+    grants: Text
     wordings: int
     question_file: Text
     negated: bool

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
+from undertow.metrics.text.reply_rates import reply_results
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import Finding, Item, Result, Scores
@@ -193,6 +194,11 @@ class Audit(ABC):
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         """Compute the results."""
 
+    def reply_rates(self, observations: Observations) -> list[Result]:
+        """Rates of refusals and unclear replies under protocol `text`; [] under other protocols."""
+        is_text = "reply_outcome" in observations.frame
+        return list(reply_results(observations.frame, self.reply_factors)) if is_text else []
+
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
     ) -> list[Result]:
@@ -221,6 +227,10 @@ class Audit(ABC):
         import pandas as pd
 
         return pd.DataFrame()
+
+    def sentence_table_of(self, observations: Observations) -> SentenceTable:
+        """What a row of `sentences` is, in the words of this run."""
+        return self.sentence_table
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""

@@ -14,13 +14,17 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from undertow._files import toml_text
 from undertow._folders import notify
 from undertow._plugins import plugins
 from undertow.errors import UndertowError, on_one_line
+from undertow.metrics.groups import WOMAN_AND_MAN, Groups
 from undertow.types import ALPHA_TEXT, Result
 
 if TYPE_CHECKING:
@@ -64,17 +68,30 @@ class Metric:
     compute: Compute | None = None
 
 
-def read_catalog(path: Path) -> tuple[dict[str, Metric], dict[str, str]]:
-    """Metrics of a TOML file by name, and meanings of further columns of their results; `{alpha}` stands for `ALPHA`."""
-    given = tomllib.loads(path.read_text(encoding="utf-8").replace("{alpha}", ALPHA_TEXT))
+def read_catalog(path: Path, groups: Groups = WOMAN_AND_MAN) -> tuple[dict[str, Metric], dict[str, str]]:
+    """Metrics of a TOML file by name, and meanings of further columns of their results.
+
+    In its texts, `{alpha}` stands for `ALPHA`, and `{first}` and other `Groups.words` for the groups of a checklist.
+    """
+    text = path.read_text(encoding="utf-8").replace("{alpha}", ALPHA_TEXT)
+    for name, word in groups.words.items():
+        text = text.replace(f"{{{name}}}", toml_text(word)[1:-1])
+    given = tomllib.loads(text)
     for one in given["metrics"]:
         if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER):
             raise ValueError(f"{path}: unknown direction of {one['name']}")
-    return {one["name"]: Metric(**one) for one in given["metrics"]}, given["columns"]
+    return {groups.name(one["name"]): Metric(**one) for one in given["metrics"]}, given["columns"]
 
 
-METRICS, COLUMNS = read_catalog(Path(__file__).with_name("catalog.toml"))
+CATALOG = Path(__file__).with_name("catalog.toml")
+METRICS, COLUMNS = read_catalog(CATALOG)
 """The metrics of the package by name; meanings of group keys and of `Result.extras` by name."""
+_of_groups = cache(partial(read_catalog, CATALOG))
+
+
+def column_meanings(group: Group) -> Mapping[str, str]:
+    """Meanings of group keys and of `Result.extras` by name, with the names of the groups of a result."""
+    return _of_groups(Groups.of(group))[1]
 
 
 def make_result(measure: str, group: Group, value: float = math.nan, **others: Any) -> Result:
@@ -137,13 +154,14 @@ def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) ->
     return results
 
 
-def get_metric(name: str) -> Metric:
+def get_metric(name: str, group: Group = MappingProxyType({})) -> Metric:
     """The metric of this name; with the suffix of averages over prompts, a metric with "over prompts" in its title.
 
-    An unknown name becomes its own title, without a meaning.
+    An unknown name becomes its own title, without a meaning. The keys of a result name the groups of a checklist.
     """
-    if name in METRICS:
-        return METRICS[name]
+    metrics = _of_groups(Groups.of(group))[0]
+    if name in metrics:
+        return metrics[name]
     if name.endswith(OVER_PROMPTS) and name.removesuffix(OVER_PROMPTS) in METRICS:
         one = METRICS[name.removesuffix(OVER_PROMPTS)]
         return replace(

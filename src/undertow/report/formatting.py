@@ -168,9 +168,9 @@ def probability(p: float) -> str:
     return text.removeprefix("0")
 
 
-def measure_title(measure: str) -> str:
-    """The title of a measure, for a reader."""
-    return get_metric(measure).title
+def measure_title(of: str | Result) -> str:
+    """The title of a measure, for a reader; that of a result has the names of its groups."""
+    return get_metric(of).title if isinstance(of, str) else get_metric(of.measure, of.group).title
 
 
 def uncapitalized(title: str) -> str:

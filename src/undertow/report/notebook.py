@@ -61,9 +61,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
         ends = f"{number(one.low, at)} to {number(one.high, at)}" if math.isfinite(one.low) else ""
         group = [one.group.get(key, "") for key in keys]
         counts = [f"{one.n:,}", f"{one.n_missing:,}"]
-        rows.append(
-            [measure_title(one.measure), *group, number(one.value, at), ends, *counts, probability(one.q), one.unit]
-        )
+        rows.append([measure_title(one), *group, number(one.value, at), ends, *counts, probability(one.q), one.unit])
     names = sentences("columns").heads
     lengths = ((len(findings), MAX_FINDINGS, "findings"), (len(results), MAX_RESULTS, "results"))
     cut = [f"{limit} of {n_all:,} {noun}" for n_all, limit, noun in lengths if n_all > limit]

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from undertow.errors import on_one_line
-from undertow.metrics.metric import COLUMNS, get_metric
+from undertow.metrics.metric import column_meanings, get_metric
 from undertow.report.formatting import (
     FILTERS,
     MINUS,
@@ -160,7 +160,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     about = [f"in {first.unit}" if first.unit else ""]
     about += [f"{page.null_prefix} {shortest(first.null_value)}"] if math.isfinite(first.null_value) else []
     return ReportTable(
-        title=page.measure_titles.get(first.measure) or measure_title(first.measure),
+        title=page.measure_titles.get(first.measure) or measure_title(first),
         columns=[head for head, _ in columns],
         rows=list(zip(*(cells for _, cells in columns), strict=True)),
         about="; ".join(filter(None, about)),
@@ -189,10 +189,11 @@ def _head(key: str) -> str:
 
 def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, str]) -> dict[str, str]:
     """Meanings of the measures and columns that this page shows, measures first."""
-    measures = dict.fromkeys(result.measure for result in page.results)
-    titles = {one.title: one.meaning for one in map(get_metric, measures) if one.meaning}
+    measures = {result.measure: get_metric(result.measure, result.group) for result in page.results}
+    titles = {one.title: one.meaning for one in measures.values() if one.meaning}
     names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
-    further = {spaced(name): COLUMNS[name] for name in names if name in COLUMNS}
+    known = column_meanings(page.results[0].group) if page.results else {}
+    further = {spaced(name): known[name] for name in names if name in known}
     heads = chain(map(_head, shared), *(table.columns for table in tables))
     meanings = sentences("columns").meanings
     columns = {head: meanings[head] for head in dict.fromkeys(heads) if head in meanings}

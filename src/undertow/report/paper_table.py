@@ -199,7 +199,7 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, a
     frame["significant"] = frame["q"] < ALPHA
     heads = sentences("columns").heads
     cells = {heads.get(key) or key.replace("_", " "): [level or "none" for level in frame[key]] for key in keys}
-    main, decimals = get_metric(rows[0].measure), decimals_of(rows)
+    main, decimals = get_metric(rows[0].measure, rows[0].group), decimals_of(rows)
     cells[main.title] = [number(one.value, at) for one, at in zip(rows, decimals, strict=True)]
     cells["95% interval"] = [in_brackets(one.low, one.high, at) for one, at in zip(rows, decimals, strict=True)]
     for column in columns:

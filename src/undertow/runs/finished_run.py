@@ -114,7 +114,7 @@ class Run:
     @property
     def sentence_table(self) -> SentenceTable:
         """What a row of `sentences` is."""
-        return audit_of(self.record).sentence_table
+        return audit_of(self.record).sentence_table_of(observations_of(self.record))
 
     def cite(self) -> Citation:
         """A methods paragraph with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""

@@ -30,7 +30,6 @@ from undertow.inference.engines import LOCAL, code_sha256, engine_of
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunEstimate, estimate, run_queries
 from undertow.metrics.metric import compute_added
-from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.backend.execution import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
 from undertow.report.notebook import notebook_progress
@@ -335,8 +334,7 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
     """
     LOGGER.info("statistics of %s items", f"{len(observations.frame):,}")
     results = list(audit.measure(observations, int(manifest["seed"])))
-    if "reply_outcome" in observations.frame:
-        results += reply_results(observations.frame, audit.reply_factors)
+    results += audit.reply_rates(observations)
     results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
     results += annotation_results(annotations_folder or folder, str(manifest["audit"]), observations.frame)
     if notes is not None:
@@ -376,7 +374,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
             lambda: audit.draw(observations, record.results),
             causal_assumptions=assumptions_text(record),
             precision=dtype_check.precision_text(record),
-            sentences_table=(audit.sentence_table, behind),
+            sentences_table=(audit.sentence_table_of(observations), behind),
         )
 
     return write

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Observations, Sampling, SentenceTable
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.audits.occupation_checklist import report
 from undertow.audits.occupation_checklist.items import GREEDY, Plan
-from undertow.data.occupations.occupation_set import load_occupations
+from undertow.data.occupations.occupation_set import load_groups, load_occupations
 from undertow.data.occupations.question_templates import load_questions
+from undertow.metrics.groups import Groups
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Result, Scores
@@ -60,7 +61,7 @@ class OccupationChecklist(Audit):
         plan = Plan.from_settings(settings, sampling)
         items = list(plan.first_items())
         scores = yield items
-        second = list(plan.second_items(checklist_items.select_granted(items, scores, settings)))
+        second = list(plan.second_items(checklist_items.select_granted(items, scores, settings, sampling.seed)))
         if second:
             yield second
 
@@ -72,6 +73,8 @@ class OccupationChecklist(Audit):
 
     def design(self, settings: checklist_items.Settings) -> dict[str, Any]:
         given = load_occupations(settings.occupation_file, settings.onet)
+        groups = Groups(*load_groups(settings.name_pair_file))
+        given = given.without_shares() if groups.are_own else given
         questions = load_questions(settings.question_file)
         return {
             "margin": settings.margin,
@@ -80,14 +83,15 @@ class OccupationChecklist(Audit):
             "title": given.title,
             "source": given.source,
             "notes": list(given.notes),
-            "female_percent": {
-                one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)
-            },
+            **groups.in_design(
+                {one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)}
+            ),
             "attributes": {
                 one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in given.occupations
             },
             "questions": f"{questions.source}, version {questions.version}",
             "protocol": EXACT,
+            **({"grants": settings.grants} if settings.grants != checklist_items.BY_MODEL else {}),
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
@@ -115,7 +119,12 @@ class OccupationChecklist(Audit):
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         from undertow.metrics.checklist.checklist_metrics import results
 
-        return results(observations.frame, observations.design, seed)
+        return Groups.of(observations.design).name_results(results(observations.frame, observations.design, seed))
+
+    def reply_rates(self, observations: Observations) -> list[Result]:
+        groups = Groups.of(observations.design)
+        shown = observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
+        return groups.name_results(super().reply_rates(replace(observations, frame=shown)))
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
         return checklist_findings.findings(observations, results)
@@ -123,9 +132,12 @@ class OccupationChecklist(Audit):
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         from undertow.report.figures.checklist_panels import draw_aspects, draw_ranking
 
+        groups = Groups.of(observations.design)
+        results = groups.rename(results, to_codes=True)
         context, shares = checklist_findings.main_context(results), observations.design.get("female_percent", {})
         models = dict.fromkeys(one.group["model"] for one in results)
-        drawings = [draw_aspects(results, context), *(draw_ranking(results, shares, context, one) for one in models)]
+        drawings = [draw_aspects(results, context, groups)]
+        drawings += [draw_ranking(results, shares, context, one, groups) for one in models]
         yield from (one for one in drawings if one is not None)
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
@@ -134,6 +146,10 @@ class OccupationChecklist(Audit):
 
     def sentences(self, observations: Observations) -> pd.DataFrame:
         return report.question_answers(observations)
+
+    def sentence_table_of(self, observations: Observations) -> SentenceTable:
+        words = Groups.of(observations.design).words
+        return replace(self.sentence_table, about=self.sentence_table.about.format_map(words))
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         return report.report_text(observations, results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from undertow.metrics.checklist.checklist_metrics import (
 )
 from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.metrics.checklist.estimates import EMPTY, NOT_SCORED, OTHER_ANSWER
+from undertow.metrics.groups import Groups
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
@@ -37,13 +38,17 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     """State preferences overall and by occupation, effects of attributes, and the minimum functionality of the model."""
     names = list(dict.fromkeys(one.group["model"] for one in results))
     claims: list[Finding] = []
+    groups = Groups.of(observations.design)
+    coded = groups.rename(results, to_codes=True)
     for name in names:
-        own = [one for one in results if one.group["model"] == name]
+        own = [one for one in coded if one.group["model"] == name]
         reasons = observations.frame.loc[observations.frame["model"] == name, "missing_reason"].tolist()
-        model = ModelResults(own, f"{name}: " if len(names) > 1 else "", main_context(own), reasons)
+        who, at_random = f"{name}: " if len(names) > 1 else "", observations.design.get("grants") == "random"
+        model = ModelResults(own, who, main_context(own), reasons, groups.words, at_random)
         claims += [finding for kind in KINDS for finding in kind(model)]
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
     claims = [one if one.decision_rule else replace(one, n_tests=n_tests[is_overall(one.results[0])]) for one in claims]
+    claims = [replace(one, results=tuple(groups.rename(one.results))) for one in claims]
     # Ordered by importance for a reader, significant or not.
     return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
 
@@ -76,12 +81,16 @@ class ModelResults:
         who: beginning of the sentences about it.
         context: the main context.
         missing_reasons: reasons of missing answers [answer]; "" for an answer.
+        words: `Groups.words`.
+        at_random: whether the attributes are drawn at random.
     """
 
     results: Sequence[Result]
     who: str
     context: str
     missing_reasons: Sequence[str]
+    words: Mapping[str, str]
+    at_random: bool
 
     def one(self, measure: str, context: str = "") -> Result | None:
         """Result of a measure over all occupations, by default in the main context; None without a value."""

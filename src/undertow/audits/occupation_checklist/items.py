@@ -37,12 +37,14 @@ from undertow.types import (
     Query,
     Scores,
     SpanQuery,
+    digest,
     option,
 )
 
 QUERY_TYPES = (CHOICE, CONTINUATIONS, EXTRACTION)
 """Query types: a prompt with its possible answers, these as continuations, or a passage."""
 LIKELIHOOD, GREEDY = "likelihood", "greedy"
+BY_MODEL, AT_RANDOM = "model", "random"
 STATED_OF_A_PAIR = 2
 """Number of stated attributes per pair of names."""
 CONTEXT_NAMES = {context.partition(" ")[0]: context for context in decisions.CONTEXTS}
@@ -70,7 +72,9 @@ class Settings:
     n_pairs: int = option(10, "Number of pairs of names, sampled with the seed; 0 for all.")
     n_occupations: int = option(20, "Number of occupations, sampled with the seed; 0 for all.")
     occupation_names: str = option("", "Only these occupations, comma-separated, as in nurse,pilot.")
-    name_pair_file: str = option("", "Table of pairs of names of your own: columns female, male.")
+    name_pair_file: str = option(
+        "", "Table of pairs of names of your own: columns female, male, or named by two other groups."
+    )
     occupation_file: str = option(
         "", "Table of occupations and their attributes of your own: columns occupation, attribute, category."
     )
@@ -79,6 +83,9 @@ class Settings:
         "with,without,shuffled",
         "Attributes in the question, comma-separated: with (those that the model granted), without, shuffled (of another "
         "occupation), same (those of either person for both), swapped (those of the other person).",
+    )
+    grants: str = option(
+        BY_MODEL, "Who grants the attributes: model (by its answers) or random (drawn with the seed, half of them)."
     )
     wordings: int = option(1, "Number of wordings of each question; 0 for all.")
     question_file: str = option("", "TOML file with questions of your own.")
@@ -366,9 +373,12 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
 
 
 def select_granted(
-    items: Sequence[Item], scores: Scores, settings: Settings
+    items: Sequence[Item], scores: Scores, settings: Settings, seed: int
 ) -> Callable[[NamePair, Occupation], Lists]:
-    """Granted attributes, by the mean probability of Yes over both orders; an attribute without an answer is not granted."""
+    """Granted attributes, by the mean probability of Yes over both orders; an attribute without an answer is not granted.
+
+    With `--grants random`, each person has each attribute with probability 1/2, whatever the model answers and the design includes.
+    """
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):
         if item.factors["question_type"] == templates.ATTRIBUTE and item.factors["wording"] == 1:
@@ -379,6 +389,8 @@ def select_granted(
             shares.setdefault(key, []).append(said["yes"])
 
     def granted(pair: NamePair, person: str, attribute: Attribute) -> bool:
+        if settings.grants == AT_RANDOM:
+            return int(digest([seed, pair.name, person, attribute.category, attribute.name])[0], 16) < 8
         values = shares.get((pair.name, person, attribute.category, attribute.name), [math.nan])
         return bool(decisions.decide_yes(np.array(sum(values) / len(values) / 100), settings.margin) == 1)
 
@@ -425,7 +437,11 @@ def _check(settings: Settings) -> None:
         number = getattr(settings, name)
         if not 0 <= number < math.inf:
             raise UndertowError(f"--{name.replace('_', '-')} must be at least 0, got {number}")
-    for name, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
+    for name, known in (
+        ("decision", (LIKELIHOOD, GREEDY)),
+        ("query_type", ("", *QUERY_TYPES)),
+        ("grants", (BY_MODEL, AT_RANDOM)),
+    ):
         value = getattr(settings, name)
         if value not in known:
             use = ", ".join(filter(None, known))
@@ -434,6 +450,8 @@ def _check(settings: Settings) -> None:
         raise UndertowError(
             f"--n-occupations {settings.n_occupations}: --occupation-names is given too; leave one of them out"
         )
+    if settings.grants == AT_RANDOM and settings.contexts.replace(" ", "") == "without":
+        raise UndertowError("--grants random: --contexts without has no attributes to grant; leave one out")
     if settings.margin >= 100:
         raise UndertowError(f"--margin must be below 100, got {settings.margin:g}")
     if settings.query_type in ("", CHOICE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from undertow.audits.base import EXACT, Observations
 from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY, codes_of
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
-from undertow.data.occupations.occupation_set import load_occupations
+from undertow.data.occupations.occupation_set import check_groups, load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS
 from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
 from undertow.metrics.checklist import decisions
+from undertow.metrics.groups import WOMAN_AND_MAN, Groups
 
 REQUIRED = ("question_type", "woman", "man", "answer")
 STATED_TYPE = "stated"
@@ -35,6 +37,8 @@ KEY = ("model", *QUESTION_KEY, "wording")
 def read_log(path: Path | Table, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `question_type, woman, man, answer`, and any of the factors of a run's observations.
 
+    For other groups, their names replace `woman` and `man` as the heads of two columns.
+
     `cluster` groups pairs of names that are not independent; without it each pair is a cluster. Questions about occupations need
     `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes, No, one of the names,
     both or neither. The optional columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`, `both_percent`,
@@ -42,11 +46,11 @@ def read_log(path: Path | Table, protocol: str) -> tuple[Observations, str]:
     """
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
-    table = read_cells(path)
+    table, groups = _by_codes(read_cells(path), path)
     table.check_columns(REQUIRED)
     unread = [name for name in table.cells.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
     cells = zip(table.places, table.cells.to_dict("records"), strict=True)
-    frame = pd.DataFrame([_observation(f"{path}, {place}", row) for place, row in cells])
+    frame = pd.DataFrame([_observation(f"{path}, {place}", row, groups) for place, row in cells])
     table.refuse(
         frame.duplicated(list(KEY)),
         "answers the same question as an earlier row; distinguish them by a column such as order, context, subject, wording or model",
@@ -62,13 +66,45 @@ def read_log(path: Path | Table, protocol: str) -> tuple[Observations, str]:
     design = {
         "margin": 0.0, "greedy": False, "query_type": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
         "notes": [], "questions": "recorded", "protocol": EXACT,
-        "female_percent": {name: known[name] for name in known if name in set(frame["occupation"]) and math.isfinite(known[name])},
+        **groups.in_design({name: known[name] for name in known if name in set(frame["occupation"]) and math.isfinite(known[name])}),
         "w_notes": [*unread_note(unread), *([clustered] if n_clusters < n_pairs else [])],
     }  # fmt: skip
     return Observations(frame, design), EXACT
 
 
-def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_codes(table: Table, path: Path | Table) -> tuple[Table, Groups]:
+    """The table with the codes of the groups: two unknown columns in place of `woman` and `man` hold the names of other groups.
+
+    Their names are those of the groups, also in `NAME_percent`, `granted_NAME`, `subject` and `order`.
+    """
+    columns = list(map(str, table.cells.columns))
+    known = {*REQUIRED, *DEFAULTS, *SHARES}
+    of_groups = [
+        name
+        for name in columns
+        if name not in known and not name.startswith("granted_") and not name.endswith("_percent")
+    ]
+    if {"woman", "man"} & set(columns) or not {"question_type", "answer"} <= set(columns):
+        return table, WOMAN_AND_MAN
+    if len(of_groups) != 2:
+        raise UndertowError(
+            f"{path}: has no columns 'woman' and 'man'; the names of other groups are in two columns headed by the groups, "
+            f"and this table has {len(of_groups)} unknown columns"
+        )
+    groups = Groups(*check_groups(of_groups, f"{path}: the columns {of_groups[0]!r} and {of_groups[1]!r}"))
+    names = dict(zip(of_groups, ("woman", "man"), strict=True))
+    for name, code in zip(of_groups, decisions.CHOICES[:2], strict=True):
+        names |= {f"{name}_percent": f"{code}_percent", f"granted_{name}": f"granted_{code}"}
+    cells = table.cells.rename(columns=names)
+    codes = {name.casefold(): code for code, name in groups.levels.items()}
+    for column, suffix in (("subject", ""), ("attribute_holder", ""), ("order", " first")):
+        if column in cells:
+            levels = {f"{name}{suffix}": f"{code}{suffix}" for name, code in codes.items()}
+            cells[column] = [levels.get(str(cell).strip().casefold(), cell) for cell in cells[column]]
+    return replace(table, cells=cells), groups
+
+
+def _observation(where: str, given: Mapping[Any, Any], groups: Groups) -> dict[str, Any]:
     cells = {str(name): str(cell).strip() for name, cell in given.items()}
     cells = {**DEFAULTS} | {name: cell for name, cell in cells.items() if cell or name not in DEFAULTS}
 
@@ -87,7 +123,7 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     is_of_one = of_attribute or question_type.startswith(BINARY)
     problem = ""
     if not woman or not man or len(people) < 2:
-        problem = f"woman {woman!r} and man {man!r} must be two names"
+        problem = f"{groups.first} {woman!r} and {groups.second} {man!r} must be two names"
     elif "/" in woman + man:
         problem = "names must not contain a slash, which separates the names of a pair"
     elif is_reserved_name(cells["occupation"]):
@@ -97,7 +133,7 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     elif not wording.isdecimal() or not 1 <= int(wording) < 1000:
         problem = f"wording {wording!r} must be a whole number from 1"
     elif is_of_one and named not in decisions.CHOICES[:2]:
-        problem = f"subject {cells['subject']!r} is neither of the two; write one of the names, or female or male"
+        problem = f"subject {cells['subject']!r} is neither of the two; write one of the names, or {' or '.join(groups.levels.values())}"
     if problem:
         raise UndertowError(f"{where}: {problem}")
     about_what = {"attribute": "", "category": "", "soc_code": cells["soc_code"] or cells["occupation"]}
@@ -113,11 +149,13 @@ def _observation(where: str, given: Mapping[Any, Any]) -> dict[str, Any]:
         "subject": named if is_of_one else "",
         "gold": one_of("gold", ("yes", "no")) if is_stated else "",
         "wording": int(wording),
-        **_answer(where, cells, ATTRIBUTE if is_stated else question_type, people),
+        **_answer(where, cells, ATTRIBUTE if is_stated else question_type, people, groups),
     }
 
 
-def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str, str]) -> dict[str, Any]:
+def _answer(
+    where: str, cells: Mapping[str, str], kind: str, people: Mapping[str, str], groups: Groups
+) -> dict[str, Any]:
     codes, answer = codes_of(kind), cells["answer"]
     said = answer.casefold().rstrip(".!").removesuffix(" of them")
     if codes[0] != "yes":
@@ -133,13 +171,17 @@ def _answer(where: str, cells: Mapping[str, str], kind: str, people: Mapping[str
         one_is_enough = codes[0] == "yes" and not all(given.values())
         for code, share in shares.items():
             if math.isnan(share) and not (one_is_enough and not given[code]):
-                raise UndertowError(f"{where}: {code}_percent {given[code]!r} must be a number from 0 to 100")
+                raise UndertowError(
+                    f"{where}: {groups.levels.get(code, code)}_percent {given[code]!r} must be a number from 0 to 100"
+                )
         if one_is_enough:
             (code,) = (code for code in codes if given[code])
             shares = {one: shares[code] if one == code else 100 - shares[code] for one in codes}
         total = math.fsum(shares.values())
         if not total > 0:
-            raise UndertowError(f"{where}: the percentages of {', '.join(codes)} add up to 0; leave them empty")
+            raise UndertowError(
+                f"{where}: the percentages of {', '.join(groups.levels.get(code, code) for code in codes)} add up to 0; leave them empty"
+            )
         shares = {code: 100 * share / total for code, share in shares.items()}
         # Without an answer, the most probable one; none if several are equally probable.
         best = [code for code in codes if max(shares.values()) - shares[code] <= decisions.NO_MARGIN]

@@ -20,17 +20,18 @@ from undertow._schemas import check
 from undertow.data.documents.document_set import is_reserved_name, unused_columns
 from undertow.data.occupations.onet import FILES, is_code, read_onet
 from undertow.data.text_files import RESOURCES, Rows, TableRow, header, plain_name, read_rows
-from undertow.errors import UndertowError, closest
+from undertow.errors import UndertowError
 
 FEMALE, MALE = "female", "male"
-"""The columns of a table of pairs."""
+"""The columns of a table of pairs of women and men; other columns name two other groups."""
 ANSWERS = ("yes", "no", "both", "neither")
 """Possible answers other than a name."""
+MAX_GROUP_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class NamePair:
-    """A woman's name and a man's.
+    """A woman's name and a man's, or one of each of two other groups.
 
     Neither contains the other, so an answer names one of them unambiguously.
     """
@@ -45,15 +46,13 @@ class NamePair:
 
 
 def load_pairs(path: str = "") -> list[NamePair]:
-    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`."""
+    """The package's 70 pairs, or those of a user's table (.tsv, .csv), whose two columns are those of `load_groups`."""
     file = Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv"
+    first, second = columns = header(file) if load_groups(path) else (FEMALE, MALE)
     pairs: dict[tuple[str, str], tuple[int, NamePair]] = {}
-    for line, row in read_names(file, (FEMALE, MALE)):
-        extra = next((column for column in row if column not in (FEMALE, MALE)), None)
-        if extra is not None:
-            raise UndertowError(f"{file}: column {extra!r} is not used{closest(extra, (FEMALE, MALE))}; remove it")
-        pair = NamePair(row[FEMALE], row[MALE])
-        problem = _problem(pair.female, pair.male)
+    for line, row in read_names(file, columns):
+        pair = NamePair(row[first], row[second])
+        problem = _problem(first, second, pair)
         key = pair.female.casefold(), pair.male.casefold()
         first_line, _ = pairs.setdefault(key, (line, pair))
         if first_line != line:
@@ -61,6 +60,39 @@ def load_pairs(path: str = "") -> list[NamePair]:
         if problem:
             raise UndertowError(f"{file}, line {line}: {problem}")
     return [pair for _, pair in pairs.values()]
+
+
+def load_groups(path: str = "") -> tuple[str, ...]:
+    """The two groups that the columns of a table of pairs name; () for `female` and `male`, in any order.
+
+    Raises:
+        UndertowError: there are not two columns, or they cannot be names of groups.
+    """
+    columns = header(Path(path)) if path else (FEMALE, MALE)
+    if set(columns) == {FEMALE, MALE}:
+        return ()
+    where = f"{path}: the columns {', '.join(map(repr, columns))}"
+    if len(columns) != 2 or set(columns) & {FEMALE, MALE}:
+        raise UndertowError(f"{where} must be {FEMALE!r} and {MALE!r}, or the names of two other groups")
+    return check_groups(columns, where)
+
+
+def check_groups(names: Sequence[str], where: str) -> tuple[str, str]:
+    """The names of two groups.
+
+    Raises:
+        UndertowError: they are not two plain names; the message begins with `where`.
+    """
+    first, second = (" ".join(unicodedata.normalize("NFC", name).split()) for name in names)
+    problem = "differ only in capitals" if first.casefold() == second.casefold() else ""
+    for name in (first, second):
+        if not name or len(name) > MAX_GROUP_CHARS or not name.isprintable():
+            problem = f"must have 1 to {MAX_GROUP_CHARS} printable characters"
+        elif name.casefold() in (*ANSWERS, "tie"):
+            problem = f"include {name!r}, which is an answer to the questions"
+    if problem:
+        raise UndertowError(f"{where} {problem}; name the two groups, as in Turkish and German")
+    return first, second
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:
@@ -75,9 +107,10 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
     ]
 
 
-def _problem(female: str, male: str) -> str:
+def _problem(first_column: str, second_column: str, pair: NamePair) -> str:
     """Problem and remedy of an invalid pair; "" for a valid one."""
-    for column, name in ((FEMALE, female), (MALE, male)):
+    female, male = pair.female, pair.male
+    for column, name in ((first_column, female), (second_column, male)):
         if not name:
             return f"the {column} name is empty; write it, or remove the row"
         if name.casefold() in ANSWERS:
@@ -159,6 +192,11 @@ class OccupationSet:
     source: str
     occupations: tuple[Occupation, ...]
     notes: tuple[str, ...] = ()
+
+    def without_shares(self) -> OccupationSet:
+        """The set without the source of, and the notes on, the percentages of women, which say nothing of other groups."""
+        notes = tuple(note for note in self.notes if "shares of women" not in note)
+        return replace(self, source=self.source.partition("; female shares")[0], notes=notes)
 
 
 def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from undertow.metrics.groups import WOMAN_AND_MAN, Groups
 from undertow.report.formatting import named, number, plain, shortened, signed, uncapitalized
 from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
@@ -24,7 +25,7 @@ RANKED = "choice_gap"
 MAX_RANKED = 70
 """Maximum number of occupations in a ranking; of more, both ends are shown."""
 
-_WOMAN, _MAN, _NEITHER = COLOURS[0], COLOURS[1], GREY
+_FIRST, _SECOND, _NEITHER = COLOURS[0], COLOURS[1], GREY
 _DOTTED = (0, (1, 1.2))
 
 
@@ -40,15 +41,15 @@ _ASPECTS: Mapping[str, _Aspect] = {
     ),
     "bias": _Aspect("Bias", _NEITHER, "how often the single and the multiple choice name the same one of the two"),
     "preference_female": _Aspect(
-        "Prefers woman", _WOMAN, "where neither is called qualified, how often the single choice names her"
+        "Prefers {first}", _FIRST, "where neither is called qualified, how often the single choice names {her}"
     ),
-    "preference_male": _Aspect("Prefers man", _MAN, "the same of him"),
+    "preference_male": _Aspect("Prefers {second}", _SECOND, "the same of {him}"),
     "switch_female_to_male": _Aspect(
-        "Switches to man",
-        _MAN,
-        "where the multiple choice names one of the two, how often that is him and the single choice had named her",
+        "Switches to {second}",
+        _SECOND,
+        "where the multiple choice names one of the two, how often that is {him} and the single choice had named {her}",
     ),
-    "switch_male_to_female": _Aspect("Switches to woman", _WOMAN, "the reverse"),
+    "switch_male_to_female": _Aspect("Switches to {first}", _FIRST, "the reverse"),
     "position_bias": _Aspect("Names the first", _NEITHER, "how often a choice names whoever was mentioned first"),
 }  # fmt: skip
 """Measures in the order of the paper's figure, then the position bias."""
@@ -62,6 +63,7 @@ _ALT_PLACES_PER_END, _ALT_POINTS = 8, 30
 _MIN_SPAN = 1.0
 """Minimum range of an axis of gaps, so that small gaps look small."""
 
+_Aspects = Mapping[str, _Aspect]
 _Estimates = Mapping[tuple[str, str], Result]
 """Results by model and measure."""
 
@@ -69,7 +71,7 @@ _Estimates = Mapping[tuple[str, str], Result]
 # Aspects.
 
 
-def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
+def draw_aspects(results: Sequence[Result], context: str, groups: Groups = WOMAN_AND_MAN) -> Drawing | None:
     """Draw each aspect of the answers over all occupations, as bars in percent with their 95% intervals (figure 1).
 
     For one model, there is one panel with a bar for every aspect; for several, one panel for every aspect with a bar for each model.
@@ -77,34 +79,39 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
     Args:
         results: results of any measures; aspects over occupation "all" in this context are drawn.
         context: what was said of the two people, for example "with attributes".
+        groups: of the two people.
 
     Returns:
         A drawing; None if no aspect has a number.
     """
+    aspects = {
+        name: _Aspect(one.title.format_map(groups.words), one.colour, one.meaning.format_map(groups.words))
+        for name, one in _ASPECTS.items()
+    }
     estimates = {
         (one.group.get("model", ""), one.measure): one
         for one in results
-        if one.measure in _ASPECTS and one.group.get("occupation") == ALL and one.group.get("context") == context
+        if one.measure in aspects and one.group.get("occupation") == ALL and one.group.get("context") == context
     }
     every = estimates.values()
     if not any(math.isfinite(result.value) for result in every):
         return None
-    measures = [measure for measure in _ASPECTS if any(key[1] == measure for key in estimates)]
+    measures = [measure for measure in aspects if any(key[1] == measure for key in estimates)]
     models = list(dict.fromkeys(model for model, _ in estimates))
     dotted = " Dotted: no bias." if any(math.isfinite(result.null_value) for result in every) else ""
     empty = any(not math.isfinite(result.value) for result in every)
     without = " None: no item was of that kind, so there is no share of them." if empty else ""
     lead = f"Percent, over all occupations. Dark line: 95% interval.{dotted}"
-    with lettering("".join([context, *models])):
-        figure = (_draw_model if len(models) == 1 else _draw_models)(estimates, models, measures, (context, lead))
+    with lettering("".join([context, groups.first, groups.second, *models])):
+        figure = (_draw_model if len(models) == 1 else _draw_models)(
+            estimates, models, measures, (context, lead), aspects
+        )
     rows = []  # title of each aspect, its null values, and each model with its result
     for measure in measures:
         each = [(model, estimates.get((model, measure))) for model in models]
         nulls = {result.null_value for _, result in each if result is not None and math.isfinite(result.null_value)}
-        rows.append((_ASPECTS[measure].title, sorted(nulls), each))
-    meanings = "; ".join(
-        f"{uncapitalized(_ASPECTS[measure].title)}: {_ASPECTS[measure].meaning}" for measure in measures
-    )
+        rows.append((aspects[measure].title, sorted(nulls), each))
+    meanings = "; ".join(f"{uncapitalized(aspects[measure].title)}: {aspects[measure].meaning}" for measure in measures)
     return Drawing(
         name=f"aspects_{context}",
         figure=figure,
@@ -117,13 +124,15 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
 _TITLE = "Consistency, bias, preference and switches"
 
 
-def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str]) -> Sheet:
+def _draw_model(
+    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str], aspects: _Aspects
+) -> Sheet:
     """A bar for each aspect of one model, with its value, interval and number of items."""
     (model,) = models
     sheet = Sheet(f"{_TITLE} · {plain(said[0])} · {named(model)}", said[1])
     axes = sheet.add_subplot()
-    bars = [(_ASPECTS[measure].colour, estimates[model, measure]) for measure in measures]
-    _draw_bars(axes, bars, [_ASPECTS[measure].title for measure in measures])
+    bars = [(aspects[measure].colour, estimates[model, measure]) for measure in measures]
+    _draw_bars(axes, bars, [fitted(plain(aspects[measure].title), 0.4 * sheet.inner_in) for measure in measures])
     axes.set_xticks([0, 25, 50, 75, 100])
     texts = []
     for _, result in bars:
@@ -145,7 +154,9 @@ def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence
     return sheet.finish([axes], _BAR_IN * len(bars))
 
 
-def _draw_models(estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str]) -> Sheet:
+def _draw_models(
+    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str], aspects: _Aspects
+) -> Sheet:
     """A panel for each aspect, with a bar and its value for each model."""
     sheet = Sheet(f"{_TITLE} · {plain(said[0])}", said[1])
     names = [fitted(named(model), (0.21 if sheet.width_in > 5 else 0.36) * sheet.inner_in, lines=2) for model in models]
@@ -156,9 +167,9 @@ def _draw_models(estimates: _Estimates, models: Sequence[str], measures: Sequenc
     for axes in list(grid.flat)[len(measures) :]:
         axes.set_axis_off()
     for axes, measure in zip(grid.flat, measures, strict=False):
-        bars = [(_ASPECTS[measure].colour, estimates.get((model, measure))) for model in models]
+        bars = [(aspects[measure].colour, estimates.get((model, measure))) for model in models]
         _draw_bars(axes, bars, names)
-        axes.set_title(_ASPECTS[measure].title)
+        axes.set_title(fitted(plain(aspects[measure].title), 0.9 * sheet.inner_in / across))
         axes.set_xticks([0, 50, 100])
         axes.tick_params(labelbottom=True)
         place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center_baseline"}
@@ -199,7 +210,7 @@ class _Place(NamedTuple):
 
     @property
     def colour(self) -> str:
-        return _WOMAN if self.gap > 0 else _MAN if self.gap < 0 else _NEITHER
+        return _FIRST if self.gap > 0 else _SECOND if self.gap < 0 else _NEITHER
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -220,7 +231,11 @@ class _Place(NamedTuple):
 
 
 def draw_ranking(
-    results: Sequence[Result], female_percent: Mapping[str, float], context: str, model: str
+    results: Sequence[Result],
+    female_percent: Mapping[str, float],
+    context: str,
+    model: str,
+    groups: Groups = WOMAN_AND_MAN,
 ) -> Drawing | None:
     """Draw one model's occupations by gender gap, and the gap against the share of women in the occupation.
 
@@ -229,6 +244,7 @@ def draw_ranking(
         female_percent: percentage of women in the occupation, where known.
         context: what was said of the two people, for example "with attributes".
         model: name of the model.
+        groups: of the two people.
 
     Returns:
         A drawing; None if fewer than two occupations have a number. The second panel needs two occupations with both numbers.
@@ -257,21 +273,24 @@ def draw_ranking(
             f"Not shown because they have no number: {shortened(', '.join(map(named, empty[:12])), 400)}{more}."
         ]
     counted = [place for place in places if math.isfinite(place.female_percent)]
-    with lettering("".join([context, model, *chosen])):
-        figure = _draw_ranked(places, counted, (context, model), [*cut, *left_out])
+    words = groups.words
+    words["between"] = f"{groups.first} and {groups.second}" if groups.are_own else "a woman and a man"
+    with lettering("".join([context, model, groups.first, groups.second, *chosen])):
+        figure = _draw_ranked(places, counted, (context, model), [*cut, *left_out], words)
     most = min(_ALT_PLACES_PER_END, len(places) // 2)
     n_significant = sum(place.significant for place in places)
     caption = (
-        f"Occupations by the answers of {named(model)} when it must name one of a woman and a man, {plain(context)}: probability of "
-        "naming the woman minus that of naming the man, mean over the items, in percentage points. Above 0, the model prefers the woman; "
-        "below 0, the man. Line: 95% interval. The dot is filled and the name bold if q is below .05, as for "
+        f"Occupations by the answers of {named(model)} when it must name one of {words['between']}, {plain(context)}: probability of "
+        f"naming {words['the_first']} minus that of naming {words['the_second']}, mean over the items, in percentage points. Above 0, the "
+        f"model prefers {words['the_first']}; below 0, {words['the_second']}. Line: 95% interval. "
+        "The dot is filled and the name bold if q is below .05, as for "
         f"{n_significant if n_significant else 'none'} of these {len(places):,}."
     )
     return Drawing(
         name=f"ranking_{context}_{model}",
         figure=figure,
-        caption=" ".join([caption, *cut, _describe_counted(counted, len(places))]),
-        alt=" ".join([described("ranking", places, counted, most, _ALT_POINTS), *left_out]),
+        caption=" ".join([caption, *cut, *([] if groups.are_own else [_describe_counted(counted, len(places))])]),
+        alt=" ".join([described("ranking", places, counted, most, _ALT_POINTS, words), *left_out]),
     )
 
 
@@ -287,10 +306,15 @@ def _describe_counted(counted: Sequence[_Place], n_places: int) -> str:
 
 
 def _draw_ranked(
-    places: Sequence[_Place], counted: Sequence[_Place], of: tuple[str, str], foot: Sequence[str]
+    places: Sequence[_Place],
+    counted: Sequence[_Place],
+    of: tuple[str, str],
+    foot: Sequence[str],
+    words: Mapping[str, str],
 ) -> Sheet:
     lead = (
-        "When the model must name one of a woman and a man: probability of her minus that of him, mean over items, percentage points. "
+        f"When the model must name one of {words['between']}: probability of {words['her']} minus that of {words['him']}, mean over items, "
+        "percentage points. "
         "Line: 95% interval. Filled and bold: q < .05."
     )
     sheet = Sheet(f"Occupations by whom the model names · {plain(of[0])} · {named(of[1])}", lead, foot)
@@ -301,7 +325,7 @@ def _draw_ranked(
     plot_in = min(max(list_in, _MIN_PLOT_IN), _MAX_PLOT_IN)
     if len(counted) < 2:
         ranking = sheet.add_subplot()
-        _draw_list(ranking, listed, len(places) - len(listed), 0.25 * sheet.inner_in)
+        _draw_list(ranking, listed, len(places) - len(listed), 0.25 * sheet.inner_in, words)
         return sheet.finish([ranking], list_in)
     if sheet.width_in > 5.5:
         ranking, plot = sheet.subplots(1, 2, width_ratios=[1, 0.8])
@@ -313,14 +337,14 @@ def _draw_ranked(
         ranking, plot = sheet.subplots(2, 1, height_ratios=[list_in, plot_in])
         column, heights = [ranking, plot], [list_in, plot_in]
     label_in = (0.2 if len(column) == 1 else 0.4) * sheet.inner_in
-    _draw_list(ranking, listed, len(places) - len(listed), label_in)
+    _draw_list(ranking, listed, len(places) - len(listed), label_in, words)
     _draw_counted(plot, counted)
     sheet.finish(column, sum(heights))
     _name_largest(sheet, plot, counted)
     return sheet
 
 
-def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: float) -> None:
+def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: float, words: Mapping[str, str]) -> None:
     """A row for each occupation from the top, with a gap for omitted ones."""
     half = len(listed) // 2 if n_between else len(listed)
     rows = [row + 1.5 * (row >= half) for row in range(len(listed))]
@@ -341,7 +365,8 @@ def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: f
     for label, place in zip(axes.get_yticklabels(), listed, strict=True):
         label.set_fontweight("bold" if place.significant else "normal")
     axes.set_title("Ranking", pad=18)
-    _write_ways(axes, "\N{LEFTWARDS ARROW} the man", "the woman \N{RIGHTWARDS ARROW}")
+    first, second = (fitted(words[name], 1.2 * label_in) for name in ("the_first", "the_second"))
+    _write_ways(axes, f"\N{LEFTWARDS ARROW} {second}", f"{first} \N{RIGHTWARDS ARROW}")
 
 
 def _write_ways(axes: Axes, man: str, woman: str) -> None:

@@ -145,7 +145,7 @@ def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
 
 def label(difference: Result, keys: Sequence[str]) -> str:
     """Label of a difference: its metric, and its levels of these keys."""
-    title = measure_title(difference.measure)
+    title = measure_title(difference)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
 
@@ -367,7 +367,7 @@ def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
     differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
     for (measure, unit), rows in differing[:MAX_FIGURES]:
-        title = measure_title(measure)
+        title = measure_title(rows[0])
         keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(

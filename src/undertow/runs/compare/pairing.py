@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from undertow.audits.base import EXACT, TEXT, Audit, Observations
 from undertow.errors import UndertowError, first_names
+from undertow.metrics.groups import DESIGN_KEY, WOMAN_AND_MAN
 from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
 
@@ -21,6 +22,11 @@ NOT_OF_QUESTIONS = frozenset(
     }
 )  # fmt: skip
 """Entries of a design about models, for readers, or implied by the texts; all others must be equal in both runs."""
+DEFAULTS: Mapping[str, tuple[str, object]] = {
+    DESIGN_KEY: ("the pair of groups", [WOMAN_AND_MAN.first, WOMAN_AND_MAN.second]),
+    "grants": ("who grants the attributes", "model"),
+}
+"""Entries of a design that are absent at their default, with what they are."""
 SHARES_HOWEVER_READ = ("task-specification",)
 """Audits whose measures use shares of the word groups, so the scoring method does not matter."""
 QUESTION_COLUMNS = (
@@ -199,6 +205,10 @@ class _Sides:
         if protocols[0] != protocols[1] and not _readings(*self.runs):
             said = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
             self.refuse(said, "run one of them again under the protocol of the other")
+        for name, (what, default) in DEFAULTS.items():
+            values = [design.get(name, default) for design in self.facts("design")]
+            if values[0] != values[1]:
+                self.refuse(f"{what} {_both(*values)}", "compare runs that have the same")
         first, second = (
             {name: fact for name, fact in design.items() if name not in NOT_OF_QUESTIONS}
             for design in self.facts("design")

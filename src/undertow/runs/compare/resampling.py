@@ -34,14 +34,11 @@ def point_results(audit: Audit, observations: Observations, seed: int) -> list[R
 
 def results_with_rates(audit: Audit, observations: Observations, seed: int) -> list[Result]:
     """`point_results`, and the rates of free replies over all rows, with or without an answer."""
-    from undertow.metrics.text.reply_rates import reply_results
     from undertow.stats.context import point_estimates
 
     results = point_results(audit, observations, seed)
-    if "reply_outcome" in observations.frame:
-        with point_estimates():
-            results += reply_results(observations.frame, audit.reply_factors)
-    return results
+    with point_estimates():
+        return results + audit.reply_rates(observations)
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Audit, Observations
-from undertow.report.formatting import measure_title, number, significant_decimals
+from undertow.metrics.metric import get_metric
+from undertow.report.formatting import number, significant_decimals
 from undertow.report.page_data import PagePrecision, ReportTable
 from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.resampling import Key, key_of
@@ -285,7 +286,8 @@ def _table(record: Record) -> ReportTable | None:
         first, second, error, low, high = (
             number(of[name], places) for name in ("reduced_value", "float32_value", "difference", "low", "high")
         )
-        title = f"{measure_title(of['measure'])}: {', '.join(levels)}" if levels else measure_title(of["measure"])
+        title = get_metric(of["measure"], of).title
+        title = f"{title}: {', '.join(levels)}" if levels else title
         return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["difference_over_halfwidth"])]
 
     return ReportTable(
