@@ -315,6 +315,8 @@ UNCERTAIN_UNITS: dict[str, tuple[dict[str, Any], str]] = {
     "a model": ({"model": ["m", "m", "n"], "female": [20, 30, 0.2], "male": [10, 5, 0.4]}, "line 4: .* 0.6, as probabilities do"),
     "a value": ({"female": [0.4, 1.4, 0.5], "male": [0.3, 0.3, 0.2]}, "line 3: .* 1.7, and those of most rows to at most 1"),
     "a row": ({"female": [40, 0.4, 50], "male": [20, 0.3, 20]}, "line 3: .* 0.7, as probabilities do"),
+    "a column": ({"female": [0.3, 0.35, 0.41], "male": [65, 60, 54]}, "masses of female are at most 0.41, as probabilities are"),
+    "a column of large probabilities": ({"female": [0.1, 0.6, 0.3], "male": [40, 30, 25]}, "masses of female are at most 0.6, as prob"),
 }  # fmt: skip
 
 
@@ -325,6 +327,17 @@ def test_a_table_in_two_units_is_refused(case: str, tmp_path: Path) -> None:
         years_of(tmp_path, **columns)
     frame, _, _ = years_of(tmp_path, unit="percent", **columns)
     assert frame["female"].tolist() == columns["female"]
+
+
+def test_small_percents_beside_large_ones_are_percents(tmp_path: Path) -> None:
+    frame, _, _ = years_of(tmp_path, female=[50, 60, 70], male=[40, 35, 25], neutral=[0.7, 0.5, 0.3])
+    assert frame["neutral"].tolist() == [0.7, 0.5, 0.3]
+    frame, _, _ = years_of(tmp_path, female=[30, 35, 32], male=[38, 41, 40], neutral=[0.12, 0.25, 0.2])
+    assert frame["neutral"].tolist() == [0.12, 0.25, 0.2]
+    frame, _, _ = years_of(tmp_path, female=[99.7, 99.8, 99.6], male=[0.3, 0.2, 0.4])
+    assert frame["male"].tolist() == [0.3, 0.2, 0.4]
+    frame, _, _ = years_of(tmp_path, female=[0.6, 1.4, 30], male=0)
+    assert frame["female"].tolist() == [0.6, 1.4, 30]
 
 
 def test_a_value_of_two_indices_and_an_index_of_two_values_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from helpers.command_line import in_process
@@ -132,3 +133,30 @@ def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
     assert done.returncode == 1
     assert said in done.stderr
     assert name in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "cells", "said"),
+    [
+        ("spurious-correlation", "w", ..., "it has no column 'w'"),
+        ("spurious-correlation", "missing_reason", ..., "it has no column 'missing_reason'"),
+        ("spurious-correlation", "model", "x", "no row with the model 'toy', which results.json names"),
+        ("spurious-correlation", "w_name", "x", "no row with the w_name 'date', which results.json names"),
+        ("spurious-correlation", "w_value", None, "its column 'w_value' has an empty cell"),
+        ("occupation-checklist", "pair", ..., "it has no column 'pair'"),
+    ],
+)
+def test_observations_that_lack_a_column_or_a_name_are_corrupt_in_every_command(  # noqa: PLR0917 - a column each
+    name: str, column: str, cells: object, said: str, stored: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(stored(name) / "run", tmp_path / "run")
+    frame = pd.read_parquet(run / "observations.parquet")
+    edited = frame.drop(columns=column) if cells is ... else frame.assign(**{column: cells})
+    edited.astype({column: frame[column].dtype} if cells is None else {}).to_parquet(
+        run / "observations.parquet", index=False
+    )
+    for command in ("show", "table", "cite", "report"):
+        done = in_process(tmp_path, command, "run")
+        assert done.returncode == 1
+        assert "observations.parquet: is corrupt" in done.stderr
+        assert said in done.stderr

@@ -433,6 +433,7 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
         if unit == PERCENT:
             for masses in ends:
                 _check_one_unit(table, masses)
+                _check_columns(table, masses)
     return [masses * 100 if unit == PROBABILITY else masses for masses in ends], unit
 
 
@@ -455,6 +456,26 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
         "the masses of {} add up to {:.2g}, as probabilities do, and those of other rows to percents of up to {:.3g}; {}",
         *(names, sums, sums.max(), advice),
     )
+
+
+def _check_columns(table: Table, masses: pd.DataFrame) -> None:
+    """Refuse a column of values up to 1 beside percents if, as probabilities, all rows add up to at most 100 and nothing speaks against it.
+
+    Evidence for probabilities: values of 0.5 to 1 beside sums of 20 or more, or sums that are half as uneven after the conversion.
+    """
+    sums = masses.sum(axis=1, min_count=1)
+    for name, column in masses.items():
+        largest, scaled = column.max(), sums + 99 * column.fillna(0)
+        others = (sums - column.fillna(0))[column.notna()]
+        if not 0 < largest <= 1 + ROUNDING_PROB or scaled.max() > 100 + ROUNDING_PERCENT:
+            continue
+        is_apart = largest >= MIN_PROB and others.min() >= LEAST_GAP
+        is_even = len(sums) > 2 and scaled.std() <= sums.std() / 2
+        if is_apart or is_even:
+            raise UndertowError(
+                f"{table.path}: the masses of {name} are at most {largest:.2g}, as probabilities are, and those of the other word groups "
+                f"are percents; bring all to one unit, or add a column unit that says {PERCENT}"
+            )
 
 
 def check_sums(table: Table, masses: pd.DataFrame) -> None:

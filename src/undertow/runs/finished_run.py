@@ -15,7 +15,7 @@ from undertow.report.page_data import Drawing, ReportTable
 from undertow.report.paper_table import PaperTable, choose, paper_tables
 from undertow.report.sentence_templates import sentences
 from undertow.runs.causal_assumptions import assumptions_of
-from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_manifest, read_record
+from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, check_observations, read_manifest, read_record
 from undertow.types import Finding
 
 if TYPE_CHECKING:
@@ -265,7 +265,12 @@ def audit_of(record: Record) -> Audit:
 
 
 def observations_of(record: Record) -> Observations:
-    """The observations of a run."""
+    """The observations of a run.
+
+    Raises:
+        UndertowError: they are corrupt.
+    """
+    check_observations(record)
     return Observations(record.observations, ManifestFacts(record.manifest["design"], MANIFEST, "its design"))
 
 

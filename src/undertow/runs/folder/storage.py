@@ -95,6 +95,19 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ),
 }  # fmt: skip
 """Types of columns by audit; audits of other packages have their own columns."""
+_OF_ALL = "item model missing_reason cluster"
+NEEDED: Mapping[tuple[str, ...], Sequence[str]] = {
+    ("spurious-correlation", "task-specification"): f"{_OF_ALL} challenge prompt w_name w_index w".split(),
+    ("spurious-correlation",): ["w_value"],
+    ("task-specification",): ["sentence", "well_specified"],
+    OF_DOCUMENTS: f"{_OF_ALL} document dimension gold description_class wording shots sampling draw decoding answer".split(),
+    (
+        "occupation-checklist",
+    ): f"{_OF_ALL} question_type pair woman man occupation context order subject wording".split(),
+}
+"""Columns that the observations of every run of an audit have."""
+_NAMED = ("model", "challenge", "w_name")
+"""Factors of results whose values are values of the observations."""
 _OFTEN_EMPTY = (
     "prompt",
     "missing_reason",
@@ -386,6 +399,28 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
     known = {label.casefold() for label in design.get("labels", ())}
     gold = sorted(set(observations["gold"].dropna().str.casefold()) - known) if known and "gold" in observations else []
     return f"design.labels lacks {gold[0]!r}, which documents have" if gold else ""
+
+
+def check_observations(record: Record) -> None:
+    """Refuse observations without a column of `NEEDED`, a name that the results have, or a position of W.
+
+    Raises:
+        CorruptRunError: with the column or the name.
+    """
+    audit, rows = record.manifest["audit"], record.observations
+    if not any(audit in names for names in CELLS):
+        return
+    lacking = [name for audits, names in NEEDED.items() if audit in audits for name in names if name not in rows]
+    if lacking:
+        _refuse_wrong(Path(OBSERVATIONS), f"it has no column {lacking[0]!r}")
+    if "w_value" in rows and rows["w_value"].isna().any():
+        _refuse_wrong(Path(OBSERVATIONS), "its column 'w_value' has an empty cell")
+    for column in (name for name in _NAMED if name in rows):
+        unknown = {result.group.get(column, "") for result in record.results} - {*rows[column], "", "all"}
+        if unknown:
+            _refuse_wrong(
+                Path(OBSERVATIONS), f"it has no row with the {column} {min(unknown)!r}, which {RESULTS} names"
+            )
 
 
 def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
