@@ -14,6 +14,7 @@ import undertow
 from conftest import ROOT, Cli
 from helpers.answering import answers_only
 from undertow import models
+from undertow.audits.base import preset_options
 from undertow.errors import UndertowError
 from undertow.reproduction import artefacts, reproduce
 from undertow.reproduction.catalog import published
@@ -141,6 +142,17 @@ def test_the_preset_of_a_paper_sets_its_words_dates_and_protocol(
     assert run.manifest["settings"]["words"] == words
     assert run.observations["w"].max() == last
     assert "--preset" not in run.manifest["command"]
+
+
+def test_the_preset_of_the_tasks_of_bias_in_text_sets_shots_decoding_and_all_wordings(cli: Cli) -> None:
+    options = ("-m", "toy", "--preset", "paper", "--dry-run", "--json")
+    for audit in ("bias-diagnosis", "bias-identification", "bias-extraction"):
+        assert cli("run", audit, *options).returncode == 0, audit
+    assert preset_options("paper", "bias-diagnosis", "cad")["n_documents"] == 1209
+    assert "n_documents" not in preset_options("paper", "bias-diagnosis", "own.csv")
+    assert preset_options("paper", "bias-extraction", "cad") == {
+        "wordings": 0, "shots": "0,5,10,20", "decoding": "unconstrained,document,span", "temperature": 0.7,
+    }  # fmt: skip
 
 
 def test_command_lists_all_and_names_what_it_needs(cli: Cli, tmp_path: Path) -> None:
