@@ -92,7 +92,7 @@ def doorway() -> Doorway:
     return Doorway()
 
 
-@pytest.mark.parametrize("path", ["/", "/annotate"])
+@pytest.mark.parametrize("path", ["/", "/annotate", "/rephrase"])
 def test_the_token_lets_one_in_and_goes_into_a_cookie(doorway: Doorway, path: str) -> None:
     token = doorway.server.access.token
     shown = doorway.ask("GET", path, query=f"token={token}", cookie="-")
@@ -200,7 +200,7 @@ FILE_DATA = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 )
 def test_question_of_more_than_texts_numbers_and_truth_values_is_refused(doorway: Doorway, body: str) -> None:
     """Of what says that it is a file, Gradio makes a copy among the downloads, wherever it lies."""
-    for path in (JOIN, "/gradio_api/run/predict", "/gradio_api/cancel", "/annotate/judgements"):
+    for path in (JOIN, "/gradio_api/run/predict", "/gradio_api/cancel", "/annotate/judgements", "/rephrase/answers"):
         reply = doorway.ask("POST", path, body.encode("latin-1"))
         assert (reply.status, len(reply.body) < 200) == (400, True)
     assert doorway.passed == []
@@ -218,8 +218,16 @@ def test_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Do
     assert "server" not in reply.headers
 
 
-POSTED = [JOIN, "/gradio_api/run/", "/gradio_api/cancel", "/gradio_api/reset", "/annotate/judgements"]
-KNOWN_PATHS = ["/", "/report/", "/annotate", "/annotate/sources", "/config", "/theme.css", "/gradio_api/queue/data", "/assets/",
+POSTED = [
+    JOIN,
+    "/gradio_api/run/",
+    "/gradio_api/cancel",
+    "/gradio_api/reset",
+    "/annotate/judgements",
+    "/rephrase/answers",
+]
+KNOWN_PATHS = ["/", "/report/", "/annotate", "/annotate/sources", "/rephrase", "/rephrase/next", "/config",
+               "/theme.css", "/gradio_api/queue/data", "/assets/",
                "/static/", "/svelte/", "/gradio_api/heartbeat/", f"{FILE}/", *POSTED]  # fmt: skip
 ODD_PATHS = ["", "a.js", "..", "/../", "%2e%2e/", "\\..\\", "//", "/etc/passwd", "\0", "?", "#", ";", "upload"]
 JSON = st.recursive(

@@ -20,15 +20,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 MAX_BODY_BYTES = 128 * 1024
 MAX_QUERY_BYTES = 2_048
 TOKEN = "token"  # noqa: S105 - the name under which an address carries it
-ANNOTATE = "/annotate"
+ANNOTATE, REPHRASE = "/annotate", "/rephrase"
 API = "/gradio_api"
-PAGES = ("/", ANNOTATE)
-READ = (*PAGES, f"{ANNOTATE}/sources", "/config", "/theme.css", "/favicon.ico", f"{API}/queue/data")
+PAGES = ("/", ANNOTATE, REPHRASE)
+READ = (*PAGES, f"{ANNOTATE}/sources", f"{REPHRASE}/next", "/config", "/theme.css", "/favicon.ico", f"{API}/queue/data")
 REPORT = "/report"
 READ_BELOW = (f"{REPORT}/", "/assets/", "/static/", "/svelte/", f"{API}/heartbeat/", f"{API}/file=/")
 RUN = f"{API}/run/"
 RESET = f"{API}/reset"
-SENT = (f"{ANNOTATE}/judgements", f"{API}/queue/join", f"{API}/cancel", RESET)
+SENT = (f"{ANNOTATE}/judgements", f"{REPHRASE}/answers", f"{API}/queue/join", f"{API}/cancel", RESET)
 POLICY = "content-security-policy"
 HEADERS = {
     POLICY: "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "

@@ -85,11 +85,7 @@ class AnnotationStore:
     """
 
     def __init__(self, folder: Path, annotator: str) -> None:
-        self.annotator, self.path = annotator.strip(), folder / ANNOTATIONS
-        if not 0 < len(self.annotator) <= MAX_NAME_CHARS or _CONTROL.search(self.annotator):
-            raise UndertowError(
-                f"{annotator[:100]!r}: is not a valid name of an annotator; give 1 to {MAX_NAME_CHARS} characters with --annotator"
-            )
+        self.annotator, self.path = annotator_name(annotator), folder / ANNOTATIONS
         if self.annotator == ALL:
             raise UndertowError(f"results reserve the name {ALL!r} for all annotators; give another with --annotator")
         self._answers, seed = read_answers(folder)
@@ -118,12 +114,7 @@ class AnnotationStore:
         row = {"item": item, "category": category, "note": note, "annotator": self.annotator, "time": time}
         line = AnnotationLine.model_validate(row).model_dump_json()
         with self._lock:
-            with self.path.open("a+b", buffering=0) as file:
-                if file.seek(0, os.SEEK_END):
-                    file.seek(-1, os.SEEK_END)
-                    line = line if file.read(1) == b"\n" else f"\n{line}"  # an editor removed the last line's end
-                file.write(f"{line}\n".encode())
-                os.fsync(file.fileno())
+            append_line(self.path, line)
             self.judged[item] = {"category": category, "note": note}
 
     def sources(self, item: str) -> list[str]:
@@ -135,30 +126,62 @@ class AnnotationStore:
         ]
 
 
-def pages(store: AnnotationStore) -> APIRouter:
-    """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
+def annotator_name(given: str) -> str:
+    """The name of a person, without white space around it.
+
+    Raises:
+        UndertowError: it is empty, too long, or has control characters.
+    """
+    name = given.strip()
+    if not 0 < len(name) <= MAX_NAME_CHARS or _CONTROL.search(name):
+        raise UndertowError(
+            f"{given[:100]!r}: is not a valid name of an annotator; give 1 to {MAX_NAME_CHARS} characters with --annotator"
+        )
+    return name
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file; it is on the disk when this returns."""
+    with path.open("a+b", buffering=0) as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else f"\n{line}"  # an editor removed the last line's end
+        file.write(f"{line}\n".encode())
+        os.fsync(file.fileno())
+
+
+def html_page(name: str, **context: Any) -> Response:
+    """A page of a template of this folder, with a policy that runs its own script alone."""
     files, strict = jinja2.PackageLoader("undertow.app", "."), jinja2.StrictUndefined
     environment = jinja2.Environment(
         autoescape=True, loader=files, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.get_template("annotation.html.j2")
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    html = environment.get_template(name).render(nonce=nonce, **context)
+    return HTMLResponse(html, headers={POLICY: policy, "cache-control": "no-store"})
+
+
+def pages(store: AnnotationStore) -> APIRouter:
+    """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
 
     def page() -> Response:
-        nonce = secrets.token_urlsafe(16)
-        policy = (
-            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
-            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
         # The page's script receives texts as data and shows them as text.
         data = {
             "categories": list(CATEGORIES),
             "rephrasings": [asdict(one) for one in store.rephrasings.values()],
             "judged": store.judged,
         }
-        html = template.render(
-            nonce=nonce, annotator=store.annotator, categories=CATEGORIES, max_note_chars=MAX_NOTE_CHARS, data=data
-        )
-        return HTMLResponse(html, headers={POLICY: policy, "cache-control": "no-store"})
+        context = {
+            "annotator": store.annotator,
+            "categories": CATEGORIES,
+            "max_note_chars": MAX_NOTE_CHARS,
+            "data": data,
+        }
+        return html_page("annotation.html.j2", **context)
 
     def sources(item: str = "") -> Response:
         if item not in store.rephrasings:

@@ -1,4 +1,4 @@
-"""The server of `undertow app` and `undertow annotate`: one FastAPI application behind access control, on this machine by default."""
+"""The server of `undertow app`, `annotate` and `rephrase`: one FastAPI application behind access control, on this machine by default."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TextIO
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from undertow.app.access_control import ANNOTATE, REPORT, REPORT_HEADERS, TOKEN, AccessControl
-from undertow.app.annotation import AnnotationStore, pages
+from undertow.app import annotation, rephrasing
+from undertow.app.access_control import ANNOTATE, REPHRASE, REPORT, REPORT_HEADERS, TOKEN, AccessControl
 from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
 from undertow.errors import UndertowError
@@ -99,11 +99,23 @@ def annotation_server(folder: Path, annotator: str, port: int) -> Server:
     Raises:
         UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
     """
-    store = AnnotationStore(folder, annotator)
+    return _server_of(annotation.pages(annotation.AnnotationStore(folder, annotator)), ANNOTATE, port)
+
+
+def rephrasing_server(store: rephrasing.RephrasingStore, port: int) -> Server:
+    """The server of the page on which a person writes and verifies rephrasings, for this machine; needs no Gradio.
+
+    Raises:
+        UndertowError: the port cannot be used.
+    """
+    return _server_of(rephrasing.pages(store), REPHRASE, port)
+
+
+def _server_of(router: APIRouter, path: str, port: int) -> Server:
     server = Server(LOOPBACK[0], port)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(pages(store))
-    server.admit(app, ANNOTATE)
+    app.include_router(router)
+    server.admit(app, path)
     return server
 
 

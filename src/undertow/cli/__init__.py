@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.app import annotate
+from undertow.cli.app import annotate, rephrase
 from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import init, power, show_challenge
@@ -31,8 +31,9 @@ from undertow.errors import UndertowError
 COMMANDS: dict[str, Any] = {
     "run": run_app, "suite": suite, "score": score, "report": report, "show": show, "table": table, "figure": figure, "cite": cite,
     "compare": compare, "gate": gate, "guard": guard_command, "doctor": doctor, "pull": pull, "list": list_app, "cache": cache_app,
-    "app": serve_page, "annotate": annotate, "init": init, "challenge": show_challenge, "graph": graph, "simulate": simulate,
-    "power": power, "lab": lab_app, "finetune": finetune, "export": export_app, "scaling": scaling, "reproduce": reproduce, "demo": demo,
+    "app": serve_page, "annotate": annotate, "rephrase": rephrase, "init": init, "challenge": show_challenge, "graph": graph,
+    "simulate": simulate, "power": power, "lab": lab_app, "finetune": finetune, "export": export_app, "scaling": scaling,
+    "reproduce": reproduce, "demo": demo,
 }  # fmt: skip
 """The commands in the order of the help: the one that most people need comes first."""
 MODEL_COMMANDS = ("guard", "doctor", "app")

@@ -1,4 +1,4 @@
-"""`undertow app` and `undertow annotate`: commands that serve a page in the browser."""
+"""`undertow app`, `annotate` and `rephrase`: commands that serve a page in the browser."""
 
 from __future__ import annotations
 
@@ -127,6 +127,36 @@ def annotate(
     echo(f"Annotations: {(run / ANNOTATIONS).resolve()}")
     if path_exists(run / ANNOTATIONS):
         echo(f"Report with the annotations: {one_line(render_report(run))}")
+
+
+def rephrase(
+    challenge: Annotated[str, typer.Argument(help="Documents with biased spans: cad, or a file.")],
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the answers of all people, and of the table.")] = Path(
+        "rephrasings"
+    ),
+    annotator: Annotated[str, typer.Option(help="Name of the person; that of the account if not given.")] = "",
+    port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
+    summary: Annotated[bool, typer.Option("--summary", help="Write the table, and serve nothing.")] = False,
+) -> None:
+    """Write, verify and refine rephrasings of biased spans in the browser. Accepted ones become a table for --rephrasings."""
+    from undertow.app import server
+    from undertow.app.rephrasing import TABLE, RephrasingStore
+    from undertow.data.documents.document_sources import load_documents
+
+    try:
+        store = RephrasingStore(load_documents(challenge), out, annotator or _account())
+        if not summary:
+            page = server.rephrasing_server(store, port)
+            page.run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
+        counts, n = store.next_item()["counts"], store.write_table()
+    except OSError as error:
+        raise UndertowError(f"{out}: cannot be used ({error.strerror}); name another folder with --out") from error
+    echo(
+        f"{counted(n, 'rephrasing')} accepted; {counts['write']:,} spans to write, {counts['verify']:,} to verify, "
+        f"{counts['refine']:,} to refine"
+    )
+    echo(f"Table: {one_line(out / TABLE)}")
 
 
 def _account() -> str:

@@ -107,13 +107,13 @@ def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
     given = read_rephrase_pairs(path)
     pairs: dict[Key, str] = {}
     for pair in (*given.evaluation, *given.training):
-        if pairs.setdefault((_normalize_space(pair.span), pair.dimension), pair.rephrasing) != pair.rephrasing:
+        if pairs.setdefault((normalize_space(pair.span), pair.dimension), pair.rephrasing) != pair.rephrasing:
             raise UndertowError(f"{path}: has two rephrasings of one span, the second of {pair.id!r}; keep one")
     used = set[Key]()
     parts: list[tuple[Document, ...]] = []
     n_matched = []
     for part in (documents.evaluation, documents.training):
-        spans = [_normalize_space(one.span) for one in part]
+        spans = [normalize_space(one.span) for one in part]
         keys = [
             next((key for key in ((span, one.dimension), (span, "")) if span and key in pairs), None)
             for span, one in zip(spans, part, strict=True)
@@ -135,6 +135,6 @@ def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
     return replace(documents, evaluation=parts[0], training=parts[1], notes=(*documents.notes, note))
 
 
-def _normalize_space(span: str) -> str:
+def normalize_space(span: str) -> str:
     """A span with single spaces in place of white space and CAD's marks of line breaks."""
     return " ".join(re.sub(r"\[linebreak\]", " ", span, flags=re.IGNORECASE).split())

@@ -1,0 +1,243 @@
+"""A page at `/rephrase` on which people write, verify and refine rephrasings of biased spans, as in Bauer et al. 2022, section 4.1.
+
+Several people may answer at once, each with a server of their own: `rephrasings.jsonl` holds every answer, and each request reads it
+again under a lock, so an answer to an outdated state is refused and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from undertow._files import csv_cell, path_exists, read_file
+from undertow._folders import lock_folder, whole_file
+from undertow._schemas import first_problem
+from undertow.app.access_control import REPHRASE
+from undertow.app.annotation import annotator_name, append_line, html_page
+from undertow.data.documents.document_set import DocumentSet
+from undertow.data.documents.document_sources import normalize_space
+from undertow.errors import UndertowError
+
+ANSWERS, TABLE = "rephrasings.jsonl", "rephrasings.csv"
+MAX_BYTES = 64 * 2**20
+MAX_TEXT_CHARS = 8_000
+WRITE, VERIFY, REFINE, ACCEPTED = "write", "verify", "refine", "accepted"
+_STEP_AFTER = {"write": VERIFY, "refuse": REFINE, "accept": ACCEPTED}
+_ACTIONS = {WRITE: ("write",), REFINE: ("write",), VERIFY: ("accept", "refuse"), ACCEPTED: ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A biased span to rephrase, with the text around it."""
+
+    id: str
+    passage: str
+    span: str
+    dimension: str
+
+
+class Contribution(BaseModel):
+    """An answer, as the page sends it.
+
+    Attributes:
+        n_seen: number of answers to this span that the page knew.
+        text: the rephrasing, or the reason of a refusal; "" to accept.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    item: str
+    n_seen: int
+    action: Literal["write", "accept", "refuse"]
+    text: str = Field(max_length=MAX_TEXT_CHARS)
+
+
+class AnswerLine(Contribution):
+    """An answer, as the file has it."""
+
+    model_config = ConfigDict(extra="ignore")
+    annotator: str
+    time: str
+
+
+class RefusedError(UndertowError):
+    """An answer that does not fit the state of its span."""
+
+
+class RephrasingStore:
+    """The answers of all people to the spans of a document set, in a folder; and one person's view of them.
+
+    Attributes:
+        spans: to rephrase, by id, in a random order of this person.
+
+    Raises:
+        UndertowError: the name is invalid, or the set has no span without a rephrasing.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, documents: DocumentSet, folder: Path, annotator: str) -> None:
+        self.annotator, self.folder = annotator_name(annotator), folder
+        spans: dict[str, Span] = {}
+        for one in (*documents.evaluation, *documents.training):
+            if one.span and not one.rephrasing:
+                key = hashlib.sha256(json.dumps([normalize_space(one.span), one.dimension]).encode()).hexdigest()[:16]
+                spans.setdefault(key, Span(key, one.text, one.span, one.dimension))
+        if not spans:
+            raise UndertowError(f"{documents.name}: has no biased span without a rephrasing; name documents with spans")
+        folder.mkdir(parents=True, exist_ok=True)
+        seed = int.from_bytes(hashlib.sha256(_person(self.annotator).encode()).digest()[:8])
+        self.spans = {key: spans[key] for key in np.random.default_rng(seed).permutation(list(spans)).tolist()}
+        self.answers()
+
+    def answers(self) -> dict[str, list[AnswerLine]]:
+        """The answers to each span, the oldest first; a last line without its end was never committed, and is left out.
+
+        Raises:
+            UndertowError: a line is corrupt.
+        """
+        path = self.folder / ANSWERS
+        content = read_file(path, MAX_BYTES, "rephrasings") if path_exists(path) else b""
+        found: dict[str, list[AnswerLine]] = {key: [] for key in self.spans}
+        for number, line in enumerate(content.splitlines(keepends=True), 1):
+            try:
+                answer = AnswerLine.model_validate_json(line) if line.strip() else None
+            except ValidationError as error:
+                if line.endswith(b"\n"):
+                    problem = first_problem(error, is_json=True)
+                    raise UndertowError(f"{path}, line {number}: {problem}; correct or delete the line") from error
+                continue
+            if answer is not None and answer.item in found:
+                found[answer.item].append(answer)
+        return found
+
+    def next_item(self, after: str = "") -> dict[str, Any]:
+        """What this person can do next: verifications, then refinements, then new spans; and the number of spans at each step.
+
+        Args:
+            after: the span that the person skipped.
+        """
+        found = self.answers()
+        steps = {key: _step(lines) for key, lines in found.items()}
+        possible = [
+            key
+            for step in (VERIFY, REFINE, WRITE)
+            for key, one in steps.items()
+            if one == step and not (step == VERIFY and self._is_own(found[key]))
+        ]
+        at = possible.index(after) + 1 if after in possible else 0
+        key = possible[at % len(possible)] if possible else ""
+        counts = Counter(steps.values())
+        return {
+            "counts": {step: counts[step] for step in (WRITE, VERIFY, REFINE, ACCEPTED)},
+            "item": self._item(key, found[key], steps[key]) if key else None,
+        }
+
+    def answer(self, given: Contribution) -> None:
+        """Append an answer to the file; it is on the disk when this returns.
+
+        Raises:
+            RefusedError: it does not fit the state of its span.
+            OSError: it could not be written.
+        """
+        text = given.text.strip()
+        with lock_folder(self.folder):
+            known = self.answers().get(given.item)
+            if known is None:
+                raise RefusedError("These documents have no such span.")
+            if len(known) != given.n_seen or given.action not in _ACTIONS[_step(known)]:
+                raise RefusedError("Somebody else has answered this span meanwhile; go on to the next.")
+            if given.action in ("accept", "refuse") and self._is_own(known):
+                raise RefusedError("You wrote this rephrasing; somebody else verifies it.")
+            if not text and given.action != "accept":
+                raise RefusedError(
+                    "Write a rephrasing." if given.action == "write" else "Give a reason, for whoever refines it."
+                )
+            if given.action == "write" and normalize_space(text) == normalize_space(self.spans[given.item].span):
+                raise RefusedError("This is the biased phrase itself; change it.")
+            time = datetime.now(UTC).isoformat(timespec="seconds")
+            line = AnswerLine(**given.model_dump() | {"text": text}, annotator=self.annotator, time=time)
+            self._drop_torn_line()
+            append_line(self.folder / ANSWERS, line.model_dump_json())
+
+    def write_table(self) -> int:
+        """Write the accepted rephrasings as the table that `--rephrasings` reads; returns their number."""
+        rows = [
+            {"span": one.span, "rephrasing": found[-2].text, "dimension": one.dimension}
+            for one, found in ((self.spans[key], lines) for key, lines in sorted(self.answers().items()))
+            if _step(found) == ACCEPTED
+        ]
+        table = pd.DataFrame(rows, columns=["span", "rephrasing", "dimension"], dtype=str).map(csv_cell)
+        with whole_file(self.folder / TABLE) as file:
+            table.to_csv(file, index=False, lineterminator="\n")
+        return len(rows)
+
+    def _is_own(self, lines: Sequence[AnswerLine]) -> bool:
+        written = [line.annotator for line in lines if line.action == "write"]
+        return bool(written) and _person(written[-1]) == _person(self.annotator)
+
+    def _item(self, key: str, lines: Sequence[AnswerLine], step: str) -> dict[str, Any]:
+        one = self.spans[key]
+        history = [{"action": line.action, "text": line.text} for line in lines]
+        of_span = {"id": key, "passage": one.passage, "span": one.span, "dimension": one.dimension}
+        return {**of_span, "step": step, "n_seen": len(lines), "history": history}
+
+    def _drop_torn_line(self) -> None:
+        path = self.folder / ANSWERS
+        if path_exists(path):
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            try:
+                AnswerLine.model_validate_json(content[whole:])  # an editor removed its end
+            except ValidationError:
+                with path.open("r+b") as file:
+                    file.truncate(whole)
+
+
+def _step(lines: Sequence[AnswerLine]) -> str:
+    return _STEP_AFTER[lines[-1].action] if lines else WRITE
+
+
+def _person(name: str) -> str:
+    """Spellings of a name that are one person's."""
+    return normalize_space(unicodedata.normalize("NFKC", name)).casefold()
+
+
+def pages(store: RephrasingStore) -> APIRouter:
+    """The page at `/rephrase` and the requests of its script, for an application behind `AccessControl`."""
+
+    def page() -> Response:
+        return html_page("rephrasing.html.j2", annotator=store.annotator, max_chars=MAX_TEXT_CHARS)
+
+    def next_item(after: str = "") -> Response:
+        try:
+            return JSONResponse(store.next_item(after))
+        except (UndertowError, OSError) as error:
+            return PlainTextResponse(f"The answers cannot be read: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def answer(contribution: Contribution) -> Response:
+        try:
+            store.answer(contribution)
+        except RefusedError as error:
+            return PlainTextResponse(str(error), HTTPStatus.CONFLICT)
+        except (UndertowError, OSError) as error:
+            return PlainTextResponse(f"The answer could not be written: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+        return JSONResponse({"saved": contribution.item})
+
+    router = APIRouter(prefix=REPHRASE)
+    router.add_api_route("", page)
+    router.add_api_route("/next", next_item)
+    router.add_api_route("/answers", answer, methods=["POST"])
+    return router

@@ -1,0 +1,207 @@
+"""The page on which people write, verify and refine rephrasings: no answer is lost or overwritten, and nobody verifies their own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib import request
+from urllib.error import HTTPError
+
+import pytest
+
+from undertow.app.access_control import MAX_BODY_BYTES
+from undertow.app.rephrasing import ANSWERS, MAX_TEXT_CHARS, TABLE, RephrasingStore
+from undertow.app.server import Server, rephrasing_server
+from undertow.data.documents.document_sources import load_documents
+from undertow.errors import UndertowError
+
+LIMIT_S = 120
+EVIL = "</script><script>alert(1)</script>{{7*7}}"
+DOCUMENTS = f"""id,text,biased,dimension,span,rephrasing
+a,They said that nurses are all women. Then they left.,yes,gender,nurses are all women,
+b,=old people cannot learn {EVIL} at all,yes,age,=old people cannot learn {EVIL},
+c,The weather is fine.,no,,,
+d,Done before by somebody.,yes,age,Done before,Known
+e,He wrote: nurses are   all women!,yes,gender,nurses are   all women,
+"""
+Answer = tuple[int, str]
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    path = tmp_path / "documents.csv"
+    path.write_text(DOCUMENTS, encoding="utf-8")
+    return path
+
+
+class Person:
+    """A browser of one person."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.cookie = f"undertow-{server.port}={server.access.token}"
+
+    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        given = {"Cookie": self.cookie, "Content-Type": "application/json"} | headers
+        asked = request.Request(f"http://127.0.0.1:{self.server.port}/rephrase{path}", data=body, headers=given)
+        try:
+            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
+                return reply.status, reply.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def next(self, after: str = "") -> dict[str, Any]:
+        status, text = self.ask(f"/next?after={after}")
+        assert status == 200, text
+        item: dict[str, Any] = json.loads(text)["item"]
+        return item
+
+    def counts(self) -> dict[str, int]:
+        counts: dict[str, int] = json.loads(self.ask("/next")[1])["counts"]
+        return counts
+
+    def send(self, item: dict[str, Any], action: str, text: str = "") -> Answer:
+        said = {"item": item["id"], "n_seen": item["n_seen"], "action": action, "text": text}
+        return self.ask("/answers", json.dumps(said).encode())
+
+
+@contextmanager
+def visited(documents: Path, annotator: str) -> Iterator[Person]:
+    store = RephrasingStore(load_documents(str(documents)), documents.parent / "answers", annotator)
+    server = rephrasing_server(store, 0)
+    thread = threading.Thread(target=server.run, args=(lambda address: None,))
+    thread.start()
+    try:
+        yield Person(server)
+    finally:
+        server.stop()
+        thread.join()
+
+
+def lines(documents: Path) -> list[dict[str, Any]]:
+    text = (documents.parent / "answers" / ANSWERS).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_span_is_written_refused_refined_accepted_and_becomes_a_row_that_rephrasings_takes(
+    documents: Path, cli: Callable[..., Any]
+) -> None:
+    with visited(documents, "ann") as ann, visited(documents, "bob") as bob:
+        assert ann.counts() == {"write": 2, "verify": 0, "refine": 0, "accepted": 0}
+        items = [ann.next(), ann.next(ann.next()["id"])]
+        nurses, old = sorted(items, key=lambda one: str(one["dimension"]), reverse=True)
+        assert nurses["passage"] == "They said that nurses are all women. Then they left."
+        assert (nurses["step"], nurses["span"]) == ("write", "nurses are all women")
+        assert ann.send(nurses, "write", " nurses are women ")[0] == 200
+        given = bob.next()
+        assert given["step"] == "verify"
+        assert given["history"] == [{"action": "write", "text": "nurses are women"}]
+        assert "ann" not in json.dumps(given)
+        assert bob.send(given, "refuse", "still all of them")[0] == 200
+        refused = ann.next()
+        assert (refused["step"], refused["n_seen"]) == ("refine", 2)
+        assert refused["history"][-1] == {"action": "refuse", "text": "still all of them"}
+        assert ann.send(refused, "write", "nurses are people")[0] == 200
+        assert bob.send(bob.next(), "accept")[0] == 200
+        assert ann.send(old, "write", f"=many people learn {EVIL}")[0] == 200
+        assert bob.send(bob.next(), "accept")[0] == 200
+        assert ann.counts() == {"write": 0, "verify": 0, "refine": 0, "accepted": 2}
+        assert ann.next() is None
+    folder = documents.parent / "answers"
+    done = cli("rephrase", str(documents), "--out", str(folder), "--annotator", "carl", "--summary")
+    assert "2 rephrasings accepted; 0 spans to write" in done.stdout
+    assert "\n'=old" in (folder / TABLE).read_text(encoding="utf-8")
+    rephrased = load_documents(str(documents), str(folder / TABLE)).evaluation
+    assert [one.rephrasing for one in rephrased] == [
+        "nurses are people", f"=many people learn {EVIL}", "", "Known", "nurses are people",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ann", " ANN ", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"])
+def test_nobody_verifies_their_own_rephrasing_in_any_spelling_of_their_name(name: str, documents: Path) -> None:
+    with visited(documents, "ann") as ann:
+        item = ann.next()
+        assert ann.send(item, "write", "better")[0] == 200
+    with visited(documents, name) as again:
+        assert again.next()["id"] != item["id"]
+        for action in ("accept", "refuse"):
+            status, said = again.send(item | {"n_seen": 1}, action, "why")
+            assert (status, "somebody else verifies" in said) == (409, True)
+    assert [line["action"] for line in lines(documents)] == ["write"]
+
+
+def test_an_answer_to_what_has_changed_is_refused_and_changes_nothing(documents: Path) -> None:
+    with visited(documents, "ann") as ann, visited(documents, "bob") as bob:
+        item = ann.next()
+        people = [(ann, f"a{n}") for n in range(10)] + [(bob, f"b{n}") for n in range(10)]
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda one: one[0].send(item, "write", one[1]), people))
+        assert sorted(status for status, _ in answers) == [200, *[409] * 19]
+        (written,) = lines(documents)
+        assert answers[[text for _, text in people].index(written["text"])][0] == 200
+        for other in ({"n_seen": 0}, {"n_seen": 1}, {"n_seen": 7}):
+            assert ann.send(item | other, "write", "later")[0] == 409
+        assert ann.send(item | {"id": "none"}, "write", "x")[0] == 409
+    assert len(lines(documents)) == 1
+
+
+def test_a_process_that_ends_while_it_writes_loses_that_answer_alone(documents: Path) -> None:
+    with visited(documents, "ann") as ann:
+        first = ann.next()
+        assert ann.send(first, "write", "better")[0] == 200
+    path = documents.parent / "answers" / ANSWERS
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:40])
+    with visited(documents, "bob") as bob:
+        assert bob.next()["history"][0]["text"] == "better"
+        assert bob.send(bob.next(), "accept")[0] == 200
+    assert [line["action"] for line in lines(documents)] == ["write", "accept"]
+    path.write_bytes(whole.rstrip(b"\n"))  # an editor removed the end
+    with visited(documents, "bob") as bob:
+        assert bob.send(bob.next(), "accept")[0] == 200
+    assert [line["action"] for line in lines(documents)] == ["write", "accept"]
+    path.write_bytes(whole[:40] + b"\n" + whole)
+    with pytest.raises(UndertowError, match=f"{ANSWERS}, line 1: "):
+        RephrasingStore(load_documents(str(documents)), path.parent, "ann")
+
+
+def test_empty_unchanged_and_endless_answers_and_refusals_without_a_reason_are_refused(documents: Path) -> None:
+    with visited(documents, "ann") as ann, visited(documents, "bob") as bob:
+        item = ann.next()
+        for text, said in (("  ", "Write a rephrasing"), (f" {item['span']} ", "is the biased phrase itself")):
+            status, answer = ann.send(item, "write", text)
+            assert (status, said in answer) == (409, True)
+        assert ann.send(item, "write", "x" * (MAX_TEXT_CHARS + 1))[0] == 422
+        assert ann.send(item, "delete", "x")[0] == 422
+        assert ann.send(item, "accept")[0] == 409
+        assert ann.send(item, "write", "x" * MAX_TEXT_CHARS)[0] == 200
+        assert bob.send(bob.next(), "refuse", "  ")[0] == 409
+    assert len(lines(documents)) == 1
+
+
+def test_only_the_page_itself_gets_in_and_texts_reach_it_as_data(documents: Path) -> None:
+    with visited(documents, "ann") as ann:
+        status, page = ann.ask("")
+        assert status == 200
+        assert "alert(1)" not in page
+        assert "Assume nothing about who speaks" in page
+        for path, body in (("", None), ("/next", None), ("/answers", b"{}")):
+            assert ann.ask(path, body, Cookie="")[0] == 403
+            assert ann.ask(path, body, Host="evil.example")[0] == 400
+            assert ann.ask(path, body, Origin="http://evil.example")[0] == 403
+        assert ann.ask("/answers", b" " * (MAX_BODY_BYTES + 1))[0] == 413
+        assert ann.ask("/none")[0] == 404
+
+
+def test_documents_without_open_spans_and_invalid_names_are_refused(documents: Path) -> None:
+    with pytest.raises(UndertowError, match="no biased span without a rephrasing"):
+        RephrasingStore(load_documents("undertow-statements"), documents.parent / "none", "ann")
+    with pytest.raises(UndertowError, match="--annotator"):
+        RephrasingStore(load_documents(str(documents)), documents.parent / "none", "a\nb")
+    assert not (documents.parent / "none").exists()
