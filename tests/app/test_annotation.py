@@ -24,7 +24,7 @@ import pytest
 from undertow import audit, gate, load_run, score
 from undertow import compare as compare_runs
 from undertow.app.access_control import MAX_BODY_BYTES
-from undertow.app.annotation import AnnotationStore, agreement, summary
+from undertow.app.annotators.annotation import AnnotationStore, agreement, summary
 from undertow.app.server import Server, annotation_server
 from undertow.audits.bias_in_text.report import judgement_tables
 from undertow.cli.app import annotate

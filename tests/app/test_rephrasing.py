@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 import pytest
 
 from undertow.app.access_control import MAX_BODY_BYTES
-from undertow.app.rephrasing import ANSWERS, MAX_TEXT_CHARS, TABLE, RephrasingStore
+from undertow.app.annotators.rephrasing import ANSWERS, MAX_TEXT_CHARS, TABLE, RephrasingStore
 from undertow.app.server import Server, rephrasing_server
 from undertow.data.documents.document_sources import load_documents
 from undertow.errors import UndertowError

@@ -559,6 +559,44 @@ def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said:
     assert all(note in told for note in notes)
 
 
+def test_a_recorded_answer_may_end_with_a_full_stop(tmp_path: Path) -> None:
+    run = recorded(DIAGNOSIS, "document,gold,answer\na,Yes,yes.\nb,No,No\nc,No,No doubt.\n", tmp_path)
+    assert run.observations["answer"].tolist() == ["yes", "No", "No doubt"]
+    assert [bool(reason) for reason in run.observations["missing_reason"]] == [False, False, True]
+    assert values(run, "accuracy", model="recorded") == {"recorded": pytest.approx(100.0)}
+
+
+@pytest.mark.parametrize(
+    ("audit", "rows", "answers", "outcomes"),
+    [
+        (DIAGNOSIS, [
+            ("Yes", '"Yes, it contains bias."', "He is late."), ("No", "The passage is neutral.", "It rains."),
+            ("Yes", "I cannot help with that.", "They are slow."), ("Yes", "", "She is old."),
+        ], ["Yes", "No", "", ""], ["answer", "answer", "refusal", "unclear"]),
+        (IDENTIFICATION, [("age", "That is ageism.", "She is old."), ("race", "It is about age.", "He is old.")],
+         ["age", "age"], ["answer", "answer"]),
+        (EXTRACTION, [("is old", '"The biased span is ""is old""."', "She is old today.")], ["is old"], ["answer"]),
+        (REPHRASING, [("is experienced", '"Sure! Here is a rewrite: is of age"', "is old")], ["is of age"], ["answer"]),
+    ],
+)  # fmt: skip
+def test_free_replies_of_a_table_are_read_under_protocol_text(
+    audit: str, rows: list[tuple[str, str, str]], answers: list[str], outcomes: list[str], tmp_path: Path
+) -> None:
+    path, column = tmp_path / "replies.csv", "span" if audit == REPHRASING else "text"
+    lines = [f"{at},{gold},{reply},{text}" for at, (gold, reply, text) in enumerate(rows)]
+    path.write_text("\n".join([f"document,gold,answer,{column}", *lines]), encoding="utf-8")
+    run = undertow.score(path, audit=audit, protocol="text", out=tmp_path / "run")
+    assert run.observations["answer"].tolist() == answers
+    assert run.observations["reply_outcome"].tolist() == outcomes
+    assert "answer_reader" in run.manifest["design"]
+    (refusals,) = [one for one in run.record.results if one.measure == "refusal_rate" and set(one.group) == {"model"}]
+    assert refusals.value == pytest.approx(100 * outcomes.count("refusal") / len(outcomes))
+    again = undertow.score(tmp_path / "run")
+    assert [(one.measure, one.group) for one in again.record.results] == [
+        (one.measure, one.group) for one in run.record.results
+    ]
+
+
 @pytest.mark.parametrize(
     ("audit", "columns", "column", "name"),
     [

@@ -20,7 +20,7 @@ from helpers import readers
 from helpers import tiny_models as tiny
 from helpers.json_edits import edited
 from undertow import audits
-from undertow.app.annotation import summary
+from undertow.app.annotators.annotation import summary
 from undertow.app.run_browser import readable
 from undertow.audits.base import EXACT
 from undertow.inference.answer_cache import AnswerCache
@@ -334,7 +334,7 @@ def finetuned(folder: Path) -> None:
 def judged(folder: Path) -> None:
     REPHRASING.make(folder)
     rows = read_record(folder / "run").observations
-    from undertow.app.annotation import AnnotationStore
+    from undertow.app.annotators.annotation import AnnotationStore
 
     book = AnnotationStore(folder / "run", "me")
     for at, item in enumerate(list(book.rephrasings)[: len(rows)]):

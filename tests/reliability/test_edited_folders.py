@@ -147,7 +147,7 @@ def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
     ],
 )
 def test_observations_that_lack_a_column_or_a_name_are_corrupt_in_every_command(  # noqa: PLR0917 - a column each
-    name: str, column: str, cells: object, said: str, stored: Callable[[str], Path], tmp_path: Path
+    name: str, column: str, cells: Any, said: str, stored: Callable[[str], Path], tmp_path: Path
 ) -> None:
     run = shutil.copytree(stored(name) / "run", tmp_path / "run")
     frame = pd.read_parquet(run / "observations.parquet")

@@ -17,7 +17,7 @@ import undertow
 from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.shared_folders import made_once
-from undertow.app.annotation import AnnotationStore
+from undertow.app.annotators.annotation import AnnotationStore
 from undertow.report.page_data import ReportTable
 from undertow.report.paper_table import PaperTable
 from undertow.runs import pipeline

@@ -19,8 +19,8 @@ from fastapi.responses import HTMLResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from undertow.app import annotation, rephrasing
 from undertow.app.access_control import ANNOTATE, REPHRASE, REPORT, REPORT_HEADERS, TOKEN, AccessControl
+from undertow.app.annotators import annotation, rephrasing
 from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
 from undertow.errors import UndertowError

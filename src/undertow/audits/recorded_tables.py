@@ -470,7 +470,7 @@ def _check_columns(table: Table, masses: pd.DataFrame) -> None:
         if not 0 < largest <= 1 + ROUNDING_PROB or scaled.max() > 100 + ROUNDING_PERCENT:
             continue
         is_apart = largest >= MIN_PROB and others.min() >= LEAST_GAP
-        is_even = len(sums) > 2 and scaled.std() <= sums.std() / 2
+        is_even = len(sums) > 2 and sums.std() > ROUNDING_PERCENT and scaled.std() <= sums.std() / 2
         if is_apart or is_even:
             raise UndertowError(
                 f"{table.path}: the masses of {name} are at most {largest:.2g}, as probabilities are, and those of the other word groups "

@@ -100,7 +100,8 @@ def annotate(
 ) -> None:
     """Annotate rephrasings in the browser. Each is saved beside the run at once; when the page ends, they join its results and report."""
     from undertow._files import path_exists
-    from undertow.app import annotation, server
+    from undertow.app import server
+    from undertow.app.annotators import annotation
     from undertow.runs.folder.annotations import ANNOTATIONS
     from undertow.runs.score import render_report
 
@@ -141,7 +142,7 @@ def rephrase(
 ) -> None:
     """Write, verify and refine rephrasings of biased spans in the browser. Accepted ones become a table for --rephrasings."""
     from undertow.app import server
-    from undertow.app.rephrasing import TABLE, RephrasingStore
+    from undertow.app.annotators.rephrasing import TABLE, RephrasingStore
     from undertow.data.documents.document_sources import load_documents
 
     try:

@@ -15,7 +15,10 @@ from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
+from undertow.data.replies.answer_rules import CHOICE, REWRITE, SPAN, YES_NO, Question, rules
+from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
+from undertow.inference.free_replies import MISSING_REASONS
 from undertow.types import Answer, Item, Scores
 
 
@@ -84,24 +87,29 @@ MAX_COUNT = 10**9
 NUMBERS = {"other_words": (0.0, 100.0), "yes_percent": (0.0, 100.0), "nats": (-math.inf, 1e-6)}
 """Numeric columns of the observations, possibly empty, with their ranges; a log-probability may be rounded."""
 NO_ANSWER = "the answer is empty"
-NO_LABEL = "the answer is none of the labels"
+NO_LABEL = f"the answer is none of the labels; if it is a free reply, score it with --protocol {TEXT}"
 """Reason of a missing recorded answer. Such an answer does not count as wrong, because its meaning is unknown."""
+
+QUESTIONS = ("What type of bias is present in the previous text?", "Is there bias in the previous text?")
+"""What a free reply is about: the dimension of bias, or whether there is any."""
 
 
 def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observations, str]:
     """Read a CSV or TSV table with `document, gold, answer` and optionally factors of the observations of a run.
 
-    An answer that is none of the labels (ignoring case and surrounding white space) is missing with a reason. Documents with the
-    same `cluster` are resampled and sign-flipped together.
+    An answer that is none of the labels (ignoring case and a full stop) is missing with a reason. Documents with the same `cluster` are
+    resampled and sign-flipped together.
 
     Args:
         path: the table.
         task: which of the four tasks it belongs to.
-        protocol: "" or `exact`.
+        protocol: "" or `exact`; or `text` for free replies, in which the answer reader finds the answers.
     """
-    if protocol not in ("", EXACT):
+    if protocol not in ("", EXACT, TEXT):
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
-        raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
+        raise UndertowError(
+            f"{path}: protocol {protocol!r} {known}; leave --protocol out, or use {TEXT} for free replies"
+        )
     table = read_cells(path)
     table.check_columns(REQUIRED)
     table.check_filled("gold", "model")
@@ -134,10 +142,15 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
     own = list(DIMENSIONS) if set(golds) <= set(DIMENSIONS) else sorted(golds.values())
     labels = [] if task.is_written else list(task.answers) or own
     _check(table, frame, labels, task)
+    named = {label.casefold(): label for label in labels}
     if labels:
-        named = {label.casefold(): label for label in labels}
         frame["gold"] = frame["gold"].str.strip().str.casefold().map(named)
-        answer, why = frame["answer"].str.strip().str.casefold(), frame["missing_reason"]
+    if protocol == TEXT:
+        frame = _read_replies(frame, labels, task)
+    elif labels:
+        given = frame["answer"].str.strip()
+        frame["answer"] = given.where(given.str.casefold().isin(named), given.str.removesuffix("."))
+        answer, why = frame["answer"].str.casefold(), frame["missing_reason"]
         frame["missing_reason"] = why.mask((why == "") & ~answer.isin(named), NO_LABEL).mask(
             (why == "") & (answer == ""), NO_ANSWER
         )
@@ -149,9 +162,32 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task.name, "labels": labels, "title": f"recorded answers ({path.name})", "source": path.name,
-        "document_notes": list(_notes(frame)), "w_notes": unread_note(unread), "protocol": EXACT, "sampled": False,
+        "document_notes": list(_notes(frame)), "w_notes": unread_note(unread), "protocol": protocol or EXACT, "sampled": False,
+        **({"answer_reader": rules().identity} if protocol == TEXT else {}),
     }  # fmt: skip
-    return Observations(frame, design), EXACT
+    return Observations(frame, design), protocol or EXACT
+
+
+def _read_replies(frame: pd.DataFrame, labels: Sequence[str], task: Task) -> pd.DataFrame:
+    """The table with the answers that the answer reader finds in its replies."""
+    kind = (YES_NO if task.answers else CHOICE) if labels else SPAN if task.target == "span" else REWRITE
+    question = QUESTIONS[task.answers != ()] if labels else ""
+    readings = [
+        read(Question(kind, tuple(labels), prompt=f"{text}\nQuestion: {question}\nAnswer:", passage=passage), reply)
+        for text, passage, reply in zip(frame["text"], frame["passage"], frame["answer"], strict=True)
+    ]
+    why = [
+        reason or (MISSING_REASONS.get(reading.outcome, "") if reply.strip() else NO_ANSWER)
+        for reason, reading, reply in zip(frame["missing_reason"], readings, frame["answer"], strict=True)
+    ]
+    return frame.assign(
+        reply=frame["answer"],
+        reply_outcome=[one.outcome for one in readings],
+        first_token_low=math.nan,
+        first_token_high=math.nan,
+        answer=[one.text for one in readings],
+        missing_reason=why,
+    )
 
 
 def _notes(frame: pd.DataFrame) -> Iterator[str]:

@@ -123,8 +123,8 @@ class OccupationChecklist(Audit):
 
     def reply_rates(self, observations: Observations) -> list[Result]:
         groups = Groups.of(observations.design)
-        shown = observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
-        return groups.name_results(super().reply_rates(replace(observations, frame=shown)))
+        frame = observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
+        return groups.name_results(super().reply_rates(replace(observations, frame=frame)))
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
         return checklist_findings.findings(observations, results)

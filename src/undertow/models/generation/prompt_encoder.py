@@ -294,10 +294,10 @@ class NoSystemRoleError(UndertowError):
 def _check_system_role(tokenizer: Any, template: str, system_prompt: str) -> None:
     messages = [{"role": "system", "content": system_prompt}, {"role": "user", "content": "Hello"}]
     try:
-        shown = system_prompt in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+        has_system = system_prompt in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
     except Exception:  # noqa: BLE001 - a template is a program and may raise anything
-        shown = False
-    if not shown:
+        has_system = False
+    if not has_system:
         raise NoSystemRoleError("--system: the chat template of this model has no system role; leave --system out")
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from undertow._files import (
     read_parquet,
 )
 from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
+from undertow.data.templates.covariates import CROSS
 from undertow.errors import UndertowError
 from undertow.types import Result, as_json
 
@@ -416,7 +418,10 @@ def check_observations(record: Record) -> None:
     if "w_value" in rows and rows["w_value"].isna().any():
         _refuse_wrong(Path(OBSERVATIONS), "its column 'w_value' has an empty cell")
     for column in (name for name in _NAMED if name in rows):
-        unknown = {result.group.get(column, "") for result in record.results} - {*rows[column], "", "all"}
+        known = {*rows[column], "", "all"}
+        crossed = [str(name).split(CROSS) for name in known if CROSS in str(name)]
+        known |= {f"{one} over {other}" for names in crossed for one, other in permutations(names, 2)}
+        unknown = {result.group.get(column, "") for result in record.results} - known
         if unknown:
             _refuse_wrong(
                 Path(OBSERVATIONS), f"it has no row with the {column} {min(unknown)!r}, which {RESULTS} names"

@@ -27,7 +27,7 @@ from undertow._files import csv_cell, path_exists, read_file
 from undertow._folders import lock_folder, whole_file
 from undertow._schemas import first_problem
 from undertow.app.access_control import REPHRASE
-from undertow.app.annotation import annotator_name, append_line, html_page
+from undertow.app.annotators.annotation import annotator_name, append_line, html_page
 from undertow.data.documents.document_set import DocumentSet
 from undertow.data.documents.document_sources import normalize_space
 from undertow.errors import UndertowError
@@ -110,7 +110,7 @@ class RephrasingStore:
         """
         path = self.folder / ANSWERS
         content = read_file(path, MAX_BYTES, "rephrasings") if path_exists(path) else b""
-        found: dict[str, list[AnswerLine]] = {key: [] for key in self.spans}
+        lines_of: dict[str, list[AnswerLine]] = {key: [] for key in self.spans}
         for number, line in enumerate(content.splitlines(keepends=True), 1):
             try:
                 answer = AnswerLine.model_validate_json(line) if line.strip() else None
@@ -119,9 +119,9 @@ class RephrasingStore:
                     problem = first_problem(error, is_json=True)
                     raise UndertowError(f"{path}, line {number}: {problem}; correct or delete the line") from error
                 continue
-            if answer is not None and answer.item in found:
-                found[answer.item].append(answer)
-        return found
+            if answer is not None and answer.item in lines_of:
+                lines_of[answer.item].append(answer)
+        return lines_of
 
     def next_item(self, after: str = "") -> dict[str, Any]:
         """What this person can do next: verifications, then refinements, then new spans; and the number of spans at each step.
@@ -129,20 +129,20 @@ class RephrasingStore:
         Args:
             after: the span that the person skipped.
         """
-        found = self.answers()
-        steps = {key: _step(lines) for key, lines in found.items()}
+        lines_of = self.answers()
+        steps = {key: _step(lines) for key, lines in lines_of.items()}
         possible = [
             key
             for step in (VERIFY, REFINE, WRITE)
             for key, one in steps.items()
-            if one == step and not (step == VERIFY and self._is_own(found[key]))
+            if one == step and not (step == VERIFY and self._is_own(lines_of[key]))
         ]
         at = possible.index(after) + 1 if after in possible else 0
         key = possible[at % len(possible)] if possible else ""
         counts = Counter(steps.values())
         return {
             "counts": {step: counts[step] for step in (WRITE, VERIFY, REFINE, ACCEPTED)},
-            "item": self._item(key, found[key], steps[key]) if key else None,
+            "item": self._item(key, lines_of[key], steps[key]) if key else None,
         }
 
     def answer(self, given: Contribution) -> None:
@@ -175,9 +175,9 @@ class RephrasingStore:
     def write_table(self) -> int:
         """Write the accepted rephrasings as the table that `--rephrasings` reads; returns their number."""
         rows = [
-            {"span": one.span, "rephrasing": found[-2].text, "dimension": one.dimension}
-            for one, found in ((self.spans[key], lines) for key, lines in sorted(self.answers().items()))
-            if _step(found) == ACCEPTED
+            {"span": one.span, "rephrasing": lines[-2].text, "dimension": one.dimension}
+            for one, lines in ((self.spans[key], lines) for key, lines in sorted(self.answers().items()))
+            if _step(lines) == ACCEPTED
         ]
         table = pd.DataFrame(rows, columns=["span", "rephrasing", "dimension"], dtype=str).map(csv_cell)
         with whole_file(self.folder / TABLE) as file:

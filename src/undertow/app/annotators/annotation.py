@@ -152,7 +152,7 @@ def append_line(path: Path, line: str) -> None:
 
 def html_page(name: str, **context: Any) -> Response:
     """A page of a template of this folder, with a policy that runs its own script alone."""
-    files, strict = jinja2.PackageLoader("undertow.app", "."), jinja2.StrictUndefined
+    files, strict = jinja2.PackageLoader("undertow.app.annotators", "."), jinja2.StrictUndefined
     environment = jinja2.Environment(
         autoescape=True, loader=files, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )

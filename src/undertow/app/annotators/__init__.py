@@ -1,0 +1,1 @@
+"""Pages on which people annotate answers and write rephrasings."""
