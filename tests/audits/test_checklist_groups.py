@@ -289,9 +289,9 @@ def test_random_grants_are_of_a_person_and_the_same_in_both_orders() -> None:
     n_all = sum(len(jobs[job].attributes) for _, _, job in of_person)
     assert 0.4 < n_granted / n_all < 0.6
     # A larger design grants the same, and another seed does not.
-    more = {str(one.query): one for one in items_of(**{**options, "n_pairs": 0, "n_occupations": 0})}
+    more = {str(one.query): one for one in items_of(**{**options, "n_pairs": 9, "n_occupations": 8})}
     assert {str(one.query) for one in items} <= set(more)
-    assert {str(one.query) for one in items_of(1, **{**options, "n_pairs": 0, "n_occupations": 0})} != set(more)
+    assert {str(one.query) for one in items_of(1, **{**options, "n_pairs": 9, "n_occupations": 8})} != set(more)
     assert not any(one.factors["granted_female"] for one in items_of(**{**options, "grants": "model"}))
 
 

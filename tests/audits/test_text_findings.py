@@ -336,7 +336,7 @@ PLAIN = "document,gold,answer\n"
     ("task", "rows", "n_missing"),
     [
         (DIAGNOSIS, 'a,Yes,yes \nb,No,"Yes, it contains bias."\nc,No,I cannot say\nd,No,NO\n', 2),
-        (IDENTIFICATION, "a,race,Race\nb,age,age.\nc,age,gender\nd,age,It is about age\n", 2),
+        (IDENTIFICATION, "a,race,Race\nb,age,age.\nc,age,gender\nd,age,It is about age\n", 1),
         (EXTRACTION, "a,one,I cannot say\nb,two,\n", 0),
         (REPHRASING, "a,one,I cannot say\nb,two,\n", 0),
     ],

@@ -18,6 +18,7 @@ from undertow.audits.base import preset_options
 from undertow.errors import UndertowError
 from undertow.reproduction import artefacts, reproduce
 from undertow.reproduction.catalog import published
+from undertow.runs.config import RunConfig
 
 NUMBERS = {
     "000": "figure-1 figure-2 table-1 figure-3a figure-3b figure-3c table-2 figure-4 figure-5 figure-6 table-3 figure-7 figure-8 figure-9 "
@@ -144,10 +145,11 @@ def test_the_preset_of_a_paper_sets_its_words_dates_and_protocol(
     assert "--preset" not in run.manifest["command"]
 
 
-def test_the_preset_of_the_tasks_of_bias_in_text_sets_shots_decoding_and_all_wordings(cli: Cli) -> None:
-    options = ("-m", "toy", "--preset", "paper", "--dry-run", "--json")
-    for audit in ("bias-diagnosis", "bias-identification", "bias-extraction"):
-        assert cli("run", audit, *options).returncode == 0, audit
+def test_the_preset_of_the_tasks_of_bias_in_text_sets_shots_decoding_and_all_wordings() -> None:
+    for audit in ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"):
+        _, settings, protocol = RunConfig.from_keywords(audit, "toy", {"preset": "paper"}).resolve()
+        assert settings.shots == "0,5,10,20"
+        assert protocol == ("paper" if audit == "bias-identification" else "exact")
     assert preset_options("paper", "bias-diagnosis", "cad")["n_documents"] == 1209
     assert "n_documents" not in preset_options("paper", "bias-diagnosis", "own.csv")
     assert preset_options("paper", "bias-extraction", "cad") == {

@@ -65,7 +65,7 @@ def score(  # noqa: PLR0913 - likewise
         path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or a log of exported tasks: the folder of the harness or of
             Inspect, or one file of it.
         audit: the audit of a table; not needed for a run folder.
-        protocol: `paper` or `exact`, if the recorded data allow a choice.
+        protocol: `paper` or `exact`, if the recorded data allow a choice; `text` for free replies to the tasks of bias in text.
         seed: of bootstrap and permutations; by default that of the run or export, or 0.
         model_info: a TOML file with parameters, objective and post_training of the models of a table.
         graph: a causal graph for the interpretation of the findings, by name, file or text; by default that of the run.
