@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.metrics.text.reply_rates import reply_results
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.types import Finding, Item, Result, Scores
@@ -196,6 +195,8 @@ class Audit(ABC):
 
     def reply_rates(self, observations: Observations) -> list[Result]:
         """Rates of refusals and unclear replies under protocol `text`; [] under other protocols."""
+        from undertow.metrics.text.reply_rates import reply_results
+
         is_text = "reply_outcome" in observations.frame
         return list(reply_results(observations.frame, self.reply_factors)) if is_text else []
 

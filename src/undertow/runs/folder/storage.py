@@ -43,7 +43,6 @@ from undertow._files import (
     read_parquet,
 )
 from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
-from undertow.data.templates.covariates import CROSS
 from undertow.errors import UndertowError
 from undertow.types import Result, as_json
 
@@ -409,6 +408,8 @@ def check_observations(record: Record) -> None:
     Raises:
         CorruptRunError: with the column or the name.
     """
+    from undertow.data.templates.covariates import CROSS  # not for `undertow --help`, which it would slow
+
     audit, rows = record.manifest["audit"], record.observations
     if not any(audit in names for names in CELLS):
         return
