@@ -73,7 +73,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def first_names(names: Iterable[str], most: int) -> str:
+def shorten_list(names: Iterable[str], most: int) -> str:
     """The first names of a list, and how many more there are; "none" if it is empty."""
     texts = [name or "''" for name in names]
     return (", ".join(texts[:most]) or "none") + (f" and {len(texts) - most} more" if len(texts) > most else "")

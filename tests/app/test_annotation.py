@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 import pytest
 
+from helpers.served_app import in_a_thread
 from undertow import audit, gate, load_run, score
 from undertow import compare as compare_runs
 from undertow.app.access_control import MAX_BODY_BYTES
@@ -114,14 +114,8 @@ class Visitor:
 
 @contextmanager
 def visited(folder: Path, annotator: str = "ann") -> Iterator[Visitor]:
-    server = annotation_server(folder, annotator, 0)
-    thread = threading.Thread(target=server.run, args=(lambda address: None,))
-    thread.start()
-    try:
+    with in_a_thread(annotation_server(folder, annotator, 0)) as server:
         yield Visitor(server)
-    finally:
-        server.stop()
-        thread.join()
 
 
 def lines(folder: Path) -> list[dict[str, str]]:

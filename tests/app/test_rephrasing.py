@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from helpers.served_app import in_a_thread
 from undertow.app.access_control import MAX_BODY_BYTES
 from undertow.app.annotators.rephrasing import ANSWERS, MAX_TEXT_CHARS, TABLE, RephrasingStore
 from undertow.app.server import Server, rephrasing_server
@@ -74,14 +74,8 @@ class Person:
 @contextmanager
 def visited(documents: Path, annotator: str) -> Iterator[Person]:
     store = RephrasingStore(load_documents(str(documents)), documents.parent / "answers", annotator)
-    server = rephrasing_server(store, 0)
-    thread = threading.Thread(target=server.run, args=(lambda address: None,))
-    thread.start()
-    try:
+    with in_a_thread(rephrasing_server(store, 0)) as server:
         yield Person(server)
-    finally:
-        server.stop()
-        thread.join()
 
 
 def lines(documents: Path) -> list[dict[str, Any]]:

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,3 +55,15 @@ def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool
     assert (said, "" if attacked else complained) == ("", ""), "it ends without a word"
     assert complained.replace("\n", "").isprintable(), "what a visitor sent is not obeyed by the operator's terminal"
     assert list((folder / "tmp").iterdir()) == []
+
+
+@contextmanager
+def in_a_thread(server: Any) -> Iterator[Any]:
+    """A server of one page, while it serves."""
+    thread = threading.Thread(target=server.run, args=(lambda address: None,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()

@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
 from undertow.data.text_files import read_toml
-from undertow.errors import UndertowError, closest, first_names
+from undertow.errors import UndertowError, closest, shorten_list
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     for name in sorted(REQUIRED, key="w".__ne__):
         if name not in mapped:
             raise UndertowError(
-                f"{mapping}: {name!r} is missing; name its column in [columns] (the table has {first_names(given, 12)}"
+                f"{mapping}: {name!r} is missing; name its column in [columns] (the table has {shorten_list(given, 12)}"
                 f"{closest(name, given)}), or its value in [constants]"
             )
     return mapped
@@ -169,7 +169,7 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
     for key, column in keys.items():
         if column not in columns:
             raise UndertowError(
-                f"{mapping}: {key} is {column!r}, but the table has no such column; it has {first_names(columns, 12)}"
+                f"{mapping}: {key} is {column!r}, but the table has no such column; it has {shorten_list(columns, 12)}"
                 f"{closest(column, columns)}"
             )
     for group in names.groups:

@@ -90,8 +90,13 @@ NO_ANSWER = "the answer is empty"
 NO_LABEL = f"the answer is none of the labels; if it is a free reply, score it with --protocol {TEXT}"
 """Reason of a missing recorded answer. Such an answer does not count as wrong, because its meaning is unknown."""
 
-QUESTIONS = ("What type of bias is present in the previous text?", "Is there bias in the previous text?")
-"""What a free reply is about: the dimension of bias, or whether there is any."""
+QUESTIONS: Mapping[str, tuple[str, str]] = {
+    "bias-diagnosis": (YES_NO, "Is there bias in the previous text?"),
+    "bias-identification": (CHOICE, "What type of bias is present in the previous text?"),
+    "bias-extraction": (SPAN, ""),
+    "bias-rephrasing": (REWRITE, ""),
+}
+"""Kind and text of the question that a free reply answers, by task; a generated text needs no question."""
 
 
 def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observations, str]:
@@ -170,8 +175,7 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
 
 def _read_replies(frame: pd.DataFrame, labels: Sequence[str], task: Task) -> pd.DataFrame:
     """The table with the answers that the answer reader finds in its replies."""
-    kind = (YES_NO if task.answers else CHOICE) if labels else SPAN if task.target == "span" else REWRITE
-    question = QUESTIONS[task.answers != ()] if labels else ""
+    kind, question = QUESTIONS[task.name]
     readings = [
         read(Question(kind, tuple(labels), prompt=f"{text}\nQuestion: {question}\nAnswer:", passage=passage), reply)
         for text, passage, reply in zip(frame["text"], frame["passage"], frame["answer"], strict=True)

@@ -38,7 +38,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     packed = packed_weights(tensors)
     if packed and config.get("quantization_config") is None:
         raise UndertowError(
-            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({first_names(packed)}), and "
+            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({shorten_list(packed)}), and "
             "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
         )
     quantization = config.get("quantization_config", {})
@@ -88,7 +88,7 @@ def _check_index(index: Path) -> None:
     folder, names = index.parent, sorted(index_files(index))
     absent = [name for name in names if not is_plain_file(folder / name)]
     if absent:
-        raise UndertowError(f"{index}: {first_names(absent)} is not in its folder; fetch the model again")
+        raise UndertowError(f"{index}: {shorten_list(absent)} is not in its folder; fetch the model again")
     if WEIGHTS not in names and (folder / WEIGHTS).is_file():
         raise UndertowError(
             f"{folder}: holds {WEIGHTS} and {index.name}, so it is ambiguous; move one of them to another folder"
@@ -198,7 +198,7 @@ def index_files(index: Path) -> Collection[str]:
     return names
 
 
-def first_names(keys: Sequence[str]) -> str:
+def shorten_list(keys: Sequence[str]) -> str:
     """The first few names of weights."""
     return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from undertow.audits.base import EXACT, TEXT, Audit, Observations
-from undertow.errors import UndertowError, first_names
+from undertow.errors import UndertowError, shorten_list
 from undertow.metrics.groups import DESIGN_KEY, WOMAN_AND_MAN
 from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
@@ -219,7 +219,7 @@ class _Sides:
             if run.observations.empty:
                 self.refuse(f"{name} has no items", "run its audit again")
         if not self.models:
-            listed = "; ".join(first_names(models_of(run), 3) for run in self.runs)
+            listed = "; ".join(shorten_list(models_of(run), 3) for run in self.runs)
             fix = "compare runs of one model each, or of models with the same names"
             self.refuse(f"they have no common models ({listed})", fix)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.errors import UndertowError, closest, counted, first_names, short_traceback
+from undertow.errors import UndertowError, closest, counted, short_traceback, shorten_list
 from undertow.report.formatting import inline_markdown
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
@@ -376,7 +376,7 @@ def _apply_rule(
     if matching and rule.of not in (*NUMBERS, *details) and not may_have:
         known = (*NUMBERS, *details)
         said = f"of is {rule.of!r}, which {rule.measure} of {folder} has not{closest(rule.of, known)}"
-        said = f"{rules.where(rule)}: {said}; use {first_names(known, len(NUMBERS) + MAX_NAMED)}"
+        said = f"{rules.where(rule)}: {said}; use {shorten_list(known, len(NUMBERS) + MAX_NAMED)}"
         yield RuleResult(rule, ERROR, printable(said))
         return
     for check, levels in zip(matching, labels([check.group for check in matching], left_out), strict=True):
@@ -416,7 +416,7 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
         measures = dict.fromkeys(check.result.measure for check in among)
         what = "change of" if rule.against else "measure"
         hint = closest(rule.measure, measures)
-        return [], f"{run} has no {what} {rule.measure!r}{hint}; it has {first_names(measures, MAX_NAMED)}"
+        return [], f"{run} has no {what} {rule.measure!r}{hint}; it has {shorten_list(measures, MAX_NAMED)}"
     where = _where(rule, measure)
     matching = [one for one in measure if all(one.group.get(key, "") in levels for key, levels in where.items())]
     wanted = [(key, level) for key, levels in where.items() for level in levels]
@@ -425,12 +425,12 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
         if key not in keys:
             return (
                 [],
-                f"where.{key} is not a key of {rule.measure} in {run}{closest(key, keys)}; it has {first_names(keys, MAX_NAMED)}",
+                f"where.{key} is not a key of {rule.measure} in {run}{closest(key, keys)}; it has {shorten_list(keys, MAX_NAMED)}",
             )
         levels = dict.fromkeys(check.group.get(key, "") for check in measure)
         if level not in levels:
             said = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"
-            return matching, f"{said}; it has {first_names(levels, MAX_NAMED)}"
+            return matching, f"{said}; it has {shorten_list(levels, MAX_NAMED)}"
     for key, level in wanted:
         if not any(check.group.get(key, "") == level for check in matching):
             return matching, f"{run} has no {rule.measure} with {key} {level!r} and the rule's other levels together"
