@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -160,9 +161,11 @@ def test_a_process_that_ends_while_it_writes_loses_that_answer_alone(documents: 
     with visited(documents, "bob") as bob:
         assert bob.send(bob.next(), "accept")[0] == 200
     assert [line["action"] for line in lines(documents)] == ["write", "accept"]
-    path.write_bytes(whole[:40] + b"\n" + whole)
-    with pytest.raises(UndertowError, match=f"{ANSWERS}, line 1: "):
-        RephrasingStore(load_documents(str(documents)), path.parent, "ann")
+    accepted = whole.replace(b'"write"', b'"accept"')
+    for damaged, number in ((whole[:40] + b"\n" + whole, 1), (accepted, 1), (whole + whole, 2)):
+        path.write_bytes(damaged)
+        with pytest.raises(UndertowError, match=f"{ANSWERS}, line {number}: "):
+            RephrasingStore(load_documents(str(documents)), path.parent, "ann")
 
 
 def test_empty_unchanged_and_endless_answers_and_refusals_without_a_reason_are_refused(documents: Path) -> None:
@@ -170,13 +173,31 @@ def test_empty_unchanged_and_endless_answers_and_refusals_without_a_reason_are_r
         item = ann.next()
         for text, said in (("  ", "Write a rephrasing"), (f" {item['span']} ", "is the biased phrase itself")):
             status, answer = ann.send(item, "write", text)
-            assert (status, said in answer) == (409, True)
+            assert (status, said in answer) == (400, True)
         assert ann.send(item, "write", "x" * (MAX_TEXT_CHARS + 1))[0] == 422
         assert ann.send(item, "delete", "x")[0] == 422
         assert ann.send(item, "accept")[0] == 409
         assert ann.send(item, "write", "x" * MAX_TEXT_CHARS)[0] == 200
-        assert bob.send(bob.next(), "refuse", "  ")[0] == 409
-    assert len(lines(documents)) == 1
+        assert bob.send(bob.next(), "refuse", "  ")[0] == 400
+        assert bob.send(bob.next(), "refuse", "still says it")[0] == 200
+        status, answer = ann.send(ann.next(), "write", "x" * MAX_TEXT_CHARS)
+        assert (status, "rephrasing that was refused" in answer) == (400, True)
+    assert len(lines(documents)) == 2
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(documents: Path) -> None:
+    with visited(documents, "ann") as ann:
+        first = ann.next()
+        assert ann.send(first, "write", "better")[0] == 200
+        path = documents.parent / "answers" / ANSWERS
+        before, (soft, hard) = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
+        try:
+            status, answer = ann.send(ann.next(first["id"]), "write", "another")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (status, "could not be written" in answer) == (500, True)
+        assert path.read_bytes() == before
 
 
 def test_only_the_page_itself_gets_in_and_texts_reach_it_as_data(documents: Path) -> None:
@@ -196,6 +217,12 @@ def test_only_the_page_itself_gets_in_and_texts_reach_it_as_data(documents: Path
 def test_documents_without_open_spans_and_invalid_names_are_refused(documents: Path) -> None:
     with pytest.raises(UndertowError, match="no biased span without a rephrasing"):
         RephrasingStore(load_documents("undertow-statements"), documents.parent / "none", "ann")
+    path = documents.parent / "answers" / ANSWERS
+    with visited(documents, "ann") as ann:
+        assert ann.send(ann.next(), "write", "better")[0] == 200
+    path.write_text(path.read_text().replace(lines(documents)[0]["item"], "of another set"))
+    with pytest.raises(UndertowError, match="answers to other documents"):
+        RephrasingStore(load_documents(str(documents)), path.parent, "ann")
     with pytest.raises(UndertowError, match="--annotator"):
         RephrasingStore(load_documents(str(documents)), documents.parent / "none", "a\nb")
     assert not (documents.parent / "none").exists()

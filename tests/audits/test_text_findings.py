@@ -196,8 +196,8 @@ DANGER = """text\tbiased\tdimension\tspan\trephrasing
 Nurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks
 The <i>bus</i> was late.\tno\t\t\t
 """
-N_TABLES = {DIAGNOSIS: 1, IDENTIFICATION: 2 + 2, EXTRACTION: 4 + 3, REPHRASING: 1 + 1}
-"""The paper's, and one of wordings for each decoding where there are two wordings or more."""
+N_TABLES = {DIAGNOSIS: 2, IDENTIFICATION: 2 + 2, EXTRACTION: 4 + 3, REPHRASING: 1 + 1}
+"""The paper's, one of calibration for diagnosis, and one of wordings for each decoding where there are two wordings or more."""
 
 
 def echoes(query: Query) -> Any:
@@ -350,7 +350,7 @@ def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_
     whole = [
         one
         for one in run.record.results
-        if one.group["model"] and "slot" not in one.group and "source" not in one.group
+        if one.group["model"] and not {"slot", "source"} & one.group.keys() and one.measure != "recall"
     ]
     assert {one.n_missing for one in whole if one.group["dimension"] == "all"} == {n_missing}
 

@@ -16,6 +16,7 @@ AUDITS = [
     ("spurious-correlation", {"w": "date"}), ("spurious-correlation", {"prompts": "A", "w": "date"}),
     ("task-specification", {"entropy_baseline": True}),
     ("bias-diagnosis", {}), ("bias-identification", {}), ("bias-extraction", {}), ("bias-rephrasing", {}),
+    ("occupation-checklist", {"n_pairs": 1, "n_occupations": 2}),
 ]  # fmt: skip
 
 

@@ -292,6 +292,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "power": ("power", "X.toml"),
     "power like": ("power", "mgc", "--like", "X.csv"),
     "annotate": ("annotate", "X.run", "--summary"),
+    "rephrase": ("rephrase", "X.tsv", "--summary"),
     "finetune": ("finetune", "./X.model", "X.jsonl", "--out", "tuned"),
     "lab": ("lab", "verify", "--out", "X.lab"),
     "export": ("export", "lm-eval", "spurious-correlation", "--challenge", "X.toml", "--out", "e"),

@@ -13,7 +13,7 @@ import pytest
 
 import undertow
 from helpers import tiny_models as tiny
-from undertow.data.in_memory import save_challenge
+from undertow.data.in_memory import save_challenge, save_lists
 from undertow.errors import UndertowError
 from undertow.models.registry import in_dtype, resolve_network
 from undertow.runs.pipeline import dry_run
@@ -165,6 +165,27 @@ def test_a_saved_challenge_holds_what_was_given() -> None:
         with pytest.raises(UndertowError, match="lone surrogate"):
             save_challenge(broken)
     assert not list(path.parent.glob(".*"))
+
+
+def test_values_of_w_are_given_as_a_dict_of_lists(tmp_path: Path) -> None:
+    given: Any = {"year": [1900, "1950", 2000], "day": ["Monday", "Friday, late", "Sunday"]}
+    run = undertow.audit("spurious-correlation", model="toy", w=given, limit=12, out=tmp_path / "run")
+    asked = run.observations.groupby("w_name", sort=False)["w"].unique()
+    assert {name: sorted(values) for name, values in asked.items()} == {
+        "year": ["1900", "1950", "2000"], "day": ["Friday, late", "Monday", "Sunday"],
+    }  # fmt: skip
+    assert (
+        undertow.audit("spurious-correlation", model="toy", w=given, limit=12, out=tmp_path / "run").folder
+        == run.folder
+    )
+    for wrong, says in (
+        ({"../x": ["a"]}, "cannot name a list"),
+        ({"x": ["a", "b\nc"]}, "one line"),
+        ({"x": ["a", " "]}, "one line"),
+        ({"x": ["\ud800"]}, "lone surrogate"),
+    ):
+        with pytest.raises(UndertowError, match=says):
+            save_lists(wrong)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # PEFT calls what transformers deprecates

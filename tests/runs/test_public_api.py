@@ -44,7 +44,8 @@ def test_typed_options_of_an_audit_are_its_settings(audit: str) -> None:
     typed = get_type_hints(own)
     common = get_type_hints(audit_options.RunOptions)
     settings = {option.name: TYPES[type(option.default)] for option in fields(audits.load(audit).Settings)}
-    settings |= {"challenge": audit_options.Challenge} if "challenge" in settings else {}
+    special = {"challenge": audit_options.Challenge, "w": audit_options.Lists}
+    settings |= {name: kind for name, kind in special.items() if name in settings}
     assert {name: kind for name, kind in typed.items() if name not in common} == settings
     assert own.__required_keys__ == frozenset()
 

@@ -16,6 +16,9 @@ Text: TypeAlias = str | Path | Sequence[str | int | float | Path]
 Challenge: TypeAlias = Text | Mapping[str, Any] | Table
 """A challenge by name or file, the content of a challenge file as a dict, or a pandas table with a row per sentence."""
 
+Lists: TypeAlias = Text | Mapping[str, Sequence[str | int | float]]
+"""W lists by name or file, or a dict of names and values."""
+
 
 class ModelOptions(TypedDict, total=False):
     """Options of the model families of the package."""
@@ -116,7 +119,7 @@ class SentenceOptions(RunOptions, total=False):
     challenge: Challenge
     data_dir: Text
     options: Text
-    w: Text
+    w: Lists
     inject: Text
     date_start: int
     date_stop: int

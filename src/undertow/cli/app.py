@@ -154,7 +154,7 @@ def rephrase(
     except OSError as error:
         raise UndertowError(f"{out}: cannot be used ({error.strerror}); name another folder with --out") from error
     echo(
-        f"{counted(n, 'rephrasing')} accepted; {counts['write']:,} spans to write, {counts['verify']:,} to verify, "
+        f"{counted(n, 'rephrasing')} accepted; {counted(counts['write'], 'span')} to write, {counts['verify']:,} to verify, "
         f"{counts['refine']:,} to refine"
     )
     echo(f"Table: {one_line(out / TABLE)}")

@@ -1,4 +1,4 @@
-"""Challenges in memory (a dict or a table of sentences), saved as files so that commands can name them."""
+"""Challenges and W lists in memory (dicts or a table of sentences), saved as files so that commands can name them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,23 +41,56 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
     Raises:
         UndertowError: a value is not allowed in such a file, or the file cannot be written.
     """
-    try:
+    title = ""
+    with _refuse_surrogates("challenge"):
         if isinstance(given, Mapping):
             lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
             text, suffix = "".join(lines), ".toml"
             title = str(given.get("title") or "")
         else:
             # pandas stores integers with missing values as floats: 1 would be written as 1.0.
-            text, suffix, title = str(given.convert_dtypes().to_csv(index=False)), ".csv", ""
-        content = text.encode("utf-8")
+            text, suffix = str(given.convert_dtypes().to_csv(index=False)), ".csv"
+        digest = _digest(text)
+    name = re.sub(r"[^a-z0-9]+", "-", title[:MAX_TITLE_CHARS].lower()).strip("-") or "challenge"
+    return _save(cache_folder() / "challenges" / f"{name}-{digest}{suffix}", text)
+
+
+def save_lists(given: Mapping[str, Sequence[str | int | float]]) -> list[Path]:
+    """Write W lists, each a name with its values, to files of one value a line in the cache, and return their paths.
+
+    Raises:
+        UndertowError: a name or a value cannot stand in such a file, or the file cannot be written.
+    """
+    paths = []
+    for name, values in given.items():
+        if not re.fullmatch(r"\w[\w -]*", name):
+            raise UndertowError(f"w: {name!r} cannot name a list; use letters, digits, spaces and hyphens")
+        lines = [str(value).strip() for value in values]
+        if wrong := [line for line in lines if len(line.splitlines()) != 1]:
+            raise UndertowError(f"w: {name} has the value {wrong[0]!r}; write each value on one line")
+        text = "".join(f"{line}\n" for line in lines)
+        with _refuse_surrogates("w"):
+            path = cache_folder() / "lists" / _digest(text) / f"{name}.txt"
+        paths.append(_save(path, text))
+    return paths
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
+
+
+@contextmanager
+def _refuse_surrogates(where: str) -> Iterator[None]:
+    try:
+        yield
     except UnicodeEncodeError as error:
         around = error.object[max(0, error.start - 30) : error.end + 30]
-        raise UndertowError(f"challenge: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
-    folder = cache_folder() / "challenges"
-    name = re.sub(r"[^a-z0-9]+", "-", title[:MAX_TITLE_CHARS].lower()).strip("-") or "challenge"
-    path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
+        raise UndertowError(f"{where}: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
+
+
+def _save(path: Path, text: str) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             file.write(text)
     except OSError as error:

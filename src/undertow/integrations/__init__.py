@@ -55,7 +55,11 @@ def load(name: str) -> Format:
 def supported_audits(chosen: Format) -> list[str]:
     """Audits that a format supports."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
-    return [one for one in audits.names() if one not in of_documents and not audits.load(one).adaptive]
+    return [
+        one
+        for one in audits.names()
+        if one not in of_documents and (chosen.TEXTS_ONLY or not audits.load(one).adaptive)
+    ]
 
 
 def export(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -107,10 +111,10 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         UndertowError: an option is invalid, or the format does not support the audit's items.
     """
     audit, settings, protocol = job.resolve()
-    if audit.adaptive:
+    if audit.adaptive and not chosen.TEXTS_ONLY:
         raise UndertowError(
-            f"{job.audit} chooses later queries by the answers to earlier ones, so it cannot be exported; "
-            f"run it with undertow run {job.audit}"
+            f"{job.audit} chooses later queries by the answers to earlier ones, so no other tool can ask them; "
+            f"run it with undertow run {job.audit}, or export the first queries with undertow export datasets {job.audit}"
         )
     documents = str(getattr(settings, "challenge", ""))
     if job.audit in data.TASKS and data.may_offend(documents):
@@ -127,6 +131,10 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
         raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
+    design = {**audit.design(settings), "protocol": protocol}
+    if audit.adaptive:
+        note = "These are the queries that depend on no answer; a run asks more of them, chosen by the answers."
+        design["notes"] = [*design.get("notes", []), note]
     common = {name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}
     return ExportRequest(
         audit=job.audit,
@@ -134,7 +142,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         seed=job.seed,
         limit=job.limit,
         challenge_sha256=data.challenge_digest(items),
-        design={**audit.design(settings), "protocol": protocol},
+        design=design,
         n_items=len(items),
         items=items,
         command=command_line(["export", format_name, job.audit], {**common, **given, "out": folder}),

@@ -13,6 +13,7 @@ from undertow.report.formatting import in_markdown
 
 SUMMARY = "a Hugging Face dataset folder with a row for every query and factors as columns"
 HOLDS = (types.BLANK, types.CONTINUATIONS, types.GENERATION, types.CHOICE, types.WRITING, types.EXTRACTION)
+TEXTS_ONLY = True
 REFUSAL = "a dataset folder contains texts only; run the audit instead"
 SPLIT, DATA = "test", "data/test.parquet"
 FIRST = ("item", "kind", "text", "options", "groups")

@@ -19,6 +19,7 @@ from undertow.types import GENERATION, GenerateQuery, Item, as_json
 
 SUMMARY = "a task of Inspect for chat models with the prompts A, B and C"
 HOLDS = (GENERATION,)
+TEXTS_ONLY = False
 REFUSAL = (
     "an Inspect task scores the words of an answer to a prompt; it supports spurious-correlation and task-specification; "
     "use undertow export datasets for the others"

@@ -20,6 +20,7 @@ from undertow.types import BLANK, ClozeQuery, as_json
 
 SUMMARY = "tasks of lm-evaluation-harness, scored by log-likelihood; undertow score reads their log"
 HOLDS = (BLANK,)
+TEXTS_ONLY = False
 REFUSAL = (
     "a task of lm-evaluation-harness logs log-likelihoods of whole texts only; use sentences with a blank (omit --prompts), "
     "or undertow export inspect or datasets"

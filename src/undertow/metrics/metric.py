@@ -11,6 +11,7 @@ Another package adds a metric with the decorator and an entry point of the group
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -73,9 +74,8 @@ def read_catalog(path: Path, groups: Groups = WOMAN_AND_MAN) -> tuple[dict[str, 
 
     In its texts, `{alpha}` stands for `ALPHA`, and `{first}` and other `Groups.words` for the groups of a checklist.
     """
-    text = path.read_text(encoding="utf-8").replace("{alpha}", ALPHA_TEXT)
-    for name, word in groups.words.items():
-        text = text.replace(f"{{{name}}}", toml_text(word)[1:-1])
+    words = {name: toml_text(word)[1:-1] for name, word in {"alpha": ALPHA_TEXT, **groups.words}.items()}
+    text = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), path.read_text(encoding="utf-8"))
     given = tomllib.loads(text)
     for one in given["metrics"]:
         if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER):

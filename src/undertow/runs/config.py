@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from undertow import audits, models
 from undertow.audits.base import Audit, Sampling, preset_options
-from undertow.data.in_memory import Table, save_challenge
+from undertow.data.in_memory import Table, save_challenge, save_lists
 from undertow.data.text_files import read_text
 from undertow.errors import UndertowError, closest
 from undertow.inference.engines import LOCAL, EngineChoice
@@ -75,6 +75,8 @@ class RunConfig:
         in_memory = {name: keywords.pop(name, default) for name, default in (("tokenizer", None), ("model_name", ""))}
         if isinstance(keywords.get("challenge"), (Mapping, Table)):
             keywords["challenge"] = str(save_challenge(keywords["challenge"]))
+        if isinstance(keywords.get("w"), Mapping):
+            keywords["w"] = save_lists(keywords["w"])
         if preset := keywords.pop("preset", ""):
             challenge = keywords.get("challenge") or getattr(audits.load(audit).Settings(), "challenge", "")
             chosen = {name: value for name, value in keywords.items() if value != COMMON.get(name)}

@@ -6,9 +6,6 @@ run folder before it continues. When the page ends, the annotations become resul
 
 from __future__ import annotations
 
-import os
-import re
-import secrets
 import threading
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,12 +13,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from fastapi import APIRouter
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from undertow.app.access_control import ANNOTATE, POLICY
+from undertow.app.access_control import ANNOTATE
+from undertow.app.annotators.pages import annotator_name, append_line, html_page
 from undertow.errors import UndertowError
 from undertow.metrics.text import judgements
 from undertow.metrics.text.judgements import ALL, CATEGORIES
@@ -34,8 +31,6 @@ from undertow.runs.folder.annotations import (
     read_answers,
 )
 
-MAX_NAME_CHARS = 80
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNKNOWN = "This run has no such rephrasing."
 
 
@@ -124,45 +119,6 @@ class AnnotationStore:
             f"{model}: {wording or 'no description'}, {shots} shots"
             for model, wording, shots in rows.drop_duplicates().itertuples(index=False)
         ]
-
-
-def annotator_name(given: str) -> str:
-    """The name of a person, without white space around it.
-
-    Raises:
-        UndertowError: it is empty, too long, or has control characters.
-    """
-    name = given.strip()
-    if not 0 < len(name) <= MAX_NAME_CHARS or _CONTROL.search(name):
-        raise UndertowError(
-            f"{given[:100]!r}: is not a valid name of an annotator; give 1 to {MAX_NAME_CHARS} characters with --annotator"
-        )
-    return name
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a file; it is on the disk when this returns."""
-    with path.open("a+b", buffering=0) as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            line = line if file.read(1) == b"\n" else f"\n{line}"  # an editor removed the last line's end
-        file.write(f"{line}\n".encode())
-        os.fsync(file.fileno())
-
-
-def html_page(name: str, **context: Any) -> Response:
-    """A page of a template of this folder, with a policy that runs its own script alone."""
-    files, strict = jinja2.PackageLoader("undertow.app.annotators", "."), jinja2.StrictUndefined
-    environment = jinja2.Environment(
-        autoescape=True, loader=files, undefined=strict, trim_blocks=True, lstrip_blocks=True
-    )
-    nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    html = environment.get_template(name).render(nonce=nonce, **context)
-    return HTMLResponse(html, headers={POLICY: policy, "cache-control": "no-store"})
 
 
 def pages(store: AnnotationStore) -> APIRouter:

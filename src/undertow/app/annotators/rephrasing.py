@@ -1,13 +1,14 @@
 """A page at `/rephrase` on which people write, verify and refine rephrasings of biased spans, as in Bauer et al. 2022, section 4.1.
 
-Several people may answer at once, each with a server of their own: `rephrasings.jsonl` holds every answer, and each request reads it
-again under a lock, so an answer to an outdated state is refused and nothing is overwritten.
+Several people may answer at once, each with a server of their own: `rephrasings.jsonl` holds every answer, and each answer is checked
+against it under a lock of the folder (on systems that have none, of the server), so an answer to an outdated state is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from undertow._files import csv_cell, path_exists, read_file
 from undertow._folders import lock_folder, whole_file
 from undertow._schemas import first_problem
 from undertow.app.access_control import REPHRASE
-from undertow.app.annotators.annotation import annotator_name, append_line, html_page
+from undertow.app.annotators.pages import annotator_name, append_line, html_page
 from undertow.data.documents.document_set import DocumentSet
 from undertow.data.documents.document_sources import normalize_space
 from undertow.errors import UndertowError
@@ -74,7 +75,11 @@ class AnswerLine(Contribution):
 
 
 class RefusedError(UndertowError):
-    """An answer that does not fit the state of its span."""
+    """An answer that is not accepted, with the reason."""
+
+
+class OutdatedError(RefusedError):
+    """An answer to a span that this person cannot answer so, or not any more."""
 
 
 class RephrasingStore:
@@ -100,17 +105,19 @@ class RephrasingStore:
         folder.mkdir(parents=True, exist_ok=True)
         seed = int.from_bytes(hashlib.sha256(_person(self.annotator).encode()).digest()[:8])
         self.spans = {key: spans[key] for key in np.random.default_rng(seed).permutation(list(spans)).tolist()}
+        self._lock = threading.Lock()
         self.answers()
 
     def answers(self) -> dict[str, list[AnswerLine]]:
-        """The answers to each span, the oldest first; a last line without its end was never committed, and is left out.
+        """The answers to each span, the oldest first; an incomplete last line was never committed, and is left out.
 
         Raises:
-            UndertowError: a line is corrupt.
+            UndertowError: a line is corrupt or does not follow those before it, or all answers are to other documents.
         """
         path = self.folder / ANSWERS
         content = read_file(path, MAX_BYTES, "rephrasings") if path_exists(path) else b""
         lines_of: dict[str, list[AnswerLine]] = {key: [] for key in self.spans}
+        others = 0
         for number, line in enumerate(content.splitlines(keepends=True), 1):
             try:
                 answer = AnswerLine.model_validate_json(line) if line.strip() else None
@@ -119,8 +126,19 @@ class RephrasingStore:
                     problem = first_problem(error, is_json=True)
                     raise UndertowError(f"{path}, line {number}: {problem}; correct or delete the line") from error
                 continue
-            if answer is not None and answer.item in lines_of:
-                lines_of[answer.item].append(answer)
+            if answer is None:
+                continue
+            known = lines_of.get(answer.item)
+            if known is None:
+                others += 1
+                continue
+            if answer.n_seen != len(known) or answer.action not in _ACTIONS[_step(known)]:
+                raise UndertowError(
+                    f"{path}, line {number}: does not follow the earlier answers to its span; delete it, and later answers to the span"
+                )
+            known.append(answer)
+        if others and not any(lines_of.values()):
+            raise UndertowError(f"{path}: holds answers to other documents; name another folder with --out")
         return lines_of
 
     def next_item(self, after: str = "") -> dict[str, Any]:
@@ -149,24 +167,26 @@ class RephrasingStore:
         """Append an answer to the file; it is on the disk when this returns.
 
         Raises:
-            RefusedError: it does not fit the state of its span.
+            RefusedError: it is empty or unchanged, or does not fit the state of its span.
             OSError: it could not be written.
         """
         text = given.text.strip()
-        with lock_folder(self.folder):
+        with self._lock, lock_folder(self.folder):
             known = self.answers().get(given.item)
             if known is None:
-                raise RefusedError("These documents have no such span.")
+                raise OutdatedError("These documents have no such span.")
             if len(known) != given.n_seen or given.action not in _ACTIONS[_step(known)]:
-                raise RefusedError("Somebody else has answered this span meanwhile; go on to the next.")
+                raise OutdatedError("This span has changed meanwhile; go on to the next.")
             if given.action in ("accept", "refuse") and self._is_own(known):
-                raise RefusedError("You wrote this rephrasing; somebody else verifies it.")
+                raise OutdatedError("You wrote this rephrasing; somebody else verifies it.")
             if not text and given.action != "accept":
                 raise RefusedError(
                     "Write a rephrasing." if given.action == "write" else "Give a reason, for whoever refines it."
                 )
             if given.action == "write" and normalize_space(text) == normalize_space(self.spans[given.item].span):
                 raise RefusedError("This is the biased phrase itself; change it.")
+            if given.action == "write" and known and normalize_space(text) == normalize_space(known[-2].text):
+                raise RefusedError("This is the rephrasing that was refused; change it.")
             time = datetime.now(UTC).isoformat(timespec="seconds")
             line = AnswerLine(**given.model_dump() | {"text": text}, annotator=self.annotator, time=time)
             self._drop_torn_line()
@@ -231,7 +251,8 @@ def pages(store: RephrasingStore) -> APIRouter:
         try:
             store.answer(contribution)
         except RefusedError as error:
-            return PlainTextResponse(str(error), HTTPStatus.CONFLICT)
+            status = HTTPStatus.CONFLICT if isinstance(error, OutdatedError) else HTTPStatus.BAD_REQUEST
+            return PlainTextResponse(str(error), status)
         except (UndertowError, OSError) as error:
             return PlainTextResponse(f"The answer could not be written: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
         return JSONResponse({"saved": contribution.item})

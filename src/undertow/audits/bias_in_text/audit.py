@@ -144,6 +144,7 @@ class BiasAudit(Audit):
             caveats=words.caveats,
             tables=[
                 *report.paper_tables(frame, results, self.task, self.paper),
+                *report.reliability_tables(frame),
                 *report.judgement_tables(results),
                 *report.wording_tables(observations),
             ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from undertow.audits.base import Observations
 from undertow.report.sentence_templates import sentences
@@ -36,11 +37,12 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         if result.measure == measure and result.group["shots"] and result.group["dimension"] == ALL:
             key = tuple(result.group[name] for name in ("shots", "sampling", "decoding"))
             by_model.setdefault(result.group["model"], {})[key] = result
+    scores = {tuple(sorted(one.group.items())): one for one in results if one.measure == measure}
+    areas = {tuple(sorted(one.group.items())): one for one in results if one.measure == "yes_auroc"}
     claims: list[Finding] = []
     for settings in by_model.values():
-        claims += _baseline_findings(list(settings.values()), n_tests, several=several)
+        claims += _baseline_findings(list(settings.values()), areas, n_tests, several=several)
     # The best and the worst dimension of each setting with a significant gap.
-    scores = {tuple(sorted(one.group.items())): one for one in results if one.measure == measure}
     for gap in (one for one in results if one.measure == "dimension_gap" and one.q < ALPHA):
         ends = [scores[tuple(sorted({**gap.group, "dimension": one}.items()))] for one in gap.note.split(" less ", 1)]
         text = sentences("bias_in_text").dimensions(*ends, several)
@@ -56,7 +58,9 @@ def main_measure(design: Mapping[str, object]) -> str:
     return MEASURES[str(design["task"])][0]
 
 
-def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
+def _baseline_findings(
+    settings: Sequence[Result], areas: Mapping[tuple[Any, ...], Result], n_tests: int, *, several: bool
+) -> Iterator[Finding]:
     """One finding per model: its scores for each number of examples and decoding, against the best baseline."""
     words = sentences("bias_in_text")
     unknown = [one for one in settings if math.isnan(one.value)]
@@ -72,7 +76,8 @@ def _baseline_findings(settings: Sequence[Result], n_tests: int, *, several: boo
         verdict = "" if math.isnan(one.q) else "not significantly different from"
         if one.q < ALPHA:
             verdict = "better than" if one.extras.get("above_baseline", math.nan) > 0 else "worse than"
-        compared.append({"result": one, "verdict": verdict, "habit": _habit(one)})
+        area = areas.get(tuple(sorted(one.group.items())))
+        compared.append({"result": one, "verdict": verdict, "habit": _habit(one), "area": area})
     yield Finding(
         words.baseline(compared, several, MIN_CLUSTERS),
         significant,

@@ -47,6 +47,7 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     from undertow.metrics.text.scores import confusion_counts, score_answers
     from undertow.metrics.text.tasks import wording_scores
     from undertow.metrics.text.wording_effects import slot_table
+    from undertow.metrics.text.yes_probability import reliability
 
     frame, design = observations.frame, observations.design
     settings, labels = score_answers(frame, design, whole=False), list(design["labels"])
@@ -60,6 +61,7 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
         "wordings": wording_scores(frame, design, 0),
         "slots": slot_table(frame, settings, main_measure(design)),
         "confusion": pd.DataFrame(counts),
+        "reliability": reliability(frame),
     }
     return {name: table for name, table in by_name.items() if len(table)}
 
@@ -202,6 +204,27 @@ def _cell(result: Result | None) -> str:
     sd = result.extras.get("sd", math.nan)
     has_sd = result.extras.get("cells") != 1 and not math.isnan(sd)
     return f"{result.value:.1f} ± {sd:.1f}" if has_sd else f"{result.value:.1f}"
+
+
+def reliability_tables(frame: pd.DataFrame) -> Iterator[ReportTable]:
+    """Share of biased texts by the probability of Yes, a table for each setting of bias diagnosis."""
+    from undertow.metrics.text.scores import SETTING
+    from undertow.metrics.text.yes_probability import BIN_PERCENT, reliability
+
+    table = reliability(frame)
+    for setting, rows in table.groupby(list(SETTING), sort=False) if len(table) else ():
+        model, shots, sampling, _ = map(str, setting)
+        yield ReportTable(
+            f"Calibration of P(Yes): {model}, {examples_text(shots, sampling)}",
+            ["P(Yes)", "answers", "mean P(Yes)", "biased texts"],
+            [
+                [f"{low} to {low + BIN_PERCENT}%", f"{n:,}", f"{mean:.1f}%", f"{biased:.1f}%"]
+                for low, n, mean, biased in zip(
+                    *(rows[name] for name in ("lowest_percent", "n", "mean_percent", "biased_percent")), strict=True
+                )
+            ],
+            "All answers to all wordings, in bins of the probability of Yes. If it is calibrated, the last two columns are equal.",
+        )
 
 
 # Wordings and texts.

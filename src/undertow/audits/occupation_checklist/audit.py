@@ -52,8 +52,8 @@ class OccupationChecklist(Audit):
     def adapt_settings(
         self, settings: checklist_items.Settings, capabilities: Mapping[str, Any]
     ) -> checklist_items.Settings:
-        # Extractive models support no other query type; a choice also has its greedy answer.
-        query_type = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
+        # A choice also has its greedy answer.
+        query_type = next((kind for kind in (CHOICE, CONTINUATIONS, EXTRACTION) if kind in capabilities), CHOICE)
         return settings if settings.query_type else replace(settings, query_type=query_type)
 
     def items(self, settings: checklist_items.Settings, sampling: Sampling) -> ItemBatches:

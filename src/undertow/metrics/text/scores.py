@@ -44,6 +44,7 @@ GROUP_KEYS = ("model", "task", "dimension", "description_class", "shots", "sampl
 SLOT = "slot_"
 """Prefix of slot columns in the table of answers."""
 YES, NO = "Yes", "No"
+YES_PERCENT = "yes_percent"
 ACCURACY, F1, F1_MACRO, EXACT_MATCH, TOKEN_F1, BLEU4, METEOR = (
     "accuracy", "f1", "f1_macro", "exact_match", "token_f1", "bleu4", "meteor"
 )  # fmt: skip
@@ -186,7 +187,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
         array[at] = values
         return array
 
-    names = [name for name in (EXACT_MATCH, TOKEN_F1, METEOR) if name in rows]
+    names = [name for name in (EXACT_MATCH, TOKEN_F1, METEOR, YES_PERCENT) if name in rows]
     values = {name: filled(rows[name].to_numpy(dtype=float)) for name in names}
     first = rows.drop_duplicates("document")  # in the order of `documents`
     dimensions = first["dimension"].astype(str).tolist()

@@ -44,6 +44,7 @@ from undertow.metrics.text.scores import (
     select_complete,
 )
 from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
+from undertow.metrics.text.yes_probability import probability_results, recall_results
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Codes, Estimate, Floats
 from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
@@ -139,6 +140,8 @@ def _setting_results(
             is_claim = name == names[-1] and measure == MEASURES[task][0]
             yield _compare_with_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
         if task == DIAGNOSIS:
+            group = group_keys(task, setting, name)
+            yield from (*recall_results(group, of_class), *probability_results(group, of_class, seed))
             continue
         parts = {}
         for dimension in filter(None, dict.fromkeys(answers.dimensions)):

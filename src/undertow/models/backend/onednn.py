@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.models.backend.malloc import keep_freed_memory
+from undertow.models.backend.malloc import keep_freed_memory, trim_memory
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +41,8 @@ def accelerated(network: Any, wrap: Callable[[Any], Model]) -> Model:
     for parameter, is_packed in zip(network.parameters(), packed, strict=True):
         if any(packed) and not is_packed:  # leave the mapped file, so that it can be unmapped
             parameter.data = parameter.data.clone()
+    del restore  # with it the weights as they were
+    trim_memory()
     return model
 
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, as_floats, divide
+from undertow.stats.classification.roc import auroc_draws
 from undertow.stats.context import check_interrupted, only_points
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, cluster_weights, percentile_interval
@@ -28,6 +29,8 @@ N_DRAWS = 2000
 MIN_FOR_PERCENTILES = 40
 """Minimum number of clusters (for macro-F1, of each class) for percentiles of BLEU and macro-F1. Their coverage is 75 to 92% with 8 to
 20 skewed clusters, because draws without a match or a hit are missing, and 93% with 40."""
+MIN_FOR_AREAS = 10
+"""Minimum number of clusters of each class for percentiles of an AUROC."""
 UNDECODABLE = -1
 """Code of an answer outside the labels, which counts as wrong."""
 N_BLEU_STATISTICS = 10
@@ -89,6 +92,25 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
     fewest = min((len(np.unique(codes[truth == label])) for label in classes), default=0)
     has_interval = positive is not None or fewest >= MIN_FOR_PERCENTILES
     return _estimate(lambda weights: _f1(weights, truth, answers, classes), codes, seed, has_interval=has_interval)
+
+
+def auroc_over_cells(scores: ArrayLike, positive: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
+    """AUROC of each cell over its documents, and its mean over cells, as a share of 1.
+
+    Scores are [document, cell], NaN if missing, and `positive` [document]. There is an interval if each class has `MIN_FOR_AREAS`
+    clusters. `seed` and `clusters` are those of `f1_over_cells`.
+    """
+    numbers, marks = as_floats(scores), np.asarray(positive, dtype=bool)
+    codes = _cluster_codes(clusters, len(numbers))
+    fewest = min(len(np.unique(codes[kind])) for kind in (marks, ~marks))
+
+    def areas(weights: Floats) -> Floats:
+        known = [np.flatnonzero(np.isfinite(cell)) for cell in numbers.T]
+        return np.stack(
+            [auroc_draws(numbers[at, cell], marks[at], at, weights) for cell, at in enumerate(known)], axis=1
+        )
+
+    return _estimate(areas, codes, seed, has_interval=fewest >= MIN_FOR_AREAS)
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
