@@ -116,6 +116,9 @@ class Cells:
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
     """Group keys, suffix of measures and rows of each run, then of each average over prompts of those with several."""
+    if len(table) and all((table[key] == table[key].iloc[0]).all() for key in RUN_KEYS):  # the usual table of a replicate
+        yield {key: str(table[key].iloc[0]) for key in RUN_KEYS}, "", table
+        return
     several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
     for keys, rows, ending in ((RUN_KEYS, table, ""), (OVER_PROMPTS_KEYS, table[several], OVER_PROMPTS)):
         for levels, facet in rows.groupby(list(keys), sort=False):
@@ -580,12 +583,9 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     scored = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
     columns: dict[str, Any] = {}
     for name in (*RUN_KEYS, "cluster"):
-        key = (
-            observations[name]
-            if isinstance(observations[name].dtype, pd.StringDtype)
-            else observations[name].astype(object)
-        )
-        columns[name] = key.fillna("").astype(str).array  # files write the empty prompt as a missing value
+        codes, levels = pd.factorize(observations[name].to_numpy(dtype=object))
+        # Files write the empty prompt as a missing value, whose code is -1.
+        columns[name] = pd.Series(np.array([*map(str, levels), ""], dtype=object)[codes], dtype=object)
     columns["cluster"] = np.unique(np.asarray(columns["cluster"], dtype=str), return_inverse=True)[1]  # sorted
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
