@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,10 +174,10 @@ def smollm2(smollm2_found: ModelHandle) -> TokenModel:
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """Run the command line in this process, in the test's folder or another (`cwd`), with `env` added to the environment."""
+    """Run the command line in this process, in the test's folder or another (`cwd`); takes the options of `in_process`."""
 
-    def run(*arguments: str, cwd: Path = tmp_path, env: Mapping[str, str] | None = None) -> command_line.Done:
-        return command_line.in_process(cwd, *arguments, env=env)
+    def run(*arguments: str, cwd: Path = tmp_path, **options: Any) -> command_line.Done:
+        return command_line.in_process(cwd, *arguments, **options)
 
     return run
 

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 import pytest
 
+from helpers.file_refusal import assert_refused
 from helpers.served_app import in_a_thread
 from undertow import audit, gate, load_run, score
 from undertow import compare as compare_runs
@@ -28,7 +29,6 @@ from undertow.app.annotators.annotation import AnnotationStore, agreement, summa
 from undertow.app.server import Server, annotation_server
 from undertow.audits.bias_in_text.report import judgement_tables
 from undertow.cli.app import annotate
-from undertow.errors import UndertowError
 from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES, judgement_results
 from undertow.runs.folder.annotations import ANNOTATIONS, AUDIT, MAX_NOTE_CHARS, read_annotations, read_answers
 from undertow.runs.folder.storage import Record, write_record
@@ -289,38 +289,22 @@ def test_what_is_no_annotation_is_refused_and_the_server_goes_on(run: Path) -> N
     assert len(lines(run)) == 1
 
 
-def test_only_who_has_the_token_gets_in(run: Path) -> None:
+def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
+    """Which is tested in test_app.py."""
     with visited(run) as visitor, visited(run) as other:
-        token = visitor.server.access.token
-        assert len(token) >= 32
-        item = visitor.first()
-        for cookie in ("", visitor.cookie[:-1], f"{visitor.cookie}x", other.cookie):
-            refused = (
-                visitor.judge(item, Cookie=cookie),
-                visitor.ask(f"/sources?item={item}", Cookie=cookie),
-                visitor.ask("", Cookie=cookie),
-            )
-            assert [one.status for one in refused] == [403, 403, 403]
-            assert not any("one span" in one.text or token in one.text for one in refused)
-        welcome = visitor.ask(f"?token={token}", Cookie="")
-        assert (welcome.status, visitor.cookie in welcome.headers["Set-Cookie"]) == (200, True)
-        assert token not in visitor.page()
-    assert not (run / ANNOTATIONS).exists()
-
-
-def test_only_its_own_page_on_this_machine_can_annotate(run: Path) -> None:
-    with visited(run) as visitor:
         assert urlsplit(visitor.server.address).hostname == "127.0.0.1"
         port, item = visitor.server.port, visitor.first()
-        for host in (f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", ""):
-            for reply in (visitor.ask("", Host=host), visitor.judge(item, Host=host)):
-                assert (reply.status, "one span" in reply.text) == (400, False), host
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
-            assert visitor.judge(item, Origin=origin).status == 403
-        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-            assert visitor.judge(item, Content_Type=kind).status == 415, "a form"
+        for name, value, status in (
+            ("Cookie", "", 403), ("Cookie", other.cookie, 403), ("Host", "evil.example", 400), ("Origin", "https://evil.example", 403),
+        ):  # fmt: skip
+            for path, body in (("/judgements", b"{}"), (f"/sources?item={item}", None), ("", None)):
+                reply = visitor.ask(path, body, **{name: value})
+                assert (reply.status, "one span" in reply.text) == (status, False), (name, value, path)
+        assert visitor.judge(item, Content_Type="text/plain").status == 415
+        welcome = visitor.ask(f"?token={visitor.server.access.token}", Cookie="")
+        assert (welcome.status, visitor.cookie in welcome.headers["Set-Cookie"]) == (200, True)
+        assert visitor.server.access.token not in visitor.page()
         assert not (run / ANNOTATIONS).exists()
-        assert visitor.ask("", Host=f"localhost:{port}").status == 200
         assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
 
 
@@ -363,12 +347,6 @@ def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None
 # Starting and ending.
 
 
-def refuses(ask: Callable[[], object], *named: str) -> None:
-    with pytest.raises(UndertowError) as caught:
-        ask()
-    assert all(word in str(caught.value) for word in named)
-
-
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", audit="spurious-correlation")
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
@@ -379,15 +357,15 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
         (damaged, "dimension"),
         (missing_reason, "missing_reason"),
     ):
-        refuses(partial(annotation_server, folder, "ann", 0), named)
+        assert_refused((named,), annotation_server, folder, "ann", 0)
     for read in (read_annotations, summary):
-        refuses(partial(read, tmp_path / "none"), "none")
-    refuses(lambda: summary(other), "spurious-correlation")
+        assert_refused(("none",), read, tmp_path / "none")
+    assert_refused(("spurious-correlation",), summary, other)
     for annotator in ("", "  ", "all", "a\nb", "x" * 81, "\ud800"):
-        refuses(partial(annotation_server, run, annotator, 0), "--annotator")
+        assert_refused(("--annotator",), annotation_server, run, annotator, 0)
     with visited(run) as visitor:
         for port in (visitor.server.port, 70_000):
-            refuses(partial(annotation_server, run, "ann", port), "--port")
+            assert_refused(("--port",), annotation_server, run, "ann", port)
 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "annotator": "ann", "time": "t"}
@@ -399,12 +377,8 @@ DAMAGED = ["{", "[]", json.dumps(GOOD | {"category": "fine"}), '{"item": "a"}', 
 def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
     content = f"{json.dumps(GOOD)}\n{line}\n".encode("latin-1")
     (run / ANNOTATIONS).write_bytes(content)
-    for ask in (
-        lambda: read_annotations(run),
-        lambda: summary(run),
-        lambda: annotation_server(run, "ann", 0),
-    ):
-        refuses(ask, ANNOTATIONS, "line 2")
+    for ask in (read_annotations, summary, partial(annotation_server, annotator="ann", port=0)):
+        assert_refused((ANNOTATIONS, "line 2"), ask, run)
     assert (run / ANNOTATIONS).read_bytes() == content
 
 

@@ -15,11 +15,11 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.answering import answers_only
+from helpers.file_refusal import assert_refused
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.findings import score_sentences
-from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, TEXT
 from undertow.runs.collect import ModelUnderTest
 from undertow.runs.config import RunConfig
@@ -64,15 +64,6 @@ def drift(shared_base: Path) -> Run:
 def detection(shared_base: Path) -> Run:
     """The same model, asked whether sentences decide their blank."""
     return prompted(shared_base, SPECIFICATION, limit=40, entropy_baseline=True)
-
-
-def refuses(words: Sequence[str], audit: str = SPURIOUS, **options: Any) -> None:
-    """One sentence, before anything is asked."""
-    with pytest.raises(UndertowError) as said:
-        dry_run(audit, "toy", **options)
-    assert "\n" not in str(said.value)
-    for word in words:
-        assert word in str(said.value)
 
 
 # Which models are put prompts.
@@ -204,7 +195,7 @@ def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, t
         f'templates = ["In {{w}}, {{blank}} was {{{slot}}}."]\n'
         f'[slots]\n{slot} = ["a child", "an adult"]\n[groups]\n{group} = ["she"]\nmale = ["he"]\n',
     )
-    refuses([f"'{name}'"], challenge=own, prompts="A")
+    assert_refused((f"'{name}'",), dry_run, SPURIOUS, "toy", challenge=own, prompts="A")
 
 
 # What is found.

@@ -118,21 +118,6 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
         masses_of(path)
 
 
-@pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
-def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(audit: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text(table(), encoding="utf-8")
-    if audit == "task-specification":
-        rows = [
-            {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
-            | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
-            for at in range(12)
-        ]
-        pd.DataFrame(rows).to_csv(path, index=False)
-    undertow.score(path, audit=audit, out=tmp_path / "run")
-    assert undertow.load_run(tmp_path / "run").manifest["audit"] == audit
-
-
 def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
     rows = pa.table(
         {
@@ -508,21 +493,3 @@ def test_ends_have_a_name_of_w_a_unit_and_columns_that_are_named(tmp_path: Path)
         read(w_name=["place", "date"])
     with pytest.raises(UndertowError, match=r"line 3: coreferent is 'x'; write 1"):
         read(coreferent=["1", "x"])
-
-
-@pytest.mark.parametrize("sign", ["\n", "\r\n", "\x1b[1m", "\u2028", "\x85"])
-def test_a_name_with_a_line_end_begins_no_line(sign: str, tmp_path: Path, cli: Cli) -> None:
-    forged = f"m{sign}* With year, NO DRIFT was found"
-    rows = {
-        "model": "m",
-        "w_name": forged,
-        "w_index": range(3),
-        "w": ["1900", "1950", "2000"],
-        "female": 30,
-        "male": [40, 50, 60],
-    }
-    pd.DataFrame(rows).to_csv(tmp_path / "own.csv", index=False)
-    done = cli(*SCORE[:-1], "own.csv")
-    assert done.returncode == 0, done.stderr
-    assert "NO DRIFT" in done.stdout
-    assert not [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("* With year, NO DRIFT")]

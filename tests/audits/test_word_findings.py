@@ -6,8 +6,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from scipy import special
 import undertow
 from conftest import Cli
 from helpers.sampled_cases import briefly
+from helpers.scripted_model import Script, Scripted
 from undertow import audits, data, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
-from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
+from undertow.models.base import EXACT, UnsupportedQueryError
 from undertow.types import (
     BLANK,
     LIKELIHOOD,
@@ -31,9 +31,7 @@ from undertow.types import (
     ClozeQuery,
     Floats,
     Item,
-    ModelIdentity,
     Option,
-    Query,
     Result,
     Scores,
 )
@@ -252,64 +250,27 @@ def test_control_sentences_are_asked_of_english_pronouns(words: dict[str, list[s
     assert len({one.cluster for one in items}) == len(items)
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Gives the words of undecided sentences, which begin with *In*, another probability than those of others."""
+@pytest.fixture
+def elsewhere(script: Script) -> Callable[..., Scripted]:
+    """Adds a model that gives the words of undecided sentences, which begin with *In*, another probability than those of others."""
 
-    identity: ModelIdentity
-    undecided_prob: float
-    decided_prob: float
-    asked: list[str] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        for place, query in enumerate(queries):
-            assert isinstance(query, ClozeQuery)
-            self.asked.append(query.display_text())
-            undecided = query.pieces[0].startswith("In ")
-            of_all = self.undecided_prob if undecided else self.decided_prob
-            if math.isnan(of_all):
-                yield {place: UnsupportedQueryError("it does not like this")}
-                continue
+    def add(name: str, undecided_prob: float, decided_prob: float) -> Scripted:
+        def say(query: ClozeQuery) -> Answer:
+            of_all = undecided_prob if query.pieces[0].startswith("In ") else decided_prob
             weights = np.arange(1.0, len(query.options) + 1)
             weights[0] += zlib.crc32(query.display_text().encode()) % 7
-            yield {place: Answer(tuple(np.log(of_all * weights / weights.sum())), 1 - of_all)}
+            return Answer(tuple(np.log(of_all * weights / weights.sum())), 1 - of_all)
 
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        return CostEstimate(len(queries), 1, 0.0, 0)
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Elsewhere, list[str]]]:
-    """Adds such a model under a name; and the names of those that were opened."""
-    before = models.resolve
-    known: dict[str, ModelHandle] = {}
-    opened: list[str] = []
-    monkeypatch.setattr(models, "resolve", lambda request: known.get(request.name) or before(request))
-
-    def add(name: str, undecided_prob: float, decided_prob: float) -> tuple[Elsewhere, list[str]]:
-        model = Elsewhere(
-            ModelIdentity(name, "scripted", "the tests", name, "as written", LIKELIHOOD), undecided_prob, decided_prob
-        )
-
-        def open_one() -> Elsewhere:
-            opened.append(name)
-            return model
-
-        known[name] = ModelHandle(model.identity, open_one, {BLANK: (EXACT,)})
-        return model, opened
+        return script(say, {BLANK: (EXACT,)}, name=name)
 
     return add
 
 
 def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any], tmp_path: Path) -> None:
     """Both give 96% to other words; one does so where the answer is clear too."""
-    _, opened = elsewhere("asks", 0.04, 0.6)
-    elsewhere("ignores", 0.04, 0.04)
+    both = elsewhere("asks", 0.04, 0.6), elsewhere("ignores", 0.04, 0.04)
     run = undertow.audit(PROBE, ["asks", "ignores"], w="date", date_count=8, limit=64, out=tmp_path / "run")
-    assert opened == ["asks", "ignores"], "for both rounds once"
+    assert [one.opened for one in both] == [["asks"], ["ignores"]], "for both rounds once"
     design = run.manifest["design"]
     assert {name: len(rows) for name, rows in design["controls"].items()} == {"asks": 8, "ignores": 8}
     decided = {name: word_findings.decided_percent(design, name, [""]) for name in ("asks", "ignores")}
@@ -328,7 +289,7 @@ def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any]
 def test_control_sentences_change_no_item_and_no_number(
     elsewhere: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, _ = elsewhere("asks", 0.04, 0.6)
+    model = elsewhere("asks", 0.04, 0.6)
     asked: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 64}
     run = undertow.audit(PROBE, "asks", out=tmp_path / "with", **asked)
     items = next(
@@ -336,7 +297,7 @@ def test_control_sentences_change_no_item_and_no_number(
             audits.load("spurious-correlation").Settings(w="date", date_count=8), Sampling(64, 0)
         )
     )
-    assert model.asked[: len(items)] == [one.query.display_text() for one in items]  # type: ignore[union-attr]
+    assert model.asked[: len(items)] == [one.query for one in items]
     assert run.manifest["challenge_sha256"] == data.challenge_digest(items)
     assert list(run.observations["item"]) == [one.id for one in items]
     again = undertow.audit(PROBE, "asks", out=tmp_path / "with", overwrite=True, **asked)

@@ -23,7 +23,6 @@ RUN = ["run", "spurious-correlation"]
 TOY = [*RUN, "-m", "toy", "--w", "date"]
 SMALL = ["--w", "date", "--limit", "90", "--json"]
 slow = pytest.mark.slow
-soak = pytest.mark.soak
 
 
 @pytest.mark.parametrize(
@@ -60,17 +59,6 @@ def test_misused_command_says_how_it_is_used(arguments: list[str], cli: Cli) -> 
     done = cli(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: ")
-
-
-# A user's own files.
-
-GOOD = """
-templates = ["In {w}, {blank} was here."]
-w = ["date"]
-[groups]
-xe = ["xe"]
-ze = ["ze"]
-"""
 
 
 # Models: folders and hub ids.
@@ -181,11 +169,6 @@ def test_cache_that_is_a_file_is_named(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     done = cli(*TOY, "--limit", "90", env={"UNDERTOW_CACHE": str(tmp_path / "file")})
     refused(done, str(tmp_path / "file"), "UNDERTOW_CACHE")
-
-
-def computed(done: subprocess.CompletedProcess[str]) -> int:
-    assert (done.returncode, done.stderr) == (0, "")
-    return int(json.loads(done.stdout)["counts"]["computed"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -18,12 +18,11 @@ PAYLOAD = """<script>alert(1)</script> "><img src=x onerror=alert(1)> {{ 7 * 7 }
 
 @pytest.fixture(scope="module")
 def work(shared_base: Path) -> Workplace:
-    """A run, the same of a model that leans towards women and drifts more, and two that cannot be compared with it."""
+    """A run, the same of a model that leans towards women and drifts more, and a run of another audit."""
 
     def make(work: Workplace) -> None:
         work("run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "180", "--out", "first")
         leaning(work.folder / "first", work.folder / "second", "other")
-        work("run", "spurious-correlation", "-m", "toy", "--challenge", "mgt", "--limit", "90", "--out", "another")
         work("run", "task-specification", "-m", "toy", "--limit", "40", "--out", "tasks")
 
     return shared(shared_base, "compare", make)
@@ -77,21 +76,6 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert all(one["significant"] == (one["verdict"] == "differs by more than the margin") for one in differences)
     html = (work.folder / told["report"]).read_text(encoding="utf-8")
     assert "--margin 1,slope=0.5,pearson_r=0" in html
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["first"], ["two run folders"]),
-        (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
-        (["first", "nowhere"], ["nowhere"]),
-        (["first", "another"], ["challenge"]),
-        (["first", "second", "--out", "first"], ["first"]),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
-    refused(work.attempt("compare", *arguments), *words)
-    assert not any("first_another" in path.name for path in work.folder.glob("runs/*"))
 
 
 @pytest.mark.slow

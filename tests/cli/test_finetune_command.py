@@ -1,81 +1,45 @@
-"""`undertow finetune`, and the audit that reads what it made like any other model."""
+"""`undertow finetune` as a user types it."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.cli_refusal import refused
-from helpers.command_line import Done, in_process
-from helpers.planted_lives import LABELS, STAGES, YEARS, lives, small_base
+from helpers.planted_lives import LABELS, lives, small_base
+from helpers.workplace import Workplace
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
 FAST = ("--max-steps", "120", "--learning-rate", "3e-3")
 SHORT = ("--max-steps", "3", "--learning-rate", "3e-3")
-OWN = f"""
-words = "pronouns"
-templates = ["{{w}}. {{blank}} was {{stage}}."]
-
-[slots]
-stage = {json.dumps(STAGES)}
-"""
 WORD = {"female": ("She", "her"), "male": ("He", "his")}
 
 
-class Bench:
-    """A folder with a base, lives in a file, and a challenge set of the same layout."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        small_base(folder / "base")
-        rows = []
-        for one in lives(1200, in_front=True):
-            words = WORD[one.labels[0]]
-            text = "".join(
-                part for pair in zip(one.pieces, (*words[: len(one.labels)], ""), strict=True) for part in pair
-            )
-            rows.append({"text": text, "year": int(one.before[:4])})
-        rows += [{"text": "They were painters.", "year": 1801}, {"text": "She was a painter.", "year": None}]
-        (folder / "lives.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        (folder / "years.txt").write_text("".join(f"{year}\n" for year in YEARS))
-        (folder / "own.toml").write_text(OWN, encoding="utf-8")
-
-    def run(self, *arguments: str) -> Done:
-        return in_process(self.folder, *arguments)
-
-    def json(self, *arguments: str) -> dict[str, Any]:
-        done = self.run(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def probed(self, model: str) -> dict[tuple[str, str], dict[str, Any]]:
-        """Results of the audit, by measure and word group."""
-        out = f"run-{model}"
-        done = self.run(
-            "run", "spurious-correlation", "-m", model, "--challenge", "own.toml", "--w", "years.txt", "--out", out
-        )
-        assert done.returncode == 0, done.stderr
-        rows = json.loads((self.folder / out / "results.json").read_text("utf-8"))["results"]
-        return {(row["measure"], row["group"]["pronoun"]): row for row in rows}
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    """A folder with a base, and lives in a file."""
+    folder = tmp_path_factory.mktemp("bench")
+    small_base(folder / "base")
+    rows = []
+    for one in lives(1200, in_front=True):
+        words = WORD[one.labels[0]]
+        text = "".join(part for pair in zip(one.pieces, (*words[: len(one.labels)], ""), strict=True) for part in pair)
+        rows.append({"text": text, "year": int(one.before[:4])})
+    rows += [{"text": "They were painters.", "year": 1801}, {"text": "She was a painter.", "year": None}]
+    (folder / "lives.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return Workplace(folder)
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("bench"))
-
-
-@pytest.fixture(scope="module")
-def made(bench: Bench) -> dict[str, Any]:
+def made(bench: Workplace) -> Any:
     """Trained with the year in front."""
     return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
 
 
-def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
+def test_what_the_command_says(bench: Workplace, made: Any) -> None:
     data = made["data"]
     counts = ("n_texts", "n_objects", "n_without_words", "n_without_metadata")
     assert [data[name] for name in counts] == [1200, 1202, 1, 1]
@@ -85,7 +49,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     assert made["recipe"]["max_steps"] == made["n_steps"] == made["losses_nats"][-1][0] == 120
     kept = json.loads((bench.folder / "dated" / "finetuning.json").read_text("utf-8"))
     assert kept == {name: value for name, value in made.items() if name not in ("folder", "resumed_at")}
-    again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
+    again = bench.attempt("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
     assert again.returncode == 0
     assert "1,200 texts with" in again.stdout
     assert "120 steps (resumed at step 120)" in again.stdout
@@ -101,8 +65,8 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
         (("base", "lives.jsonl", "--out", "base"), ("base: contains something other",)),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Bench) -> None:
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Workplace) -> None:
     (bench.folder / "broken.jsonl").write_text('{"text": "She was."}\n{"text": "He was"\n')
     out = () if "--out" in arguments else ("--out", "new")
-    refused(bench.run("finetune", *arguments, *out, *SHORT), *words)
+    refused(bench.attempt("finetune", *arguments, *out, *SHORT), *words)
     assert not (bench.folder / "new").exists()

@@ -81,15 +81,6 @@ def test_json_has_every_outcome(work: Workplace) -> None:
     assert failed["group"]["pronoun"] == "female-male"
 
 
-def test_workflow_of_the_page_has_commands_that_exist(cli: Cli) -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    commands = [line.split() for line in re.findall(r"run: undertow (.+)", text)]
-    assert [words[0] for words in commands] == ["run", "gate"]
-    for words in commands:
-        shown = cli(*(words[:2] if words[0] == "run" else words[:1]), "--help").stdout
-        assert all(option in shown for option in words if option.startswith("-"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -67,14 +67,14 @@ def test_its_power_is_what_undertow_power_says(cli: Cli, tmp_path: Path) -> None
     )
 
 
-def test_questions_are_asked_and_asked_again(cli_process: Cli, tmp_path: Path) -> None:
+def test_questions_are_asked_and_asked_again(cli: Cli, tmp_path: Path) -> None:
     answers = [
         *("Cooks", "older: old", "younger young", "younger: young", ""),
         *("The cook was ___.", "In {w}, the cook was ___.", ""),
         *("spring", "season: spring, summer, autumn, winter", "the year"),
         *("oldest: She is ___.", "older: She is 91, so she is ___.", ""),
     ]
-    done = cli_process("init", input="\n".join([*answers, ""]))
+    done = cli("init", typed="\n".join([*answers, ""]))
     assert done.returncode == 0, done.stderr
     for error in (
         "group 'younger young': write a name, a colon and words",
@@ -89,13 +89,13 @@ def test_questions_are_asked_and_asked_again(cli_process: Cli, tmp_path: Path) -
     assert table["controls"] == [{"text": "She is 91, so she is {blank}.", "gold": "older"}]
 
 
-def test_no_file_is_replaced_without_asking(cli: Cli, cli_process: Cli, tmp_path: Path) -> None:
+def test_no_file_is_replaced_without_asking(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "challenge.toml"
     path.write_text("mine", encoding="utf-8")
     done = cli("init", *OPTIONS, "--no-controls")
     assert (done.returncode, path.read_text(encoding="utf-8")) == (1, "mine")
     assert "exists already; name another file, or add --overwrite" in done.stderr
-    refused = cli_process("init", *OPTIONS, input="n\n")
+    refused = cli("init", *OPTIONS, typed="n\n")
     assert (refused.returncode, path.read_text(encoding="utf-8")) == (1, "mine")
     assert "Replace it?" in refused.stderr
     done = cli("init", *OPTIONS, "--no-controls", "--overwrite")
@@ -103,8 +103,8 @@ def test_no_file_is_replaced_without_asking(cli: Cli, cli_process: Cli, tmp_path
     assert "There are no control sentences to check whether a model reads" in done.stdout
 
 
-def test_an_end_of_the_input_writes_nothing(cli_process: Cli, tmp_path: Path) -> None:
-    done = cli_process("init", input="Cooks\nolder: old\n")
+def test_an_end_of_the_input_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+    done = cli("init", typed="Cooks\nolder: old\n")
     assert done.returncode == 1
     assert "the questions were not all answered, so nothing was written" in done.stderr
     assert not (tmp_path / "challenge.toml").exists()

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
+from helpers.shared_folders import contents
 from undertow.causal import example_scms
 from undertow.causal.graph import read_graph
 from undertow.causal.scm import StructuralCausalModel
@@ -121,10 +122,6 @@ class CutOffError(Exception):
 
 
 WRITE = ("simulate", "mine.scm", "--draws", "1000", "--out", "made", "--overwrite")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def write_words(drawing: Drawing, folder: Path) -> None:

@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from helpers.answering import n_stored
 from helpers.command_line import UNDERTOW, started
-from undertow._folders import cache_file
 from undertow.errors import UndertowError
-from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import ModelRequest, TokenBatch
 from undertow.models.families import causal
-
-
-def n_stored() -> int:
-    if not cache_file().is_file():
-        return 0
-    with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def wait_for_more(before: int, command: subprocess.Popen[str], guard_s: float = 240.0) -> None:

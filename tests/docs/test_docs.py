@@ -16,7 +16,7 @@ from undertow.runs.folder.model_info import read_model_info
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 )
-COMMAND = re.compile(r"^(?:\$ )?undertow ([^#`|>\n]+)", re.MULTILINE)
+COMMAND = re.compile(r"^(?:\$ | *(?:- )?run: )?undertow ([^#`|>\n]+)", re.MULTILINE)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -47,7 +47,8 @@ def test_commands_exist_with_their_options(cli: Cli) -> None:
         part.strip().removeprefix("undertow ")
         for page in PAGES
         if page.name != "architecture.md"  # runs an audit of its own: test_architecture.py
-        for block in blocks(page, "sh")
+        for language in ("sh", "yaml")
+        for block in blocks(page, language)
         for match in COMMAND.findall(block)
         for part in match.split("&&")
     }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
@@ -48,6 +49,14 @@ def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = E
     """Answers by way of a store."""
     with AnswerCache(store) as kept:
         return run_queries(found_as(model), list(queries), kept, protocol, lambda done, total: None).scores.answers
+
+
+def n_stored() -> int:
+    """Number of answers in the cache."""
+    if not cache_file().is_file():
+        return 0
+    with AnswerCache(cache_file()) as store:
+        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[Answer]:
@@ -132,13 +141,6 @@ def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
         yield seen
     finally:
         hook.remove()
-
-
-def kept(network: Any, tokenizer: Any, folder: Path) -> str:
-    """Save a network with its tokenizer."""
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def change_json(file: Path, **changed: Any) -> None:

@@ -21,11 +21,11 @@ LIMIT_S = 1200.0
 Done = subprocess.CompletedProcess[str]
 
 
-def in_process(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
+def in_process(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, typed: str = "") -> Done:
     """Run a command in this process; an exception that a user would see as a traceback is raised.
 
-    Environment, hooks and standard streams are afterwards what they were before. `env` adds to the environment; what is read
-    as a package is imported (HF_ENDPOINT, OMP_NUM_THREADS) needs a process of its own.
+    Environment, hooks and standard streams are afterwards what they were before. `typed` is standard input. `env` adds to the
+    environment; what is read as a package is imported (HF_ENDPOINT, OMP_NUM_THREADS) needs a process of its own.
     """
     from undertow import cli
 
@@ -35,7 +35,7 @@ def in_process(folder: Path, *arguments: str, env: Mapping[str, str] | None = No
             contextlib.chdir(folder),
             mock.patch.dict(os.environ, env or {}),
             mock.patch.object(sys, "argv", ["undertow", *arguments]),
-            CliRunner().isolation() as (output, errors, _),
+            CliRunner().isolation(typed) as (output, errors, _),
         ):
             status: object = 0
             try:

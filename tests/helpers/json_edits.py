@@ -1,4 +1,4 @@
-"""One edit of a JSON document: a field taken away, renamed or given another value."""
+"""Edits of a JSON document: a field taken away, renamed or given another value."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     for key, one in inner:
         yield (*above, key)
         yield from places(one, (*above, key))
+
+
+def change(document: Any, place: tuple[Any, ...], value: object) -> None:
+    """Give the field at a place another value; `...` takes it away."""
+    *above, key = place
+    for one in above:
+        document = document[one]
+    if value is ...:
+        del document[key]
+    else:
+        document[key] = value
 
 
 def edited(document: Any, choice: random.Random) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from helpers import faulty_proxy
 from helpers.faulty_proxy import Asked, Reply
+from helpers.shared_folders import contents
 
 
 @dataclass
@@ -29,8 +30,7 @@ class Site:
 
 def kept(cache: Path) -> dict[str, bytes]:
     """All that lies in the cache of data, by its path from there."""
-    folder = cache / "data"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return contents(cache / "data")
 
 
 @contextlib.contextmanager

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from undertow import models
-from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
-from undertow.types import BLANK, CHOICE, WRITING, Answer, ModelIdentity, Query
+from undertow.models.base import (
+    EXACT,
+    PAPER,
+    CostEstimate,
+    ModelHandle,
+    ModelRequest,
+    RequestFailedError,
+    UnsupportedQueryError,
+)
+from undertow.models.families import toy
+from undertow.types import BLANK, CHOICE, GENERATION, WRITING, Answer, ModelIdentity, Query
 
-Say = Callable[[Any], "Answer | UnsupportedQueryError | RequestFailedError"]
+Said = Answer | UnsupportedQueryError | RequestFailedError
+Say = Callable[[Any], Said]
 OF_TEXTS: Mapping[str, tuple[str, ...]] = {CHOICE: (EXACT,), WRITING: (EXACT,)}
 OF_ALL: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), **OF_TEXTS}
+OF_PROMPTS: Mapping[str, tuple[str, ...]] = {GENERATION: (EXACT, PAPER)}
 """What a model can be asked, and by which protocols."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """A model that says what its script has, and remembers what it was asked."""
+    """A model that says what its script has, and remembers what it was asked, and each time that it was opened."""
 
     identity: ModelIdentity
     say: Say
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str | float] = field(default_factory=dict)
     asked: list[Query] = field(default_factory=list)
     protocols: set[str] = field(default_factory=set)
-    notes: tuple[str, ...] = ()
+    opened: list[str] = field(default_factory=list)
 
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+    def open(self) -> Scripted:
+        self.opened.append(self.identity.name)
+        return self
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Said]]:
         self.protocols.add(protocol)
         for place, query in enumerate(queries):
             self.asked.append(query)
@@ -56,10 +71,20 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         *,
         name: str = "scripted",
         dtype: str = "as written",
+        **about: Any,
     ) -> Scripted:
         identity = ModelIdentity(name, "scripted", "the tests", f"{name} of the tests", dtype, "likelihood")
-        model = Scripted(identity, say, notes=("as in the script",) if dtype == "as served" else ())
-        known[name] = ModelHandle(identity, lambda: model, capabilities)
+        model = Scripted(identity, say, **about)
+        known[name] = ModelHandle(identity, model.open, capabilities)
         return model
 
     return add
+
+
+def partly_hidden(query: Query) -> Answer:
+    """What the toy answers to a prompt, as a server shows it that hides a twentieth of each distribution."""
+    found = toy.resolve(ModelRequest("toy"))
+    assert found is not None
+    ((_, answer),) = next(iter(found.open().answer([query], EXACT))).items()
+    assert isinstance(answer, Answer)
+    return replace(answer, upper_bound_prob=tuple(0.01 for _ in answer.logprobs_nats), truncated_prob=0.05)

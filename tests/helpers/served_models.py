@@ -74,11 +74,6 @@ def stored(found: ModelHandle, queries: Sequence[Query], protocol: str = EXACT) 
         return run_queries(found, queries, store, protocol, lambda done, total: None)
 
 
-def n_stored() -> int:
-    with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.summary())
-
-
 def probs(answer: Any) -> list[float]:
     return [math.exp(nats) for nats in answer.logprobs_nats]
 

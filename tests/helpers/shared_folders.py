@@ -1,4 +1,4 @@
-"""Folders that are costly to make, made once for all workers of a test run. Tests read them; one that changes its folder copies it."""
+"""Folders that all workers of a test run share, made once, to be read or copied; and what a folder holds."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def made_once(base: Path, name: str, make: Callable[[Path], object]) -> Path:
 def named(*what: object) -> str:
     """A folder name for what is asked for."""
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder by their path from there; those that a link leads to left out."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

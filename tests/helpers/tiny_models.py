@@ -8,7 +8,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import ascii_letters
@@ -76,9 +76,11 @@ def network(name: str, head: str = "ForCausalLM", **sizes: Any) -> Any:
     return getattr(transformers, name + head)(config(**usual | sizes))
 
 
+LLAMA: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
+
+
 def tiny_llama(**sizes: Any) -> Any:
-    shape = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    return network("Llama", **shape | sizes)
+    return network("Llama", **LLAMA | sizes)
 
 
 def roomy_llama() -> Any:
@@ -92,64 +94,77 @@ def tiny_gpt2() -> Any:
 
 def tiny_gemma2() -> Any:
     """Scales its logits after the head, and attends within a sliding window in every other layer."""
-    shape: dict[str, Any] = {
-        "intermediate_size": 64,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "head_dim": 8,
-    }
-    return network("Gemma2", **shape, sliding_window=8, final_logit_softcapping=0.5)
+    return network("Gemma2", **LLAMA, head_dim=8, sliding_window=8, final_logit_softcapping=0.5)
 
 
 def tiny_mixtral() -> Any:
     """Four experts, each of which has a name of its own in the files and none in the network."""
-    shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    return network("Mixtral", **shape, num_local_experts=4)
+    return network("Mixtral", **LLAMA, num_local_experts=4)
 
 
 def tiny_lfm2() -> Any:
     """A short convolution in one layer, attention in the other."""
-    shape: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    return network("Lfm2", **shape, layer_types=["conv", "full_attention"])
+    return network("Lfm2", **LLAMA, layer_types=["conv", "full_attention"])
 
 
-def tiny_gguf(path: Path, tokenizer: Any = None, positions: int = 64) -> None:
-    """A Llama of two layers with weights drawn at random, in llama.cpp's format; its first two tokens begin and end a text."""
+def write_gguf(  # noqa: PLR0917 - what a file says, one by one
+    path: Path,
+    tensors: Mapping[str, Any],
+    tokenizer: Any,
+    positions: int = 64,
+    n_layers: int = 2,
+    n_rows: int = 0,
+    rope: tuple[str, float] | None = None,
+) -> None:
+    """Write tensors in the sizes of `tiny_llama` in llama.cpp's format; the first two tokens begin and end a text."""
     import gguf
-    import numpy as np
 
-    tokenizer = tokenizer or tiny_tokenizer(path.parent / "tokenizer")
     spelling = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     tokens = sorted(spelling["vocab"], key=spelling["vocab"].get)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(positions)
     writer.add_embedding_length(32)
-    writer.add_block_count(2)
+    writer.add_block_count(n_layers)
     writer.add_feed_forward_length(64)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_dimension_count(8)
-    writer.add_vocab_size(len(tokens))
+    if rope is not None:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope[0]))
+        writer.add_rope_scaling_factor(rope[1])
+    writer.add_vocab_size(n_rows or len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
     writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in spelling["merges"]])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
-    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32)}
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def tiny_gguf(path: Path, tokenizer: Any = None, positions: int = 64) -> None:
+    """A Llama of two layers with weights drawn at random, in llama.cpp's format."""
+    import numpy as np
+
+    tokenizer = tokenizer or tiny_tokenizer(path.parent / "tokenizer")
+    n_tokens = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"])
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (n_tokens, 32), "output": (n_tokens, 32)}
     shapes["output_norm"] = (32,)
     for layer in ("blk.0.", "blk.1."):
         shapes |= {layer + "attn_norm": (32,), layer + "ffn_norm": (32,), layer + "ffn_down": (32, 64)}
         shapes |= {layer + "attn_q": (32, 32), layer + "attn_k": (16, 32), layer + "attn_v": (16, 32)}
         shapes |= {layer + "attn_output": (32, 32), layer + "ffn_gate": (64, 32), layer + "ffn_up": (64, 32)}
     draw = np.random.default_rng(0)
-    for name, shape in shapes.items():
-        writer.add_tensor(f"{name}.weight", draw.normal(scale=0.3, size=shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    tensors = {
+        f"{name}.weight": draw.normal(scale=0.3, size=shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    write_gguf(path, tensors, tokenizer, positions)
 
 
 def tiny_bloom() -> Any:
@@ -317,10 +332,11 @@ def _trained(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: in
     with one_thread_and_seed():
         built = build()
         learn(built, n_steps, 4e-3, batch)
-    return _kept(folder, built, tokenizer)
+    return kept(built, tokenizer, folder)
 
 
-def _kept(folder: Path, network: Any, tokenizer: Any) -> str:
+def kept(network: Any, tokenizer: Any, folder: Path) -> str:
+    """Save a network with its tokenizer."""
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -395,7 +411,7 @@ def _denoised(folder: Path, build: Callable[[], Any], tokenizer: Any, n_steps: i
     with one_thread_and_seed():
         built = build()
         learn(built, n_steps, 5e-3, batch)
-    return _kept(folder, built, tokenizer)
+    return kept(built, tokenizer, folder)
 
 
 def _corrupted(tokenizer: Any, text: list[int], own: set[int], generator: random.Random) -> tuple[list[int], list[int]]:

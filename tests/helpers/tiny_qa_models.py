@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from helpers.tiny_models import kept, sentencepiece_tokenizer, small_t5
+
 NAMES = (
     "Mary", "James", "Linda", "Robert", "Susan", "John", "Karen", "David", "Nancy", "Peter", "Anna", "Mark", "Ruth", "Paul",
     "Emma", "Brian", "Alice", "Frank", "Diane", "Henry", "Julia", "Oscar", "Laura", "Simon",
@@ -62,11 +64,8 @@ def labeller(folder: Path) -> None:
 
 def small_t5_folder(folder: Path) -> None:
     """A T5 with its tokenizer, its weights as they were drawn."""
-    from helpers.tiny_models import sentencepiece_tokenizer, small_t5
-
     tokenizer = sentencepiece_tokenizer()
-    small_t5(tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    kept(small_t5(tokenizer), tokenizer, folder)
 
 
 def lesson(generator: random.Random) -> tuple[str, str, str]:
@@ -80,8 +79,7 @@ def lesson(generator: random.Random) -> tuple[str, str, str]:
 
 
 def _saved(folder: Path, network: Any, tokenizer: Any) -> str:
-    network.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    kept(network.eval(), tokenizer, folder)
     # By this name the versions of transformers know it that still have the question-answering pipeline.
     settings = folder / "tokenizer_config.json"
     said = json.loads(settings.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}

@@ -42,7 +42,7 @@ def plant(script: Script) -> Plant:
     """Makes `planted` a model with these answers."""
 
     def plant(capabilities: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> Scripted:
-        return script(said, capabilities, name="planted", dtype=dtype)
+        return script(said, capabilities, name="planted", dtype=dtype, notes=("as in the script",))
 
     return plant
 

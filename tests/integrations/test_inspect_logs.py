@@ -16,7 +16,7 @@ import undertow
 from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
-from helpers.json_edits import edited
+from helpers.json_edits import change, edited
 from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.errors import UndertowError
@@ -86,13 +86,7 @@ def test_a_log_is_scored(how: str, log: dict[str, Any], tmp_path: Path) -> None:
 def test_a_changed_field_is_named(
     place: tuple[Any, ...], value: object, said: str, log: dict[str, Any], tmp_path: Path
 ) -> None:
-    holder: Any = log
-    for key in place[:-1]:
-        holder = holder[key]
-    if value is ...:
-        del holder[place[-1]]
-    else:
-        holder[place[-1]] = value
+    change(log, place, value)
     with pytest.raises(UndertowError) as refusal:
         undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
     assert said in str(refusal.value)

@@ -17,6 +17,7 @@ import pytest
 
 from helpers.planted_lives import LABELS, STAGES, YEARS, fixed_tokenizer, lives
 from helpers.sampled_cases import briefly
+from helpers.shared_folders import contents
 from helpers.tiny_models import POSITIONS
 from undertow.errors import UndertowError
 from undertow.lab.training.finetune import finetune
@@ -160,10 +161,6 @@ def stop_at(step: int) -> Callable[[int, int, float], None]:
     return progress
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
 def test_a_training_that_was_cut_off_ends_with_the_same_files(base: Path, few: list[Example], tmp_path: Path) -> None:
     whole = finetune(base, few, SHORT, tmp_path / "whole")
     for step in (7, 8):  # before a checkpoint, and right after the next
@@ -172,8 +169,8 @@ def test_a_training_that_was_cut_off_ends_with_the_same_files(base: Path, few: l
     steps: list[int] = []
     cut = finetune(base, few, SHORT, tmp_path / "cut", lambda done, total, loss: steps.append(done))
     assert (whole.resumed_at, cut.resumed_at, steps) == (0, 8, [9])
-    assert files(whole.folder) == files(cut.folder)
-    assert set(files(whole.folder)) == {
+    assert contents(whole.folder) == contents(cut.folder)
+    assert set(contents(whole.folder)) == {
         "config.json", "finetuning.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
     }  # fmt: skip
     again = finetune(base, few, SHORT, tmp_path / "cut", stop_at(1))
@@ -192,7 +189,7 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
         "dropout": replace(SHORT, dropout=False),
     }
     weights = {
-        name: files(finetune(base, few, recipe, tmp_path / name).folder)[SAFETENSORS]
+        name: contents(finetune(base, few, recipe, tmp_path / name).folder)[SAFETENSORS]
         for name, recipe in recipes.items()
     }
     assert torch.equal(torch.rand(3), expected)
@@ -200,7 +197,7 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
     assert len(set(weights.values())) == 3
     torch.manual_seed(6)
     other = finetune(base, few, SHORT, tmp_path / "other").folder
-    assert files(other)[SAFETENSORS] == weights["plain"]
+    assert contents(other)[SAFETENSORS] == weights["plain"]
 
 
 # Texts in tokens.
@@ -265,10 +262,10 @@ def test_every_pass_takes_every_row_once_in_another_order() -> None:
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[Example], tmp_path: Path) -> None:
-    before = files(base)
+    before = contents(base)
     with pytest.raises(UndertowError, match="contains something other than a training run"):
         finetune(base, few, SHORT, base)
-    assert files(base) == before
+    assert contents(base) == before
     made = finetune(base, few, SHORT, tmp_path / "made")
     for changed, said in (
         ((few, replace(SHORT, seed=3)), "seed 0, not 3"),

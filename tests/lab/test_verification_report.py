@@ -10,6 +10,7 @@ from typing import NoReturn
 import pandas as pd
 import pytest
 
+from helpers.shared_folders import contents
 from helpers.trained_models import lab
 from undertow.lab.verification.figures import draw_power
 from undertow.lab.verification.metrics import fitted_lines, intervals, results, verdicts
@@ -103,10 +104,6 @@ def test_a_verification_that_is_stopped_leaves_the_one_before_whole(
 def one_drawing(told: Verification) -> list[Drawing]:
     """In place of all of them, which take long."""
     return [draw_power(told.results)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def stop(*_: object) -> NoReturn:

@@ -8,25 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from helpers.file_refusal import refusal
 from helpers.tiny_models import tiny_gguf
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 
 
-def refusal(name: str, revision: str = "") -> str:
-    """The one sentence by which this is refused."""
-    with pytest.raises(UndertowError) as error:
-        models.resolve(ModelRequest(name, revision=revision))
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 @pytest.mark.parametrize("name", ["nosuch", "", "blob", "nowhere"])
 def test_a_file_that_is_not_there_or_is_another_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(b"PK\3\4 something else")
     (tmp_path / "nowhere").symlink_to(tmp_path / "nosuch")
-    assert refusal(f"gguf:{tmp_path / name}").startswith(str(tmp_path / name))
+    assert refusal(models.resolve, ModelRequest(f"gguf:{tmp_path / name}")).startswith(str(tmp_path / name))
 
 
 def test_what_is_known_before_loading_takes_no_torch(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import undertow
+from helpers import tiny_models as tiny
 from helpers.sampled_cases import paired
 from undertow import models
 from undertow.errors import UndertowError
@@ -636,35 +637,12 @@ def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     network = AutoModelForCausalLM.from_pretrained(folder)
-    config = network.config
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, network.config.num_hidden_layers)
     whole = {
         names.get_name(one, try_suffixes=(".weight",)): tensor.detach().numpy()
         for one, tensor in network.state_dict().items()
     }
     tensors = change(whole)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(tensors.pop("layers", config.num_hidden_layers))
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
-    scaling, factor = tensors.pop("rope", (None, 1.0))
-    if scaling:
-        writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
-        writer.add_rope_scaling_factor(factor)
-    pairs = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())["model"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(sorted(pairs["vocab"], key=pairs["vocab"].get))
-    writer.add_token_merges([" ".join(one) for one in pairs["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    for name, tensor in tensors.items():
-        writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    n_layers, rope, n_rows = tensors.pop("layers", 2), tensors.pop("rope", None), network.config.vocab_size
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tiny.write_gguf(path, tensors, tokenizer, n_layers=n_layers, n_rows=n_rows, rope=rope)

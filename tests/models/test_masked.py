@@ -20,11 +20,10 @@ from helpers.answering import (
     change_json,
     check_the_head,
     found_as,
-    kept,
     some_batch,
     whole,
 )
-from helpers.tiny_models import POSITIONS, wordpiece_tokenizer
+from helpers.tiny_models import POSITIONS, kept, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of
 from undertow.audits.shared.group_probabilities import group_masses
 from undertow.errors import UndertowError

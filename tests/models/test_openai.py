@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from helpers.answering import n_stored
 from helpers.faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, serving, wait_until
 from helpers.sampled_cases import briefly
 from helpers.served_models import (
@@ -28,7 +29,6 @@ from helpers.served_models import (
     answers_of,
     llama_server,  # noqa: F401  # a fixture
     model_at,
-    n_stored,
     one_sentence,
     probs,
     quick,  # noqa: F401  # a fixture

@@ -24,13 +24,13 @@ from helpers.answering import (
     check_the_head,
     encoder_inputs,
     found_as,
-    kept,
     some_batch,
     whole,
 )
 from helpers.tiny_models import (
     POSITIONS,
     byte_level_tokenizer,
+    kept,
     sentencepiece_tokenizer,
     small_bart,
     wordpiece_tokenizer,

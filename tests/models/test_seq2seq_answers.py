@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import TOLERANCE_NATS, alike, encoder_inputs, kept, told
+from helpers.answering import TOLERANCE_NATS, alike, encoder_inputs, told
 from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
 from helpers.sampled_cases import briefly
-from helpers.tiny_models import byte_level_tokenizer, sentencepiece_tokenizer, small_bart, small_t5
+from helpers.tiny_models import byte_level_tokenizer, kept, sentencepiece_tokenizer, small_bart, small_t5
 from helpers.tiny_tokenizers import CHAT_TEMPLATE
 from undertow.models.base import EXACT, BatchLimits
 from undertow.models.families import seq2seq

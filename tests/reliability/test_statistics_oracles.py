@@ -77,12 +77,3 @@ def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
     weights = cluster_errors.cluster_weights(160, 4000, rng(1))
     draws = roc.auroc_draws(scores, positive, np.arange(160), weights)
     assert draws.std() == pytest.approx(math.sqrt(variance), rel=0.08)
-
-
-# Rates, means and groups.
-
-
-# Differences.
-
-
-# Agreement.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import pandas as pd
 import pytest
 
 import undertow
+from helpers.scripted_model import OF_PROMPTS, Script, partly_hidden
 from undertow import models
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, PAPER, CostEstimate, ModelHandle, ModelRequest
-from undertow.models.families import toy
+from undertow.models.base import ModelRequest
 from undertow.runs.folder import replay
 from undertow.runs.pipeline import Run
-from undertow.types import BLANK, GENERATION, Answer, ModelIdentity, Query
+from undertow.types import BLANK, GENERATION
 
 pytestmark = pytest.mark.slow
 PROBE = "spurious-correlation"
@@ -27,37 +26,10 @@ OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
 FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
-    """Answers prompts as the toy does, and hides a twentieth of each distribution."""
-
-    identity: ModelIdentity
-    notes: tuple[str, ...] = ("asked far away",)
-
-    @property
-    def facts(self) -> Mapping[str, str | float]:
-        return FACTS
-
-    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
-        found = toy.resolve(ModelRequest("toy"))
-        assert found is not None
-        for part in found.open().answer(queries, protocol):
-            yield {
-                place: replace(answer, upper_bound_prob=tuple(0.01 for _ in answer.logprobs_nats), truncated_prob=0.05)
-                for place, answer in part.items()
-            }
-
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        return CostEstimate(0, 0, 0.0, 0)
-
-
 @pytest.fixture(autouse=True)
-def hiding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of that family, called `hiding`."""
-    identity = ModelIdentity("hiding", "hiding", "far away", "1", "as served", "top")
-    found = ModelHandle(identity, lambda: Hiding(identity), {GENERATION: (EXACT, PAPER)})
-    own = models.resolve
-    monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "hiding" else own(request))
+def hiding(script: Script) -> None:
+    """A model that answers prompts and hides some of each distribution, called `hiding`."""
+    script(partly_hidden, OF_PROMPTS, name="hiding", notes=("asked far away",), facts=FACTS)
 
 
 @pytest.fixture(autouse=True)

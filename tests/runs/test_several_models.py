@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,15 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.answering import n_stored
 from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
+from helpers.scripted_model import OF_PROMPTS, Said, Script, partly_hidden
 from helpers.shared_folders import made_once
-from undertow import models
-from undertow._folders import cache_file
-from undertow.inference.answer_cache import AnswerCache
-from undertow.models.base import (
-    EXACT,
-    PAPER,
-    CostEstimate,
-    ModelHandle,
-    ModelRequest,
-    RequestFailedError,
-    UnsupportedQueryError,
-)
-from undertow.models.families import toy
+from undertow.models.base import EXACT, RequestFailedError, UnsupportedQueryError
 from undertow.runs.pipeline import Run
 from undertow.stats import benjamini_hochberg
-from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelIdentity, Query, Result
+from undertow.types import CONTINUATIONS, GENERATION, Query, Result
 
 AUDIT = "spurious-correlation"
 BOTH = ["toy", "toy:slope=-5"]
@@ -55,57 +44,27 @@ parameters = 1e9
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Answers prompts as the toy does, but shows part of each distribution only, and may lose some.
-
-    `asked` counts the prompts over all of its lives; every one whose number is in `lost` gets no answer.
-    """
-
-    identity: ModelIdentity
-    asked: list[int]
-    lost: frozenset[int] = frozenset()
-    reason: str = ""
-    notes: tuple[str, ...] = ("asked far away",)
-
-    @property
-    def facts(self) -> Mapping[str, str | float]:
-        return {"parameters": 9e9, "objective": "autoregressive"}
-
-    def answer(
-        self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        found = toy.resolve(ModelRequest("toy"))
-        assert found is not None
-        answers = (pair for part in found.open().answer(queries, protocol) for pair in part.items())
-        for place, answer in answers:
-            self.asked.append(len(self.asked))
-            if self.asked[-1] in self.lost:
-                yield {place: RequestFailedError("the line was cut")}
-            elif self.reason:
-                yield {place: UnsupportedQueryError(self.reason)}
-            else:
-                ceilings = tuple(0.01 for _ in answer.logprobs_nats)
-                yield {place: replace(answer, upper_bound_prob=ceilings, truncated_prob=0.05)}
-
-    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        return CostEstimate(10 * len(queries), len(queries), 0.5, 0, passes="requests")
-
-
-Add = Callable[..., list[int]]
+Add = Callable[..., list[Query]]
 
 
 @pytest.fixture
-def add(monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Adds a family with one model, which answers prompts only."""
+def add(script: Script) -> Add:
+    """Adds a model that answers prompts only; those with a number in `lost` get no answer, and with a reason none does."""
 
-    def add(name: str, kinds: Mapping[str, tuple[str, ...]] | None = None, **how: Any) -> list[int]:
-        asked: list[int] = []
-        identity = ModelIdentity(name, "served", "far away", f"{name} {sorted(how)}", "as served", "top")
-        found = ModelHandle(identity, lambda: Served(identity, asked, **how), kinds or {GENERATION: (EXACT, PAPER)})
-        before = models.resolve
-        monkeypatch.setattr(models, "resolve", lambda request: found if request.name == name else before(request))
-        return asked
+    def add(
+        name: str,
+        kinds: Mapping[str, tuple[str, ...]] = OF_PROMPTS,
+        *,
+        lost: frozenset[int] = frozenset(),
+        reason: str = "",
+    ) -> list[Query]:
+        def say(query: Query) -> Said:
+            if len(model.asked) - 1 in lost:
+                return RequestFailedError("the line was cut")
+            return UnsupportedQueryError(reason) if reason else partly_hidden(query)
+
+        model = script(say, kinds, name=name, notes=("asked far away",))
+        return model.asked
 
     return add
 
@@ -131,13 +90,6 @@ def both(finished_run: Callable[..., Path], about: Path) -> Run:
 
 def figures(run: Run) -> list[str]:
     return sorted(path.stem for path in (run.folder / "figures").glob("*.svg"))
-
-
-def n_stored() -> int:
-    if not cache_file().is_file():
-        return 0
-    with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def of_model(run: Run, model: str) -> list[Result]:
@@ -213,9 +165,6 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     assert manifest["timing"]["inference_s"] == pytest.approx(sum(part["seconds"] for part in parts))
     # Two models were asked the same texts, each by its own name.
     assert len({part["challenge_sha256"] for part in parts}) == 1
-
-
-# Figures.
 
 
 # Asked for again.

@@ -19,6 +19,7 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.sampled_cases import briefly
+from helpers.shared_folders import contents
 from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
 from undertow.runs.folder import storage
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
@@ -36,10 +37,6 @@ def finished(finished_run: Callable[..., Path]) -> Path:
 @pytest.fixture
 def copied(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def half(name: str) -> Callable[[Path], None]:
@@ -101,10 +98,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Path, cli: Cli) -> None:
     damage, word = DAMAGE[case]
     damage(copied)
-    before = content(copied)
+    before = contents(copied)
     for command in ("report", "score"):
         refused(cli(command, "run"), word)
-    assert content(copied) == before
+    assert contents(copied) == before
     if case not in ("unknown audit", "observations of another table"):
         with pytest.raises(undertow.UndertowError, match=re.escape(word)):
             read_record(copied)
@@ -157,16 +154,16 @@ def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], c
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
     refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "--out")
-    assert content(tmp_path) == {"letters/a.txt": b"dear"}
+    assert contents(tmp_path) == {"letters/a.txt": b"dear"}
 
 
 @pytest.mark.page
 @slow
 def test_another_run_is_replaced_only_when_asked(copied: Path, cli: Cli) -> None:
-    before = content(copied)
+    before = contents(copied)
     other = ["run", "spurious-correlation", "-m", "toy:slope=-5", "--w", "date", "--limit", "90", "--out", "run"]
     refused(cli(*other), "run", "--out", "--overwrite")
-    assert content(copied) == before
+    assert contents(copied) == before
     assert cli(*other, "--overwrite").returncode == 0
     assert read_record(copied).manifest["model"] == "toy:slope=-5"
     stems = {path.stem for path in (copied / "figures").iterdir()}
@@ -195,7 +192,7 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
         draft.mkdir()
     os.utime(old, (time.time() - 2 * STALE_AFTER_S,) * 2)
     undertow.score(finished, out=copied)
-    assert content(copied).keys() == content(finished).keys()
+    assert contents(copied).keys() == contents(finished).keys()
     assert (old.exists(), fresh.exists()) == (False, True)
 
 
@@ -203,7 +200,7 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
 def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
-    assert content(tmp_path) == {"file": b"x"}
+    assert contents(tmp_path) == {"file": b"x"}
 
 
 # Measured and told again.

@@ -116,7 +116,8 @@ class Cells:
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
     """Group keys, suffix of measures and rows of each run, then of each average over prompts of those with several."""
-    if len(table) and all((table[key] == table[key].iloc[0]).all() for key in RUN_KEYS):  # the usual table of a replicate
+    # One run, as in most replicates.
+    if len(table) and all((table[key] == table[key].iloc[0]).all() for key in RUN_KEYS):
         yield {key: str(table[key].iloc[0]) for key in RUN_KEYS}, "", table
         return
     several = table.groupby(list(OVER_PROMPTS_KEYS), sort=False)["prompt"].transform("nunique") > 1
