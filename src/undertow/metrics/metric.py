@@ -75,7 +75,7 @@ def read_catalog(path: Path, groups: Groups = WOMAN_AND_MAN) -> tuple[dict[str, 
     In its texts, `{alpha}` stands for `ALPHA`, and `{first}` and other `Groups.words` for the groups of a checklist.
     """
     words = {name: toml_text(word)[1:-1] for name, word in {"alpha": ALPHA_TEXT, **groups.words}.items()}
-    text = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), path.read_text(encoding="utf-8"))
+    text = re.sub(r"\{(\w+)\}", lambda match: words.get(match[1], match[0]), path.read_text(encoding="utf-8"))
     given = tomllib.loads(text)
     for one in given["metrics"]:
         if one.get("direction", NEITHER) not in (HIGHER, LOWER, NEITHER):
