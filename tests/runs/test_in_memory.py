@@ -178,12 +178,11 @@ def test_values_of_w_are_given_as_a_dict_of_lists(tmp_path: Path) -> None:
         undertow.audit("spurious-correlation", model="toy", w=given, limit=12, out=tmp_path / "run").folder
         == run.folder
     )
-    for wrong, says in (
-        ({"../x": ["a"]}, "cannot name a list"),
-        ({"x": ["a", "b\nc"]}, "one line"),
-        ({"x": ["a", " "]}, "one line"),
-        ({"x": ["\ud800"]}, "lone surrogate"),
-    ):
+    refused: list[tuple[Any, str]] = [
+        ({"../x": ["a"]}, "cannot name a list"), ({5: ["a"]}, "cannot name a list"), ({"x": ["a", "b\nc"]}, "one line"),
+        ({"x": ["a", " "]}, "one line"), ({"x": "abc"}, "is the text 'abc'"), ({"x": ["\ud800"]}, "lone surrogate"), ({}, "is empty"),
+    ]  # fmt: skip
+    for wrong, says in refused:
         with pytest.raises(UndertowError, match=says):
             save_lists(wrong)
 

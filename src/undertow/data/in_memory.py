@@ -61,10 +61,14 @@ def save_lists(given: Mapping[str, Sequence[str | int | float]]) -> list[Path]:
     Raises:
         UndertowError: a name or a value cannot stand in such a file, or the file cannot be written.
     """
+    if not given:
+        raise UndertowError("w: the dict is empty; give each list a name and its values, or leave w out")
     paths = []
     for name, values in given.items():
-        if not re.fullmatch(r"\w[\w -]*", name):
+        if not isinstance(name, str) or not re.fullmatch(r"\w[\w -]*", name):
             raise UndertowError(f"w: {name!r} cannot name a list; use letters, digits, spaces and hyphens")
+        if isinstance(values, str):
+            raise UndertowError(f"w: {name} is the text {values!r}; give a list of values")
         lines = [str(value).strip() for value in values]
         if wrong := [line for line in lines if len(line.splitlines()) != 1]:
             raise UndertowError(f"w: {name} has the value {wrong[0]!r}; write each value on one line")
