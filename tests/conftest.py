@@ -266,7 +266,7 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
         patch.setattr(differences, "MAX_GROUPS", 12)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
-    if page and page != "whole":
+    if page != "whole":
         patch.setattr("undertow.report.inline_svg.MAX_PHONE_FIGURES", 1)
         patch.setattr("undertow.report.style.PNG_DPI", 40)
 

@@ -168,20 +168,24 @@ def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     assert any(repr(wrapper) in note for note in wrapped.notes)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("one", "other"), [("student.", "teacher."), ("x.", "longer."), ("module.", "_orig_mod.")])
-def test_weights_that_are_there_twice_are_refused(family: str, one: str, other: str, changed: Changed) -> None:
+@pytest.mark.parametrize(
+    ("prefixes", "family"), paired([("student.", "teacher."), ("x.", "longer."), ("module.", "_orig_mod.")], FAMILIES)
+)
+def test_weights_that_are_there_twice_are_refused(family: str, prefixes: tuple[str, str], changed: Changed) -> None:
+    one, other = prefixes
+
     def twice(tensors: dict[str, Any]) -> Mapping[str, Any]:
         second = {other + name: tensor + 1 for name, tensor in tensors.items()}
         return {one + name: tensor for name, tensor in tensors.items()} | second
 
     said = refused(changed(family, twice))
     assert "more than once" in said
-    assert all(prefix in said for prefix in (one, other))
+    assert all(prefix in said for prefix in prefixes)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("left", ["lora_A.default.weight", "lora_A.weight", "lora_magnitude_vector"])
+@pytest.mark.parametrize(
+    ("left", "family"), paired(["lora_A.default.weight", "lora_A.weight", "lora_magnitude_vector"], FAMILIES)
+)
 def test_an_adapter_that_was_not_merged_is_refused(family: str, left: str, changed: Changed) -> None:
     def add(tensors: dict[str, Any]) -> Mapping[str, Any]:
         name = next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))

@@ -58,6 +58,8 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}")
 sys.meta_path.insert(0, Absent())
 assert len(undertow.data.load("mgc").items()) == 3000
+from undertow.report import inline_svg, style
+inline_svg.MAX_PHONE_FIGURES, style.PNG_DPI = 1, 40
 run = undertow.audit("spurious-correlation", model="toy", w="date", limit=90, out={str(tmp_path / "run")!r})
 assert undertow.score(run.folder, out={str(tmp_path / "again")!r}).results.equals(run.results)
 (run.folder / "report.html").unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -40,7 +40,7 @@ class Rules:
 
     def has(self, name: str, text: str) -> bool:
         """Whether a pattern occurs in a text."""
-        return _occurs(self.patterns[name], text)
+        return _occurs(self.patterns[name].search, text)
 
     def starts(self, name: str, text: str) -> bool:
         """Whether a text begins with a pattern."""
@@ -63,9 +63,9 @@ class Rules:
 
 
 @lru_cache(maxsize=4096)
-def _occurs(pattern: Pattern, text: str) -> bool:
-    """A reply's texts meet a pattern several times, once for each way of reading it."""
-    return pattern.search(text) is not None
+def _occurs(search: Callable[[str], re.Match[str] | None], text: str) -> bool:
+    """A reply's texts meet a pattern several times. Its method is the key, because the hash of a pattern reads all of its code."""
+    return search(text) is not None
 
 
 @lru_cache(maxsize=4096)
