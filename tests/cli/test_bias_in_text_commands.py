@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import undertow
 from conftest import Cli
 from helpers.sampled_cases import briefly
 from undertow.data.documents.task_wordings import TASKS
@@ -100,3 +101,24 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     # Two statements and none without examples; one statement and none behind two, drawn twice.
     assert len(frame) == 3 * 2 * (3 + 2 * 2)
     assert set(frame["draw"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("shots", "columns"), [("0", "class\tToken F1\tBLEU-4\tMETEOR\tExact match"), ("0,2", "class\tmeasure")]
+)
+def test_a_long_run_prints_its_first_tables_and_counts_the_others(
+    shots: str, columns: str, cli: Cli, tmp_path: Path
+) -> None:
+    options = ["--n-documents", "6", "--wordings", "1", "--shots", shots, "--out", str(tmp_path / "run")]
+    lines = said(cli("run", EXTRACTION, "-m", "toy", "-m", "toy:slope=-1", *options)).splitlines()
+    titles = [line for line in lines if line.startswith("By class")]
+    assert titles[0].startswith("By class of task description, as Table 6 of Bauer et al. 2022: toy, unconstrained")
+    assert lines[lines.index(titles[0]) + 1].startswith(columns)
+    assert len(lines) < 70
+    further = [line for line in lines if "further tables: " in line]
+    assert len(further) == 1
+    run = undertow.load_run(tmp_path / "run")
+    n_shown = sum(table.title in lines for table in run.tables)
+    assert further[0].startswith(
+        f"The report has {len(run.tables) - n_shown} further tables: {run.tables[n_shown].title}"
+    )

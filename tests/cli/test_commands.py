@@ -140,6 +140,26 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert folder.parent == Path("runs")
     assert folder.name.startswith("spurious-correlation_toy_")
     assert (work.folder / folder / "manifest.json").is_file()
+    # A challenge file is in the name.
+    (work.folder / "my seasons.toml").write_text(SEASONS)
+    named = Path(work.json(*RUN, "toy", "--challenge", "my seasons.toml")["folder"]).name
+    assert named.startswith("spurious-correlation_toy_my-seasons_")
+
+
+SEASONS = """
+templates = ["In {w}, {blank} was a {job}."]
+clusters = ["job"]
+
+[w]
+season = ["spring", "summer", "autumn"]
+
+[slots]
+job = ["baker", "nurse"]
+
+[groups]
+female = ["she"]
+male = ["he"]
+"""
 
 
 def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:

@@ -58,6 +58,13 @@ def basis(folder: Path, *results: Result, manifest: dict[str, Any] = MANIFEST, *
     return {name: unescape(text) for name, text in pairs if not name.startswith("Slope")}
 
 
+def test_texts_that_several_models_were_asked_count_once(tmp_path: Path) -> None:
+    frame = FRAME.assign(text=[f"t{at}" for at in (0, 1, 2, 3, 4, 0, 0)])
+    render_run(tmp_path, Record(MANIFEST, frame, []), ReportText("T", "lead", questions=[], examples=[]), [], list)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<dd>5 texts in 3 clusters, 7 items over 2 models, 1 missing</dd>" in page
+
+
 def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -> None:
     assert basis(tmp_path, of()) == {
         "asked": "4 texts in 3 clusters, 1 missing",

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +278,8 @@ def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") ->
 
 
 MAX_REASONS = 5
+MAX_TABLE_ROWS = 40
+"""Rows of all tables of a run on the terminal; the report has every table."""
 
 
 def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
@@ -306,9 +309,14 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     else:
         notes = [*sanity_check_caveats(manifest), *manifest["design"].get("w_notes", ())]
         notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note]
+        tables = run.tables
+        n_rows = accumulate(len(table.rows) for table in tables)
+        n_shown = max(1, sum(n <= MAX_TABLE_ROWS for n in n_rows))
         print_text(
             "run",
             run=run,
+            tables=tables[:n_shown],
+            more_tables=tables[n_shown:],
             counts=counts,
             with_counts=with_counts,
             notes=notes,

@@ -176,7 +176,7 @@ def show(
         findings=findings,
         n_sentences=len(behind),
         table=of,
-        title=sentences("run").sentences_title(of, min(worst, len(behind)), len(behind)),
+        title=sentences("run").sentences_title(of, min(worst, len(behind)), behind),
         rows=[
             {name: shortened(cell, MAX_CELL_SIGNS) for name, cell in row.items()}
             for row in sentence_rows(of, behind, worst)

@@ -195,9 +195,12 @@ class RunConfig:
         return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
 
     def folder_name(self, requests: Sequence[ModelRequest], run_key: str) -> str:
-        """Default name of the run folder."""
+        """Default name of the run folder, with the challenge set if one is given by its name or file."""
         more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-        return f"{self.audit}_{safe_name(requests[0].report_name)}{more}_{run_key[:8]}"
+        given = self.options.get("challenge")
+        challenge = safe_name(Path(given).stem) if isinstance(given, str | Path) else ""
+        parts = [self.audit, safe_name(requests[0].report_name) + more, challenge, run_key[:8]]
+        return "_".join(filter(None, parts))
 
 
 COMMON = {

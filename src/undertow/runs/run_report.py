@@ -142,7 +142,7 @@ def _sentences(of: SentenceTable, table: pd.DataFrame) -> ReportTable | None:
     if table.empty:
         return None
     words, rows = sentences("run"), sentence_rows(of, table, MAX_SENTENCES)
-    title, about = words.sentences_title(of, len(rows), len(table)), words.sentences_about(of)
+    title, about = words.sentences_title(of, len(rows), table), words.sentences_about(of)
     return ReportTable(title, list(rows[0]), [list(row.values()) for row in rows], about, of.warning)
 
 

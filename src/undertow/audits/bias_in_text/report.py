@@ -74,7 +74,9 @@ def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, pap
     from undertow.metrics.text.scores import MEASURES
 
     scores = [one for one in results if "shots" in one.group and not {"slot", "source"} & one.group.keys()]
-    baselines = [one for one in scores if not one.group["shots"]]
+    baselines = sorted(
+        (one for one in scores if not one.group["shots"]), key=lambda one: one.group["description_class"]
+    )
     for model, of_model in _by_level([one for one in scores if one.group["shots"]], "model").items():
         decodings = _by_level(of_model, "decoding")
         known = {name: own for name, own in decodings.items() if any(math.isfinite(one.value) for one in own)}
@@ -87,18 +89,13 @@ def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, pap
                 yield from _by_dimension(own, baselines, where, answered.to_dict())
                 continue
             whole = [one for one in own if one.group["dimension"] == ALL]
-            heads, rows_of_class = _rows(whole, "description_class", MEASURES[task.name])
-            for one in sorted(baselines, key=lambda one: one.group["description_class"]):
-                cells = [_cell(one)] * len(heads)
-                rows_of_class.append([one.group["description_class"], METRICS[one.measure].title, *cells])
             title = f"By class of task description, as {paper} of {PAPER}: {where}"
-            yield ReportTable(title, ["class", "measure", *heads], rows_of_class, OVER_CELLS)
+            yield _by_measure(title, "description_class", whole, MEASURES[task.name], baselines)
         whole = [one for one in of_model if one.group["dimension"] == ALL]
         statements = [one for one in whole if one.group["description_class"] == "statement"]
         if task == EXTRACTION and len(decodings) > 1 and statements:
-            heads, rows_of_decoding = _rows(statements, "decoding", ("token_f1", "bleu4", "meteor"))
             title = f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}"
-            yield ReportTable(title, ["decoding", "measure", *heads], rows_of_decoding, OVER_CELLS)
+            yield _by_measure(title, "decoding", statements, ("token_f1", "bleu4", "meteor"))
 
 
 def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
@@ -138,16 +135,32 @@ def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:
     return {level: [one for one in results if one.group[key] == level] for level in levels}
 
 
-def _rows(results: Sequence[Result], key: str, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Column heads (numbers of examples), and a row for each level of a key and each measure."""
+def _by_measure(
+    title: str,
+    key: str,
+    results: Sequence[Result],
+    measures: Sequence[str],
+    baselines: Sequence[Result] = (),
+) -> ReportTable:
+    """Measures by the levels of a key, and of the baselines by class.
+
+    With one number of examples, measures are columns; with several, each measure has a row and each number of examples a column.
+    """
+    head = "class" if key == "description_class" else key
     columns = list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
     by_key = {(one.group[key], one.measure, one.group["shots"], one.group["sampling"]): one for one in results}
-    rows = [
-        [level, METRICS[measure].title, *(_cell(by_key.get((level, measure, *column))) for column in columns)]
+    levels: dict[str, dict[str, list[Result | None]]] = {
+        level: {m: [by_key.get((level, m, *at)) for at in columns] for m in measures}
         for level in _by_level(results, key)
-        for measure in measures
-    ]
-    return [_head(*column) for column in columns], rows
+    }
+    for one in baselines:
+        levels.setdefault(one.group["description_class"], {})[one.measure] = [one] * len(columns)
+    if len(columns) == 1:
+        rows = [[level, *(_cell(*of.get(m, [None])) for m in measures)] for level, of in levels.items()]
+        heads = [head, *(METRICS[m].title for m in measures)]
+        return ReportTable(f"{title}, {_head(*columns[0])}", heads, rows, OVER_CELLS)
+    rows = [[level, METRICS[m].title, *map(_cell, of[m])] for level, of in levels.items() for m in of]
+    return ReportTable(title, [head, "measure", *(_head(*at) for at in columns)], rows, OVER_CELLS)
 
 
 def _by_dimension(
