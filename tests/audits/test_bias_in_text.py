@@ -559,7 +559,7 @@ def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said:
 
 def test_a_recorded_answer_may_end_with_a_full_stop(tmp_path: Path) -> None:
     run = recorded(DIAGNOSIS, "document,gold,answer\na,Yes,yes.\nb,No,No\nc,No,No doubt.\n", tmp_path)
-    assert run.observations["answer"].tolist() == ["yes", "No", "No doubt"]
+    assert run.observations["answer"].tolist() == ["yes", "No", "No doubt."]
     assert [bool(reason) for reason in run.observations["missing_reason"]] == [False, False, True]
     assert values(run, "accuracy", model="recorded") == {"recorded": pytest.approx(100.0)}
 
@@ -593,6 +593,23 @@ def test_free_replies_of_a_table_are_read_under_protocol_text(
     assert [(one.measure, one.group) for one in again.record.results] == [
         (one.measure, one.group) for one in run.record.results
     ]
+
+
+def test_missing_replies_have_no_outcome_and_a_wording_shows_the_polarity_of_its_question(tmp_path: Path) -> None:
+    path = tmp_path / "replies.csv"
+    wording = '"Question: Is the previous text free of bias?\nAnswer:"'
+    path.write_text(
+        "document,gold,answer,text,wording,missing_reason\n"
+        f"a,No,It contains bias.,x,{wording},\nb,Yes,It contains bias.,x,first,\nc,Yes,,x,first,timed out\nd,Yes,Yes,x,,cut off\n"
+    )
+    run = undertow.score(path, audit=DIAGNOSIS, protocol="text", out=tmp_path / "run")
+    assert run.observations["answer"].tolist() == ["No", "Yes", "", ""]
+    assert run.observations["reply_outcome"].tolist() == ["answer", "answer", "", ""]
+    assert run.observations["missing_reason"].tolist() == ["", "", "timed out", "cut off"]
+    named = {one.measure: one for one in run.record.results if set(one.group) == {"model"}}
+    assert (named["unclear_rate"].value, named["unclear_rate"].n) == (0.0, 2)
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
-from undertow.data.replies.answer_rules import CHOICE, REWRITE, SPAN, YES_NO, Question, rules
+from undertow.data.replies.answer_rules import CHOICE, REWRITE, SPAN, YES_NO, Question, Reading, rules
 from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
 from undertow.inference.free_replies import MISSING_REASONS
@@ -96,14 +96,14 @@ QUESTIONS: Mapping[str, tuple[str, str]] = {
     "bias-extraction": (SPAN, ""),
     "bias-rephrasing": (REWRITE, ""),
 }
-"""Kind and text of the question that a free reply answers, by task; a generated text needs no question."""
+"""Kind of the question that a free reply answers, by task, and its text without a wording; a generated text needs no question."""
 
 
 def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observations, str]:
     """Read a CSV or TSV table with `document, gold, answer` and optionally factors of the observations of a run.
 
-    An answer that is none of the labels (ignoring case and a full stop) is missing with a reason. Documents with the same `cluster` are
-    resampled and sign-flipped together.
+    An answer that is none of the labels (ignoring case, white space around it and a full stop) is missing with a reason. Documents with
+    the same `cluster` are resampled and sign-flipped together.
 
     Args:
         path: the table.
@@ -154,7 +154,8 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
         frame = _read_replies(frame, labels, task)
     elif labels:
         given = frame["answer"].str.strip()
-        frame["answer"] = given.where(given.str.casefold().isin(named), given.str.removesuffix("."))
+        bare = given.str.removesuffix(".")
+        frame["answer"] = bare.where(bare.str.casefold().isin(named) & ~given.str.casefold().isin(named), given)
         answer, why = frame["answer"].str.casefold(), frame["missing_reason"]
         frame["missing_reason"] = why.mask((why == "") & ~answer.isin(named), NO_LABEL).mask(
             (why == "") & (answer == ""), NO_ANSWER
@@ -174,16 +175,17 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
 
 
 def _read_replies(frame: pd.DataFrame, labels: Sequence[str], task: Task) -> pd.DataFrame:
-    """The table with the answers that the answer reader finds in its replies."""
+    """The table with the answers that the answer reader finds in its replies; a row with a `missing_reason` has none."""
     kind, question = QUESTIONS[task.name]
-    readings = [
-        read(Question(kind, tuple(labels), prompt=f"{text}\nQuestion: {question}\nAnswer:", passage=passage), reply)
-        for text, passage, reply in zip(frame["text"], frame["passage"], frame["answer"], strict=True)
-    ]
-    why = [
-        reason or (MISSING_REASONS.get(reading.outcome, "") if reply.strip() else NO_ANSWER)
-        for reason, reading, reply in zip(frame["missing_reason"], readings, frame["answer"], strict=True)
-    ]
+    readings, why = [], []
+    for row in frame.to_dict("records"):
+        # The reader takes the last question of several words: that of the wording, unless it is only a name.
+        wording = row["wording"].strip().removesuffix("Answer:").strip()
+        prompt = f"{row['text']}\nQuestion: {question}\n{wording}\nAnswer:"
+        reading = read(Question(kind, tuple(labels), prompt=prompt, passage=row["passage"]), row["answer"])
+        no_answer = MISSING_REASONS.get(reading.outcome, "") if row["answer"].strip() else NO_ANSWER
+        readings.append(Reading("") if row["missing_reason"] else reading)
+        why.append(row["missing_reason"] or no_answer)
     return frame.assign(
         reply=frame["answer"],
         reply_outcome=[one.outcome for one in readings],
