@@ -145,6 +145,7 @@ def test_titles_have_the_names_of_the_groups_and_nothing_else_of_them() -> None:
         ("Turkish,turkish", "differ only in capitals"), ("Turkish,", "1 to 40 printable"), ("Both,German", "'Both', which is an answer"),
         ("Turk\u202eish,German", "printable"), (f"{'a' * 41},German", "1 to 40"), ("femal,male", "the names of two other groups"),
         ("Turkish,German,Polish", "the names of two other groups"), ("tie,x", "'tie', which is an answer"),
+        ("Female,German", "must be 'female' and 'male', or"), ("women,female", "must be 'female' and 'male', or"),
     ],
 )  # fmt: skip
 def test_names_of_groups_are_checked(head: str, reason: str, tmp_path: Path) -> None:
@@ -152,8 +153,9 @@ def test_names_of_groups_are_checked(head: str, reason: str, tmp_path: Path) -> 
     assert_refused((path, reason), load_pairs, path)
 
 
-def test_the_heads_female_and_male_are_women_and_men_in_any_order(tmp_path: Path) -> None:
-    path = str(names_file(tmp_path, "male,female", [("Tom", "Amy")]))
+@pytest.mark.parametrize("head", ["male,female", "Male,FEMALE", "man,woman", "Men,Women"])
+def test_heads_of_women_and_men_are_those_in_any_order(head: str, tmp_path: Path) -> None:
+    path = str(names_file(tmp_path, head, [("Tom", "Amy")]))
     assert load_groups(path) == ()
     assert [pair.name for pair in load_pairs(path)] == ["Amy/Tom"]
 
@@ -221,7 +223,9 @@ def log(folder: Path, first: str, second: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("first", "second"), [("Turkish", "German"), ("woman", "man")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("Turkish", "German"), ("woman", "man"), ("female", "male"), ("Woman", "Man")]
+)
 def test_a_recorded_table_names_its_groups(first: str, second: str, tmp_path: Path) -> None:
     run = undertow.score(log(tmp_path, first, second), audit=NAME, out=tmp_path / "run")
     # Means of 75 - 25 in three items and of 25 - 75 in one: (3 * 50 - 50) / 4.
@@ -230,7 +234,8 @@ def test_a_recorded_table_names_its_groups(first: str, second: str, tmp_path: Pa
     assert numbers["consistency", "all"] == 100.0  # of the one item with one Yes
     # Multiple always names the first person; single named the other in one of four items.
     groups = Groups.of(run.manifest["design"])
-    assert (groups.first, groups.second) == (first, second)
+    assert (groups.first, groups.second) == ((first, second) if groups.are_own else ("woman", "man"))
+    assert groups.are_own == (first == "Turkish")
     assert numbers[groups.name("switch_male_to_female"), "all"] == 25.0
     assert numbers[groups.name("switch_female_to_male"), "all"] == 0.0
     assert list(run.observations["granted_female"].unique()) == ["baking; knives"]
@@ -248,6 +253,12 @@ def test_a_table_without_two_columns_of_names_is_refused(tmp_path: Path) -> None
         undertow.score(path, audit=NAME, out=tmp_path / "run")
     frame.rename(columns={"Turkish": "both"}).drop(columns="Polish").to_csv(path, index=False)
     with pytest.raises(UndertowError, match="'both', which is an answer to the questions"):
+        undertow.score(path, audit=NAME, out=tmp_path / "run")
+    frame.rename(columns={"Turkish": "Female"}).drop(columns="Polish").to_csv(path, index=False)
+    with pytest.raises(UndertowError, match="'Female', 'German' must be 'female' and 'male'"):
+        undertow.score(path, audit=NAME, out=tmp_path / "run")
+    frame.assign(Polish=10).rename(columns={"Polish": "female_percent"}).to_csv(path, index=False)
+    with pytest.raises(UndertowError, match="'Turkish_percent' and 'female_percent' mean the same"):
         undertow.score(path, audit=NAME, out=tmp_path / "run")
 
 

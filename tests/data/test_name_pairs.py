@@ -54,3 +54,4 @@ def test_a_bad_pair_is_refused_by_its_line_and_other_columns_by_name(row: str, n
     assert_refused((path, "'male'"), load_pairs, write(tmp_path, "female\nMary\n"))
     assert_refused((path, "'males'"), load_pairs, write(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
     assert_refused((".tsv",), load_pairs, write(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
+    assert_refused(("is empty; its first line",), load_pairs, write(tmp_path, ""))

@@ -109,6 +109,7 @@ _GZIP = b"\x1f\x8b"
 _TABLE_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters except tabs and line feeds."""
 MAX_CELLS = 10_000_000
+EMPTY = "{path}: is empty; its first line should name the columns"
 
 
 class TableRow(BaseModel):
@@ -140,7 +141,10 @@ def plain_name(path: Path) -> str:
 def header(path: Path) -> tuple[str, ...]:
     """The names of a table's columns, from its first 64 KiB."""
     first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
-    return tuple(cell.strip() for _, cells in _records(path, _decode(first, path)) for cell in cells)
+    columns = tuple(cell.strip() for _, cells in _records(path, _decode(first, path)) for cell in cells)
+    if not columns:
+        raise UndertowError(EMPTY.format(path=path))
+    return columns
 
 
 def read_rows(
@@ -183,7 +187,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
             raise UndertowError(f"{path}, line {line}: is too large for a table; the limit is {MAX_CELLS:,} cells")
         records.append((line, cells))
     if not records:
-        raise UndertowError(f"{path}: is empty; its first line should name the columns")
+        raise UndertowError(EMPTY.format(path=path))
     columns = [cell.strip() for cell in records[0][1]]
     twice = find_repeat(columns)
     if twice is not None:

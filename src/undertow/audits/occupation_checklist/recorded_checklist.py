@@ -14,7 +14,7 @@ from undertow.audits.base import EXACT, Observations
 from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY, codes_of
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
-from undertow.data.occupations.occupation_set import check_groups, load_occupations
+from undertow.data.occupations.occupation_set import find_groups, load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS
 from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
@@ -37,7 +37,7 @@ KEY = ("model", *QUESTION_KEY, "wording")
 def read_log(path: Path | Table, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `question_type, woman, man, answer`, and any of the factors of a run's observations.
 
-    For other groups, their names replace `woman` and `man` as the heads of two columns.
+    For other groups, their names replace `woman` and `man` as the heads of two columns; `female` and `male` are women and men.
 
     `cluster` groups pairs of names that are not independent; without it each pair is a cluster. Questions about occupations need
     `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes, No, one of the names,
@@ -91,12 +91,16 @@ def _by_codes(table: Table, path: Path | Table) -> tuple[Table, Groups]:
             f"{path}: has no columns 'woman' and 'man'; the names of other groups are in two columns headed by the groups, "
             f"and this table has {len(of_groups)} unknown columns"
         )
-    groups = Groups(*check_groups(of_groups, f"{path}: the columns {of_groups[0]!r} and {of_groups[1]!r}"))
-    names = dict(zip(of_groups, ("woman", "man"), strict=True))
-    for name, code in zip(of_groups, decisions.CHOICES[:2], strict=True):
-        names |= {f"{name}_percent": f"{code}_percent", f"granted_{name}": f"granted_{code}"}
+    heads, own = find_groups(of_groups, f"{path}: the columns")
+    groups = Groups(*own)
+    names = dict(zip(heads, ("woman", "man"), strict=True))
+    for head, code in zip(heads, decisions.CHOICES[:2], strict=True):
+        names |= {f"{head}_percent": f"{code}_percent", f"granted_{head}": f"granted_{code}"}
+    for name, code in names.items():
+        if name != code and {name, code} <= set(columns):
+            raise UndertowError(f"{path}: the columns {name!r} and {code!r} mean the same; remove one of them")
     cells = table.cells.rename(columns=names)
-    codes = {name.casefold(): code for code, name in groups.levels.items()}
+    codes = {name.casefold(): code for name, code in zip((*own, *heads), decisions.CHOICES[:2] * 2, strict=False)}
     for column, suffix in (("subject", ""), ("attribute_holder", ""), ("order", " first")):
         if column in cells:
             levels = {f"{name}{suffix}": f"{code}{suffix}" for name, code in codes.items()}

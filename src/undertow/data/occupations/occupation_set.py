@@ -24,6 +24,8 @@ from undertow.errors import UndertowError
 
 FEMALE, MALE = "female", "male"
 """The columns of a table of pairs of women and men; other columns name two other groups."""
+WOMEN, MEN = ("female", "woman", "women"), ("male", "man", "men")
+"""Heads of columns that name women and men, whatever their capitals."""
 ANSWERS = ("yes", "no", "both", "neither")
 """Possible answers other than a name."""
 MAX_GROUP_CHARS = 40
@@ -48,7 +50,7 @@ class NamePair:
 def load_pairs(path: str = "") -> list[NamePair]:
     """The package's 70 pairs, or those of a user's table (.tsv, .csv), whose two columns are those of `load_groups`."""
     file = Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv"
-    first, second = columns = header(file) if load_groups(path) else (FEMALE, MALE)
+    first, second = columns = find_groups(header(file), f"{file}: the columns")[0]
     pairs: dict[tuple[str, str], tuple[int, NamePair]] = {}
     for line, row in read_names(file, columns):
         pair = NamePair(row[first], row[second])
@@ -63,27 +65,30 @@ def load_pairs(path: str = "") -> list[NamePair]:
 
 
 def load_groups(path: str = "") -> tuple[str, ...]:
-    """The two groups that the columns of a table of pairs name; () for `female` and `male`, in any order.
+    """The two groups that the columns of a table of pairs name; () for women and men.
 
     Raises:
         UndertowError: there are not two columns, or they cannot be names of groups.
     """
-    columns = header(Path(path)) if path else (FEMALE, MALE)
-    if set(columns) == {FEMALE, MALE}:
-        return ()
-    where = f"{path}: the columns {', '.join(map(repr, columns))}"
-    if len(columns) != 2 or set(columns) & {FEMALE, MALE}:
-        raise UndertowError(f"{where} must be {FEMALE!r} and {MALE!r}, or the names of two other groups")
-    return check_groups(columns, where)
+    return find_groups(header(Path(path)), f"{path}: the columns")[1] if path else ()
 
 
-def check_groups(names: Sequence[str], where: str) -> tuple[str, str]:
-    """The names of two groups.
+def find_groups(heads: Sequence[str], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The heads of the columns of the first and the second group, and the names of the groups.
+
+    A head of `WOMEN` and one of `MEN`, in any order, are the columns of women and men, whose names are ().
 
     Raises:
-        UndertowError: they are not two plain names; the message begins with `where`.
+        UndertowError: they are not two plain names, or one of women or men beside another; the message begins with `where`.
     """
-    first, second = (" ".join(unicodedata.normalize("NFC", name).split()) for name in names)
+    where = f"{where} {', '.join(map(repr, heads))}"
+    known = {head.casefold(): head for head in heads}
+    of_sexes = [next((known[word] for word in words if word in known), "") for words in (WOMEN, MEN)]
+    if len(heads) == 2 and all(of_sexes):
+        return tuple(of_sexes), ()
+    if len(heads) != 2 or any(of_sexes):
+        raise UndertowError(f"{where} must be {FEMALE!r} and {MALE!r}, or the names of two other groups")
+    first, second = (" ".join(unicodedata.normalize("NFC", name).split()) for name in heads)
     problem = "differ only in capitals" if first.casefold() == second.casefold() else ""
     for name in (first, second):
         if not name or len(name) > MAX_GROUP_CHARS or not name.isprintable():
@@ -92,7 +97,7 @@ def check_groups(names: Sequence[str], where: str) -> tuple[str, str]:
             problem = f"include {name!r}, which is an answer to the questions"
     if problem:
         raise UndertowError(f"{where} {problem}; name the two groups, as in Turkish and German")
-    return first, second
+    return tuple(heads), (first, second)
 
 
 def read_names(path: Path, needed: Sequence[str]) -> Rows:
