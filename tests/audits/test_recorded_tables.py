@@ -321,6 +321,8 @@ def test_small_percents_beside_large_ones_are_percents(tmp_path: Path) -> None:
     assert frame["neutral"].tolist() == [0.12, 0.25, 0.2]
     frame, _, _ = years_of(tmp_path, female=[99.7, 99.8, 99.6], male=[0.3, 0.2, 0.4])
     assert frame["male"].tolist() == [0.3, 0.2, 0.4]
+    frame, _, _ = years_of(tmp_path, female=[8, 9, 10], male=[14, 15, 14], neutral=[0.5, 0.57, 0.64])
+    assert frame["neutral"].tolist() == [0.5, 0.57, 0.64]
     frame, _, _ = years_of(tmp_path, female=[0.6, 1.4, 30], male=0)
     assert frame["female"].tolist() == [0.6, 1.4, 30]
 

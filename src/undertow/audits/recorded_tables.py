@@ -99,6 +99,8 @@ MIN_PROB = 0.5
 """Largest row sum from which a table (with sums up to 1) holds probabilities; percents are rarely so small."""
 LEAST_GAP = 20
 """Rows with sums of 0.5 to 1 are in another unit if all other sums are at least this factor larger."""
+NEAR_ALL = 90
+"""A column of values up to 1 may hold probabilities if, as such, some row adds up to at least this percentage."""
 NO_VALUE = ("", "nan", "NaN", "NA", "None")
 """Spellings of an empty cell of masses."""
 ROUNDING_PERCENT = 0.6
@@ -367,7 +369,7 @@ def _factors(table: Table) -> pd.DataFrame:
 
 
 def row_keys(columns: pd.DataFrame) -> list[str]:
-    """The cells of each row, row_keys by slashes."""
+    """The cells of each row, joined by slashes."""
     return ["/".join(row) for row in zip(*(columns[name].tolist() for name in columns), strict=True)]
 
 
@@ -461,7 +463,8 @@ def _check_one_unit(table: Table, masses: pd.DataFrame) -> None:
 def _check_columns(table: Table, masses: pd.DataFrame) -> None:
     """Refuse a column of values up to 1 beside percents if, as probabilities, all rows add up to at most 100 and nothing speaks against it.
 
-    Evidence for probabilities: values of 0.5 to 1 beside sums of 20 or more, or sums that are half as uneven after the conversion.
+    Evidence for probabilities: values of 0.5 to 1 beside sums of 20 or more, which add up to 90 or more after the conversion, or sums that
+    are half as uneven after it.
     """
     sums = masses.sum(axis=1, min_count=1)
     for name, column in masses.items():
@@ -469,7 +472,7 @@ def _check_columns(table: Table, masses: pd.DataFrame) -> None:
         others = (sums - column.fillna(0))[column.notna()]
         if not 0 < largest <= 1 + ROUNDING_PROB or scaled.max() > 100 + ROUNDING_PERCENT:
             continue
-        is_apart = largest >= MIN_PROB and others.min() >= LEAST_GAP
+        is_apart = largest >= MIN_PROB and others.min() >= LEAST_GAP and scaled.max() >= NEAR_ALL
         is_even = len(sums) > 2 and sums.std() > ROUNDING_PERCENT and scaled.std() <= sums.std() / 2
         if is_apart or is_even:
             raise UndertowError(
