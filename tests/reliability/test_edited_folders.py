@@ -111,6 +111,8 @@ def _check_command(folder: Path, command: tuple[str, ...], told: str) -> None:
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
         ("manifest.json", ("design", "groups", 0), ..., "design.groups"),
         ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),
+        *(("manifest.json", ("design", "pair_groups"), value, "pair_groups") for value in (5, ["a", "b", "c"], [1, 2])),
+        ("manifest.json", ("design", "grants"), "chance", "grants"),
         ("results.json", ("results", 0, "group", "w_name"), 3, "results.0.group.w_name"),
         ("results.json", ("results", 0, "value"), "12", "results.0.value"),
         ("results.json", ("results", 0, "value"), 0.5, "it was changed"),
@@ -120,7 +122,8 @@ def _check_command(folder: Path, command: tuple[str, ...], told: str) -> None:
 def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
     name: str, place: tuple[Any, ...], value: object, said: str, stored: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    run = shutil.copytree(stored("spurious-correlation") / "run", tmp_path / "run")
+    kind = "occupation-checklist" if place[-1] in {"pair_groups", "grants"} else "spurious-correlation"
+    run = shutil.copytree(stored(kind) / "run", tmp_path / "run")
     document = json.loads((run / name).read_text(encoding="utf-8"))
     change(document, place, value)
     (run / name).write_text(json.dumps(document), encoding="utf-8")

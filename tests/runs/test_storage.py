@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from helpers.shared_folders import contents
 from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
 from undertow.runs.folder import storage
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
+from undertow.types import Result
 
 slow = pytest.mark.slow
 TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
@@ -203,4 +205,7 @@ def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> N
     assert contents(tmp_path) == {"file": b"x"}
 
 
-# Measured and told again.
+def test_results_of_a_metric_of_another_package_may_have_a_model_of_their_own(finished: Path) -> None:
+    record = read_record(finished)
+    mean = Result("ensemble", {"model": "mean of all models"}, 1.0)
+    storage.check_observations(dataclasses.replace(record, results=(*record.results, mean)))

@@ -193,6 +193,8 @@ class ChecklistDesign(AnyDesign, total=False):
     female_percent: dict[str, Number]
     attributes: dict[str, Texts]
     questions: str
+    pair_groups: Annotated[Texts, Field(min_length=2, max_length=2)]
+    grants: Literal["random"]
 
 
 @strict

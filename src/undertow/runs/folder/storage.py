@@ -405,10 +405,15 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 def check_observations(record: Record) -> None:
     """Refuse observations without a column of `NEEDED`, a name that the results have, or a position of W.
 
+    Metrics of other packages may have results with names of their own.
+
     Raises:
         CorruptRunError: with the column or the name.
     """
-    from undertow.data.templates.covariates import CROSS  # not for `undertow --help`, which it would slow
+    # Not for `undertow --help`, which they would slow.
+    from undertow.data.templates.covariates import CROSS
+    from undertow.metrics.groups import Groups
+    from undertow.metrics.metric import METRICS, OVER_PROMPTS
 
     audit, rows = record.manifest["audit"], record.observations
     if not any(audit in names for names in CELLS):
@@ -418,11 +423,16 @@ def check_observations(record: Record) -> None:
         _refuse_wrong(Path(OBSERVATIONS), f"it has no column {lacking[0]!r}")
     if "w_value" in rows and rows["w_value"].isna().any():
         _refuse_wrong(Path(OBSERVATIONS), "its column 'w_value' has an empty cell")
+    own = [
+        result.group
+        for result in record.results
+        if Groups.of(result.group).code(result.measure).removesuffix(OVER_PROMPTS) in METRICS
+    ]
     for column in (name for name in _NAMED if name in rows):
         known = {*rows[column], "", "all"}
         crossed = [str(name).split(CROSS) for name in known if CROSS in str(name)]
         known |= {f"{one} over {other}" for names in crossed for one, other in permutations(names, 2)}
-        unknown = {result.group.get(column, "") for result in record.results} - known
+        unknown = {group.get(column, "") for group in own} - known
         if unknown:
             _refuse_wrong(
                 Path(OBSERVATIONS), f"it has no row with the {column} {min(unknown)!r}, which {RESULTS} names"
