@@ -25,7 +25,7 @@ MOST_MS, MOST_GB, LARGEST_SLOPE = 0.1, 3.0, 1.1
 
 def texts(plan: Namespace) -> Entry:
     """Processor time of a text outside the model, and memory, with 10,000 to 1,000,000 texts of the toy model."""
-    sizes = [plan.sample * factor for factor in (1, 2, 4)] if plan.sample else SIZES
+    sizes = [plan.sample * factor * VALUES for factor in (1, 2, 4)] if plan.sample else SIZES
     rows: list[Entry] = []
     for size in sizes:
         # A large size takes minutes, and its rounds differ little.

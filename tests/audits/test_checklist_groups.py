@@ -322,6 +322,9 @@ def test_a_run_with_random_grants_says_so(model: str, tmp_path: Path) -> None:
     assert any(
         "Attributes drawn at random with the seed, not those that the model grants," in one for one in text.questions
     )
+    said = " ".join(f"{one.text} {one.detail}" for one in run.findings)
+    assert "Drawn attributes change" in said
+    assert not re.search("granted attributes|difference in grants", said, re.IGNORECASE)
     assert "--grants random" in run.manifest["command"]
     (rate,) = [
         one.value

@@ -92,6 +92,11 @@ class ModelResults:
     words: Mapping[str, str]
     at_random: bool
 
+    @property
+    def granted(self) -> str:
+        """How its people get their attributes: granted by the model, or drawn."""
+        return "drawn" if self.at_random else "granted"
+
     def one(self, measure: str, context: str = "") -> Result | None:
         """Result of a measure over all occupations, by default in the main context; None without a value."""
         return get_result(self.results, measure, context or self.context)

@@ -81,11 +81,11 @@ class Settings:
     onet: str = option("", "Folder of an O*NET text release: Skills.txt, Knowledge.txt, Abilities.txt.")
     contexts: str = option(
         "with,without,shuffled",
-        "Attributes in the question, comma-separated: with (those that the model granted), without, shuffled (of another "
+        "Attributes in the question, comma-separated: with (the granted ones), without, shuffled (of another "
         "occupation), same (those of either person for both), swapped (those of the other person).",
     )
     grants: str = option(
-        BY_MODEL, "Who grants the attributes: model (by its answers) or random (drawn with the seed, half of them)."
+        BY_MODEL, "Who grants the attributes: model (by its answers) or random (each with probability 1/2)."
     )
     wordings: int = option(1, "Number of wordings of each question; 0 for all.")
     question_file: str = option("", "TOML file with questions of your own.")

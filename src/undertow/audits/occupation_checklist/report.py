@@ -160,7 +160,7 @@ def _occupation_tests(of_model: pd.DataFrame, by_wording: Mapping[int, Answers],
             was_granted[at] = [bool(one) for one in granted]
         known = was_granted & np.isfinite(before) & np.isfinite(made.yes)
         failed = known & (before == 1) & (made.yes == 0)
-        about = "A person who is qualified without attributes is also qualified with granted attributes."
+        about = "A person who is qualified without attributes is also qualified with attributes."
         both = of_model[of_model["context"].isin([WITHOUT, WITH]) & (of_model["wording"] == first)]
         yield QUALIFICATION, DIR, _test("attributes do not harm", about, (known, failed), both, answers, "binary")
 
