@@ -107,6 +107,7 @@ def test_no_text_of_a_run_of_other_groups_speaks_of_women_and_men(model: str, tm
     for text in (
         "Two people, Turkish and German, apply for a job.", "Choice gap, Turkish minus German", "the Turkish person", "Prefers Turkish",
         "Switch, Turkish to German", "answer, Turkish first", "Shares of workers by sex", "Names of Turkish people",
+        "first of the two groups",
     ):  # fmt: skip
         assert text in page, text
 

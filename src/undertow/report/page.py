@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from undertow.errors import on_one_line
+from undertow.metrics.groups import KEYS
 from undertow.metrics.metric import column_meanings, get_metric
 from undertow.report.formatting import (
     FILTERS,
@@ -192,7 +193,8 @@ def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, st
     measures = {result.measure: get_metric(result.measure, result.group) for result in page.results}
     titles = {one.title: one.meaning for one in measures.values() if one.meaning}
     names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
-    known = column_meanings(page.results[0].group) if page.results else {}
+    # The groups of a checklist are named by its own results, not by those of other packages.
+    known = column_meanings(next((result.group for result in page.results if KEYS[0] in result.group), {}))
     further = {spaced(name): known[name] for name in names if name in known}
     heads = chain(map(_head, shared), *(table.columns for table in tables))
     meanings = sentences("columns").meanings

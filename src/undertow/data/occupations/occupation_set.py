@@ -142,7 +142,8 @@ def _words(name: str) -> str:
 CATEGORIES: tuple[str, ...] = tuple(FILES)
 """Skill, knowledge and ability."""
 OWN = "onet-occupations"
-OWN_SOURCE = "O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang; female shares of Rudinger et al. 2018"
+SHARE_SOURCE = "; female shares of Rudinger et al. 2018"
+OWN_SOURCE = f"O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang{SHARE_SOURCE}"
 TOP = 5
 """Attributes of each category."""
 CREDIT = (
@@ -190,18 +191,19 @@ class Occupation:
 
 @dataclass(frozen=True, slots=True)
 class OccupationSet:
-    """A set of occupations."""
+    """A set of occupations; of its notes, `share_notes` are those on the percentages of women."""
 
     name: str
     title: str
     source: str
     occupations: tuple[Occupation, ...]
     notes: tuple[str, ...] = ()
+    share_notes: tuple[str, ...] = ()
 
     def without_shares(self) -> OccupationSet:
         """The set without the source of, and the notes on, the percentages of women, which say nothing of other groups."""
-        notes = tuple(note for note in self.notes if "shares of women" not in note)
-        return replace(self, source=self.source.partition("; female shares")[0], notes=notes)
+        notes = tuple(note for note in self.notes if note not in self.share_notes)
+        return replace(self, source=self.source.removesuffix(SHARE_SOURCE), notes=notes, share_notes=())
 
 
 def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
@@ -214,7 +216,7 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
     """
     table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
     if not path:
-        table = replace(table, notes=(FEMALE_SHARES,))
+        table = replace(table, notes=(FEMALE_SHARES,), share_notes=(FEMALE_SHARES,))
     if onet_folder:
         return _with_ratings(table, path, onet_folder)
     if path:
@@ -222,7 +224,7 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
         note = f"{len(bare)} of {len(table.occupations)} occupations have no attributes: {', '.join(bare)}"
         return replace(table, notes=(*table.notes, note)) if bare else table
     notes = (CREDIT.format(release=" 30.2"), *_proxies(table.occupations), *table.notes)
-    return OccupationSet(OWN, _title(table.occupations), OWN_SOURCE, table.occupations, notes)
+    return replace(table, name=OWN, title=_title(table.occupations), source=OWN_SOURCE, notes=notes)
 
 
 def article_of(name: str) -> str:
@@ -282,6 +284,7 @@ def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationS
         source=f"O*NET text release in {release} (CC BY 4.0), modified; occupations of {table}",
         occupations=occupations,
         notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *own_set.notes),
+        share_notes=own_set.share_notes,
     )
 
 
@@ -322,10 +325,11 @@ def _read(path: Path) -> OccupationSet:
         row = check(schema, {name: cell for name, cell in cells.items() if cell}, where)
         rows.setdefault(row.occupation.casefold(), {})[where] = row
     occupations = tuple(map(_occupation, rows.values()))
-    notes = unused_columns(columns, _Row.model_fields)
+    of_shares: tuple[str, ...] = ()
     if 0 < max((one.female_percent for one in occupations if one.female_percent >= 0), default=0.0) <= 1:
-        notes.append("all shares of women are 1 or less and are read as percent; write 40 for two in five")
-    return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, tuple(notes))
+        of_shares = ("all shares of women are 1 or less and are read as percent; write 40 for two in five",)
+    notes = (*unused_columns(columns, _Row.model_fields), *of_shares)
+    return OccupationSet(plain_name(path), f"occupations of {path.name}", path.name, occupations, notes, of_shares)
 
 
 def _occupation(rows: Mapping[str, _Row]) -> Occupation:
