@@ -172,7 +172,11 @@ class Decisions:
 
 def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     """The answers about occupations, by model and wording."""
-    rows = frame[frame["occupation"] != ""]
+    names = [
+        *("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster"),
+        *(*_TEXTS, "yes", *CHOICES),
+    ]
+    rows = frame.loc[frame["occupation"] != "", [name for name in names if name in frame]]
     answers = {}
     for (model, wording), some in rows.groupby(["model", "wording"], sort=False):
         codes = dict(zip(some["occupation"], some["soc_code"], strict=True))
@@ -182,7 +186,9 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
             some[name].map({one: at for at, one in enumerate(axis)}).to_numpy().astype(np.int64)
             for name, axis in axes.items()
         )
-        placed = _Rows(some, tuple(map(len, axes.values())), places)
+        columns = {name: some[name].to_numpy(dtype=object) for name in _TEXTS if name in some}
+        columns |= {name: some[name].to_numpy(dtype=np.float64) for name in ("yes", *CHOICES)}
+        placed = _Rows(columns, tuple(map(len, axes.values())), places)
         contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
         panels = {context: _panels(placed.where("context", context)) for context in contexts}
         shares, said = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
@@ -195,42 +201,47 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     return answers
 
 
+_TEXTS = ("context", "question_type", "subject", "missing_reason", "answer", "granted_female", "granted_male")
+"""Columns with texts that panels are made of, beside the probabilities."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows of answers, with their indices on the axes of the design.
 
     Attributes:
-        frame: the rows.
+        columns: texts and percentages by name [row]; arrays are cut much faster than a frame.
         shape: lengths of the axes: pair, occupation, order.
         at: index of each row on each axis [row].
     """
 
-    frame: pd.DataFrame
+    columns: Mapping[str, Any]
     shape: tuple[int, ...]
     at: tuple[Codes, ...]
 
     def where(self, column: str, value: str) -> _Rows:
         """The rows with this value in a column."""
-        own = (self.frame[column] == value).to_numpy()
-        return _Rows(self.frame[own], self.shape, tuple(place[own] for place in self.at))
+        own = self.columns[column] == value
+        columns = {name: cells[own] for name, cells in self.columns.items()}
+        return _Rows(columns, self.shape, tuple(place[own] for place in self.at))
 
     def shares(self, columns: Sequence[str], *, greedy: bool) -> Floats:
         """Probabilities in 0 to 1, NaN if missing [pair, occupation, order, column]."""
         shares = np.full((*self.shape, len(columns)), math.nan)
         for at, column in enumerate(columns):
-            shares[..., at][self.at] = _answer_shares(self.frame, column, greedy=greedy)
+            shares[..., at][self.at] = _answer_shares(self.columns, column, greedy=greedy)
         return shares
 
     def missing(self) -> Bools:
         """Whether an item lacks an answer, in any order of the names [pair, occupation]."""
         missing = np.zeros(self.shape[:2], dtype=np.bool_)
-        if self.frame.empty:
-            return missing
         pair, occupation, order = self.at
-        lacking = (self.frame["missing_reason"] != "").to_numpy()
+        if not len(pair):
+            return missing
+        lacking = self.columns["missing_reason"] != ""
         missing[pair[lacking], occupation[lacking]] = True
         # Number of distinct orders of each item and person.
-        subject, n_orders = encode(self.frame["subject"].tolist()), self.shape[2]
+        subject, n_orders = encode(self.columns["subject"].tolist()), self.shape[2]
         n_subjects = int(subject.max()) + 1
         cells = (pair * self.shape[1] + occupation) * n_subjects + subject
         items, counts = np.unique(np.unique(cells * n_orders + order) // n_orders, return_counts=True)
@@ -239,13 +250,12 @@ class _Rows:
 
     def granted(self) -> tuple[Floats | None, Bools | None]:
         """Number of attributes of each person in each item, and whether they are the same; None without any in the table."""
-        columns = ["granted_female", "granted_male"]
-        if not set(columns) <= set(self.frame) or not (self.frame[columns] != "").any(axis=None):
+        women, men = (self.columns.get(name) for name in ("granted_female", "granted_male"))
+        if women is None or men is None or not (has := (women != "") | (men != "")).any():
             return None, None
         counts, alike = np.zeros((*self.shape[:2], 2)), np.ones(self.shape[:2], dtype=np.bool_)
-        rows = self.frame[columns].assign(pair=self.at[0], occupation=self.at[1])
-        rows = rows[(rows[columns] != "").any(axis=1)].drop_duplicates()
-        for *cells, pair, occupation in rows.itertuples(index=False):
+        pairs, occupations = (axis[has].tolist() for axis in self.at[:2])
+        for *cells, pair, occupation in dict.fromkeys(zip(women[has], men[has], pairs, occupations, strict=True)):
             lists = [{one.strip() for one in str(cell).split(";") if one.strip()} for cell in cells]
             counts[pair, occupation], alike[pair, occupation] = [len(one) for one in lists], lists[0] == lists[1]
         return counts, alike
@@ -271,11 +281,10 @@ def _panels(rows: _Rows) -> tuple[Panel, Panel]:
     return panel(greedy=False), panel(greedy=True)
 
 
-def _answer_shares(frame: pd.DataFrame, column: str, *, greedy: bool) -> Floats:
+def _answer_shares(columns: Mapping[str, Any] | pd.DataFrame, column: str, *, greedy: bool) -> Floats:
     """Probability of an answer of each row in 0 to 1, or whether it was decoded; NaN if missing [row]."""
-    said = frame["answer"].to_numpy()
-    values = frame[column].to_numpy(dtype=np.float64)
-    known = (frame["missing_reason"] == "").to_numpy()
+    said, values = np.asarray(columns["answer"]), np.asarray(columns[column], dtype=np.float64)
+    known = np.asarray(columns["missing_reason"] == "")
     if greedy:
         values = np.where(said == TIED, values, np.where(said == column, 100.0, 0.0))
         known = known & (said != "")
