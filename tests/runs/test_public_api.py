@@ -11,6 +11,7 @@ from typing import Any, get_overloads, get_type_hints
 import pytest
 
 import undertow
+from conftest import ROOT
 from undertow import UndertowError, audits
 from undertow.audits import audit_options
 from undertow.errors import counted
@@ -142,3 +143,25 @@ def test_a_run_without_its_audit_still_has_a_representation(
     monkeypatch.delitem(audits.AUDITS, "spurious-correlation")
     assert "findings" not in repr(run)
     assert repr(run).startswith("Run('spurious-correlation', model='toy', ")
+
+
+def test_a_finished_run_stands_for_its_folder(finished_run: Callable[..., Path]) -> None:
+    baseline, candidate = (
+        undertow.load_run(finished_run("spurious-correlation", model, w="date", limit=150))
+        for model in ("toy", "toy:slope=2")
+    )
+    compared = undertow.compare(baseline, candidate)
+    assert repr(compared) == repr(undertow.compare(baseline.folder, candidate.folder))
+    rules = ROOT / "examples/rules.toml"
+    assert repr(undertow.gate(candidate, rules, baseline)) == repr(
+        undertow.gate([candidate.folder], rules, baseline.folder)
+    )
+    assert undertow.load_run(baseline).findings == baseline.findings
+    lines = baseline.summary().splitlines()
+    assert [line[2:] for line in lines if not line.startswith("  ")] == [one.text for one in baseline.findings]
+
+
+@pytest.mark.parametrize("model", [3, None, object(), ["toy", 3]])
+def test_what_is_no_model_is_refused_in_one_sentence(model: Any) -> None:
+    with pytest.raises(undertow.UndertowError, match=f"model must be a name, .* not {type(model).__name__}$"):
+        undertow.audit("spurious-correlation", model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,12 @@ class RunConfig:
         if isinstance(model, Network):
             names = [in_memory["model_name"] or models.name_of(model)]
             common |= _of_network(model, in_memory["tokenizer"], common, of_family)
-        elif any(in_memory.values()):
-            raise UndertowError("tokenizer and model_name are for a network in memory; remove them for a model by name")
         else:
-            names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
+            names = _names(model)
+            if any(in_memory.values()):
+                raise UndertowError(
+                    "tokenizer and model_name are for a network in memory; remove them for a model by name"
+                )
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
         if config.float32_sample < 0:
             raise UndertowError(
@@ -209,6 +211,21 @@ COMMON = {
     if option.name not in ("audit", "options", "models", "model_options", "network", "tokenizer")
 }
 """Options of every audit, and their defaults."""
+
+
+def _names(model: object) -> list[str]:
+    """Names of models.
+
+    Raises:
+        UndertowError: it is neither a name or path nor several of them.
+    """
+    names = [model] if isinstance(model, str | Path) or not isinstance(model, Iterable) else list(model)
+    if not all(isinstance(name, str | Path) for name in names):
+        raise UndertowError(
+            "model must be a name, a path, a list of these, or one loaded transformers network with its tokenizer, not "
+            f"{type(model).__name__}"
+        )
+    return [str(name) for name in names]
 
 
 def _of_network(

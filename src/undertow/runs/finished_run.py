@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished audit, in memory and in its folder."""
+    """A finished audit, in memory and in its folder; functions that take a run folder take it, too."""
 
     folder: Path
     record: Record
@@ -42,6 +42,16 @@ class Run:
             summary = f", {counted(len(findings), 'finding')} ({sum(one.significant for one in findings)} significant)"
         items = f"{len(self.observations):,} items{summary}"
         return f"{type(self).__name__}({audit!r}, model={model!r}, {items}, folder={str(self.folder)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def summary(self) -> str:
+        """The findings as text, a line each with its details below: * if significant, else -."""
+        return "\n".join(
+            f"{'*' if one.significant else '-'} {one.text}" + (f"\n  {one.detail}" if one.detail else "")
+            for one in self.findings
+        )
 
     @property
     def results(self) -> pd.DataFrame:

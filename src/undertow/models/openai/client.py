@@ -121,7 +121,7 @@ def key_for(address: Address) -> str:
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not key and address.url == OPENAI_URL:
         raise UndertowError(
-            f"{address.host}: needs a key; set {KEY_VARIABLE}, or name a server without one: --base-url URL, in doctor --set base_url=URL"
+            f"{address.host}: needs a key; set {KEY_VARIABLE}, or name a server without one: --base-url URL"
         )
     if not all("!" <= letter <= "~" for letter in key):
         raise UndertowError(f"{KEY_VARIABLE} holds a character that no key has; set it again")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import combinations
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,7 +137,7 @@ class CompareOptions:
 
 @short_traceback
 def compare(
-    *runs: str | Path,
+    *runs: str | PathLike[str],
     seed: int = 0,
     margin: float | Mapping[str, float] | None = None,
     within: bool = False,
@@ -145,7 +146,7 @@ def compare(
     """Compare every pair of run folders item by item, with the earlier one as baseline, or the models of one run with each other.
 
     Args:
-        runs: run folders of one audit with the same questions, or one run of several models.
+        runs: run folders or finished runs of one audit with the same questions, or one run of several models.
         seed: of random groups of clusters, and of flipped signs.
         margin: the smallest difference of interest: one number in the unit of each measure, or numbers by measure ("" for all others).
             If not given, 0.05 percentage points, 0.1 points over a W list for slopes, .005 for shares; see docs/comparing.md.
@@ -187,7 +188,7 @@ class Runs:
     records: Sequence[Record]
 
     @classmethod
-    def from_folders(cls, runs: Sequence[str | Path]) -> Runs:
+    def from_folders(cls, runs: Sequence[str | PathLike[str]]) -> Runs:
         """Read run folders.
 
         Raises:

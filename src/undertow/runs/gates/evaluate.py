@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,15 +204,15 @@ class GateReport:
 
 @short_traceback
 def gate(
-    runs: Sequence[str | Path],
+    runs: str | PathLike[str] | Sequence[str | PathLike[str]],
     rules: str | Path,
-    baseline: str | Path | None = None,
+    baseline: str | PathLike[str] | None = None,
     progress: Progress = no_progress,
 ) -> GateReport:
     """Judge run folders by the rules of a file.
 
     Args:
-        runs: run folders, each by itself.
+        runs: a run folder or a finished run, or several, each by itself.
         rules: the TOML file.
         baseline: a run folder that rules with `against = "baseline"` compare each run with.
         progress: called with (tables measured, tables in all) while a run is compared.
@@ -223,7 +224,7 @@ def gate(
     from undertow.runs.folder.storage import read_record
 
     read = read_rules(Path(rules))
-    folders = [Path(run) for run in runs]
+    folders = [Path(run) for run in ([runs] if isinstance(runs, str | PathLike) else runs)]
     if not folders:
         raise UndertowError("no run is named; give the folder of one")
     for folder in folders:
