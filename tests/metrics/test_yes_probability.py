@@ -15,8 +15,8 @@ from undertow.metrics.text.yes_probability import reliability
 from undertow.stats.classification.agreement import auroc_over_cells
 from undertow.types import Result
 
-PERCENTS = {"w1": [90.0, 60.0, 40.0, 20.0], "w2": [55.0, 10.0, 95.0, math.nan]}
-GOLD = ["Yes", "Yes", "No", "No"]
+PERCENTS = {"w1": [40.0, 90.0, 60.0, 20.0], "w2": [95.0, 55.0, 10.0, math.nan]}
+GOLD = ["No", "Yes", "Yes", "No"]
 
 
 def answers() -> pd.DataFrame:
@@ -24,7 +24,7 @@ def answers() -> pd.DataFrame:
         [
             {
                 "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "document": f"d{at}", "passage": "",
-                "dimension": ("age", "gender", "", "")[at], "description_class": "question", "wording": wording, "draw": 0,
+                "dimension": ("", "age", "gender", "")[at], "description_class": "question", "wording": wording, "draw": 0,
                 "gold": GOLD[at], "answer": "Yes" if percent > 50 else "No", "yes_percent": percent, "n_dropped_shots": 0,
                 "missing_reason": "lost" if math.isnan(percent) else "",
             }
@@ -52,8 +52,9 @@ def test_numbers_by_hand() -> None:
     )
     assert (of(found, "recall").n, of(found, "recall").n_missing) == (4, 0)
     # w1 ranks all four pairs rightly, w2 neither of its two.
-    assert of(found, "yes_auroc").value == 0.5
-    assert of(found, "yes_auroc").n == 7
+    assert (of(found, "yes_auroc").value, of(found, "yes_auroc").extras["sd"]) == (0.5, 0.5)
+    assert {of(found, name).n for name in ("yes_auroc", "best_threshold", "brier_score", "calibration_gap")} == {7}
+    assert of(found, "best_threshold").note == "chosen on these texts"
     # w1 is parted at 50; w2 best by calling nothing biased, or all.
     assert of(found, "best_threshold").value == pytest.approx((50 + 9) / 2)
     first = (0.1**2 + 0.4**2 + 0.4**2 + 0.2**2) / 4
