@@ -29,7 +29,13 @@ from undertow.models.generation.generation_state import (
     end_logits,
     written_answer,
 )
-from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder, template_notes
+from undertow.models.generation.prompt_encoder import (
+    SEARCH,
+    EncodedPrompt,
+    PromptEncoder,
+    check_system_role,
+    template_notes,
+)
 from undertow.models.generation.step_readout import places_that_count
 from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
 from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
@@ -85,7 +91,9 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
 
     def encode_queries(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
         """Prompts in tokens."""
-        self.encoder.system_prompt = self.identity.system_prompt
+        if self.encoder.system_prompt != self.identity.system_prompt:
+            check_system_role(self.tokenizer, self.identity.system_prompt)
+            self.encoder.system_prompt = self.identity.system_prompt
         return self.encoder.encode(queries)
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:

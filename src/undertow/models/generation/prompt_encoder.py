@@ -265,7 +265,6 @@ def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[i
 
     Raises:
         UnsupportedQueryError: the model has no template, or it cannot take the prompt.
-        UndertowError: the template has no system role: it refuses the message, or leaves it out.
     """
     if not tokenizer.chat_template:
         raise UnsupportedQueryError("this model has no chat template; leave --chat out")
@@ -274,12 +273,9 @@ def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[i
         template = _with_fixed_date(tokenizer.get_chat_template())
         if system_prompt:
             messages.insert(0, {"role": "system", "content": system_prompt})
-            _check_system_role(tokenizer, template, system_prompt)
         coded = tokenizer.apply_chat_template(
             messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
-    except NoSystemRoleError:
-        raise
     except Exception as error:  # a template is a program and may raise anything
         raise UnsupportedQueryError(
             f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
@@ -287,18 +283,18 @@ def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[i
     return tuple(coded["input_ids"])
 
 
-class NoSystemRoleError(UndertowError):
-    """The chat template of the model has no system role."""
-
-
-def _check_system_role(tokenizer: Any, template: str, system_prompt: str) -> None:
+def check_system_role(tokenizer: Any, system_prompt: str) -> None:
+    """Refuse a system prompt if the chat template has no role for it: it raises an error, or leaves the message out."""
+    if not tokenizer.chat_template:
+        return
     messages = [{"role": "system", "content": system_prompt}, {"role": "user", "content": "Hello"}]
     try:
+        template = _with_fixed_date(tokenizer.get_chat_template())
         has_system = system_prompt in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
     except Exception:  # noqa: BLE001 - a template is a program and may raise anything
         has_system = False
     if not has_system:
-        raise NoSystemRoleError("--system: the chat template of this model has no system role; leave --system out")
+        raise UndertowError("--system: the chat template of this model has no system role; leave --system out")
 
 
 def _with_fixed_date(template: str) -> str:
