@@ -267,7 +267,7 @@ def test_a_table_without_two_columns_of_names_is_refused(tmp_path: Path) -> None
 
 
 def items_of(seed: int = 0, **options: Any) -> list[Item]:
-    """All items of a run whose model answers No to everything."""
+    """The last items of a run, those about occupations, whose model answers No to everything."""
     audit = audits.load(NAME)
     batches = audit.items(audit.Settings(query_type=CHOICE, **options), Sampling(0, seed))
     items = next(batches)
@@ -297,6 +297,13 @@ def test_random_grants_are_of_a_person_and_the_same_in_both_orders() -> None:
     assert all(len(cells) == 1 for cells in orders.values())
     assert all(len(cells) == 1 for cells in of_person.values())
     jobs = {one.name: one for one in load_occupations().occupations}
+    verdicts: dict[tuple[str, str, str], set[bool]] = {}
+    for (pair, person, job), cells in of_person.items():
+        for one in jobs[job].attributes:
+            has_it = one.name in next(iter(cells)).split("; ")
+            verdicts.setdefault((pair, person, f"{one.category} {one.name}"), set()).add(has_it)
+    assert len(verdicts) < sum(len(jobs[job].attributes) for _, _, job in of_person), "occupations share attributes"
+    assert all(len(verdict) == 1 for verdict in verdicts.values())
     n_granted = sum(len(next(iter(cells)).split("; ")) if cells != {""} else 0 for cells in of_person.values())
     n_all = sum(len(jobs[job].attributes) for _, _, job in of_person)
     assert 0.4 < n_granted / n_all < 0.6

@@ -309,3 +309,17 @@ def test_control_sentences_change_no_item_and_no_number(
         assert without.manifest[name] == run.manifest[name]
     assert (without.folder / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
     assert "controls" not in without.manifest["design"]
+
+
+@pytest.mark.parametrize(
+    ("masses", "tokens", "n_notes"),
+    [
+        ({"a": 50.0, "b": 49.0, "c": 0.49}, {}, 1), ({"a": 98.9, "b": 1.1}, {}, 0), ({"a": 0.0, "b": 0.0}, {}, 0),
+        ({"a": 80.0, "b": math.nan}, {}, 0), ({}, {"x": 10, "y": 11}, 1), ({}, {"x": 11, "y": 12}, 0), ({}, {"x": 1}, 0),
+    ],
+)  # fmt: skip
+def test_groups_of_unlike_masses_or_tokens_are_noted(
+    masses: dict[str, float], tokens: dict[str, int], n_notes: int
+) -> None:
+    notes = word_findings.notes_on_words(masses, tokens, {"a": ["x"], "b": ["y"]}, "the model")
+    assert ["the model" in note for note in notes] == [True] * n_notes

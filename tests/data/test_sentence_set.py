@@ -129,6 +129,8 @@ def test_where_a_value_goes(template: str, expected: str) -> None:
     (injected,) = data.Injection.parse(template).into([query], "fall")
     assert injected.display_text() == expected
     assert injected.options == query.options
+    (injected,) = data.Injection.parse(template).into([query], "{text}")
+    assert injected.display_text() == expected.replace("fall", "{text}")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 from undertow.report.formatting import (
     correlation,
     interval,
+    minus_signs,
     number,
     probability,
+    shortened,
     shortest,
     significant,
     slope,
@@ -29,6 +31,10 @@ WRITTEN = [
     (slope(1e-12), "0.000000"),
     (slope(-4.2e-7), "−4e−7"),
     (significant(math.nan), "–"),
+    (minus_signs("-0.5 (-3 to -1,200) by -1,200.5"), "−0.5 (−3 to −1,200) by −1,200.5"),
+    *((minus_signs(text), text) for text in ("--limit -1 on 2020-01-05", "toy:slope=-1.5", "born 1950 -1960", "gpt-2")),
+    (shortened("short", 5), "short"),
+    (shortened("Democratic Republic of Congo", 20), "Democratic Re…Congo"),
 ]
 
 

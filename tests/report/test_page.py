@@ -99,6 +99,12 @@ def test_the_page_is_balanced_and_has_its_headings_in_order() -> None:
     sections = [attributes["id"] for attributes in full.named("section")]
     assert [target[1:] for target in targets[: len(sections) + 1]] == ["summary", *sections]
     assert len(sections) == 12
+    body = render_page(page()).partition('<section id="findings">')[2]
+    places = [
+        body.index(f">{kind}<")
+        for kind in ("found strong", "found weak", "found unknown", "nothing strong", "nothing weak")
+    ]
+    assert places == sorted(places)
 
 
 def test_the_page_fetches_nothing_and_runs_nothing_but_its_own_script() -> None:
@@ -193,9 +199,3 @@ RESTING = Finding(
     results=(result(extras={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
     n_tests=12,
 )
-
-
-def basis(html: str) -> dict[str, str]:
-    """Rows of the first finding that says what it rests on."""
-    (rows, *_) = re.findall(r'<details class="basis">.*?<dl class="rows">(.*?)</dl>', html, re.DOTALL)
-    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", rows))

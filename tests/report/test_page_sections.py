@@ -115,9 +115,6 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
         assert section(many, name).index("finding 1<") < section(many, name).index("<summary>5 more")
 
 
-# What a lower precision could change.
-
-
 # The checklist.
 
 COLUMNS = ("minimum functionality", "invariance", "directional expectation")

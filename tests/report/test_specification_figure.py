@@ -96,6 +96,3 @@ def test_each_sentence_is_a_line_blue_where_it_decides() -> None:
         assert list(line.get_ydata()) == [number + 10.0 * place for place in range(4)]
         assert to_hex(line.get_color()) == (BLUE if SENTENCES[name][1] else ORANGE)
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines[:3]}) == 3
-
-
-# ROC curves.

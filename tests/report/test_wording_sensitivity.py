@@ -70,6 +70,3 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
     own.loc[own["description_class"] == "null", "baseline"] = 30.0
     assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
     assert dashed(points().assign(baseline=NAN)) == []
-
-
-# Slots.

@@ -299,6 +299,17 @@ def test_what_is_not_comparable_is_refused(
     assert "two" in str(refusal.value)
 
 
+def test_a_run_without_a_scoring_method_has_an_unknown_scale() -> None:
+    said, silent = record(table(FIRST)), record(table(SECOND, "two"))
+    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "scoring_method"}
+    silent = replace(silent, manifest={**silent.manifest, "design": design})
+    with pytest.raises(UndertowError, match=r"two.* on an unknown scale .* run the older one again"):
+        compare(said, silent)
+    with pytest.raises(UndertowError, match="recorded"):
+        compare(said, replace(silent, manifest={**silent.manifest, "recorded": "own.csv"}))
+    assert compare(silent, silent).identical
+
+
 def test_several_models_without_a_common_name_are_refused() -> None:
     several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
     with pytest.raises(UndertowError, match=r"no common models \(one; x, y\)"):

@@ -12,7 +12,7 @@ import pytest
 
 import undertow
 from conftest import ROOT
-from undertow import UndertowError, audits
+from undertow import UndertowError, audits, models
 from undertow.audits import audit_options
 from undertow.errors import counted
 from undertow.inference.engines import EngineChoice
@@ -49,6 +49,16 @@ def test_typed_options_of_an_audit_are_its_settings(audit: str) -> None:
     settings |= {name: kind for name, kind in special.items() if name in settings}
     assert {name: kind for name, kind in typed.items() if name not in common} == settings
     assert own.__required_keys__ == frozenset()
+
+
+def test_common_options_are_the_keywords_of_audit_and_options_of_any_audit_are_those_of_all() -> None:
+    every = {name: kind for audit in audits.AUDITS for name, kind in get_type_hints(options_class(audit)).items()}
+    assert get_type_hints(audit_options.AnyAuditOptions) == every
+    families = {name: type(option.default) for name, option in models.settings().items()}
+    assert get_type_hints(audit_options.ModelOptions) == families
+    known, keywords = get_type_hints(audit_options.RunOptions), get_type_hints(pipeline.audit)
+    own = {name: kind for name, kind in keywords.items() if name not in {"name", "model", "options", "return"}}
+    assert {name: kind for name, kind in known.items() if name not in families} == own
 
 
 def test_the_engine_is_named_as_users_name_it() -> None:
