@@ -298,10 +298,10 @@ def test_random_grants_are_of_a_person_and_the_same_in_both_orders() -> None:
     assert all(len(cells) == 1 for cells in of_person.values())
     jobs = {one.name: one for one in load_occupations().occupations}
     verdicts: dict[tuple[str, str, str], set[bool]] = {}
-    for (pair, person, job), cells in of_person.items():
-        for one in jobs[job].attributes:
-            has_it = one.name in next(iter(cells)).split("; ")
-            verdicts.setdefault((pair, person, f"{one.category} {one.name}"), set()).add(has_it)
+    for (pair, person, job), granted in of_person.items():
+        for attribute in jobs[job].attributes:
+            has_it = attribute.name in next(iter(granted)).split("; ")
+            verdicts.setdefault((pair, person, f"{attribute.category} {attribute.name}"), set()).add(has_it)
     assert len(verdicts) < sum(len(jobs[job].attributes) for _, _, job in of_person), "occupations share attributes"
     assert all(len(verdict) == 1 for verdict in verdicts.values())
     n_granted = sum(len(next(iter(cells)).split("; ")) if cells != {""} else 0 for cells in of_person.values())

@@ -191,7 +191,7 @@ def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
 
 
 def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
-    """Arrows as text, comma_separated."""
+    """Arrows as text, joined by `between`."""
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
 
 

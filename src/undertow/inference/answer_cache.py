@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -216,7 +216,7 @@ class AnswerCache:
         key = identity.key(protocol)
         self._reopen_if_replaced()
         described = (
-            json.dumps(asdict(identity)),
+            json.dumps(identity.as_dict()),
             protocol,
             json.dumps(list(notes)),
             time.time(),

@@ -116,35 +116,29 @@ def _feed_rows(rows: dict[Hashable, int], query: EncodedQuery) -> int:
     return added
 
 
-class _Reads:
-    """Distinct (place, token) reads, numbered in the order they are met."""
+_Reads: TypeAlias = dict[tuple[int, ...], int]
+"""Numbers of distinct (place, token) reads, in the order they are met."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[int, ...], int] = {}
 
-    def number(self, *read: int) -> int:
-        return self.numbers.setdefault(read, len(self.numbers))
-
-    def columns(self, width: int) -> list[Ints]:
-        table = np.fromiter(chain.from_iterable(self.numbers), dtype=np.int64).reshape(-1, width)
-        return [table[:, column].copy() for column in range(width)]
+def _columns(reads: _Reads, width: int) -> list[Ints]:
+    table = np.fromiter(chain.from_iterable(reads), dtype=np.int64).reshape(-1, width)
+    return [table[:, column].copy() for column in range(width)]
 
 
 def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
     branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
-    reads = _Reads()
-    numbers = reads.numbers
+    reads: _Reads = {}
     lookup: Lookup = []
     for query in queries:
         nodes = [branches.nodes_of[path.tokens] for path in query.paths]
         lookup.append(
             [
-                [numbers.setdefault((at[position], token), len(numbers)) for position, token in path.reads]
+                [reads.setdefault((at[position], token), len(reads)) for position, token in path.reads]
                 for at, path in zip(nodes, query.paths, strict=True)
             ]
         )
-    read_nodes, read_tokens = reads.columns(2)
+    read_nodes, read_tokens = _columns(reads, 2)
     return PackedTree(branches.tokens, branches.depths, branches.ends, read_nodes, read_tokens), lookup
 
 
@@ -166,19 +160,20 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
             rows.append([])
         rows[-1].append((source, tokens))
     place_of = {fed: (number, row) for number, batch in enumerate(rows) for row, fed in enumerate(batch)}
-    reads = [_Reads() for _ in rows]
+    reads: list[_Reads] = [{} for _ in rows]
     local: list[list[tuple[int, list[int]]]] = []
     for query in queries:
         numbered = []
         for path in query.paths:
             number, row = place_of[path.source, path.tokens]
-            numbered.append((number, [reads[number].number(row, position, token) for position, token in path.reads]))
+            own = reads[number]
+            numbered.append((number, [own.setdefault((row, *read), len(own)) for read in path.reads]))
         local.append(numbered)
-    starts = np.cumsum([0, *(len(read.numbers) for read in reads)]).tolist()
+    starts = np.cumsum([0, *map(len, reads)]).tolist()
     lookup = [[[starts[number] + one for one in numbers] for number, numbers in query] for query in local]
     batches = []
     for batch, read in zip(rows, reads, strict=True):
-        batches.append(TokenBatch(np.array([tokens for _, tokens in batch], dtype=np.int64), *read.columns(3)))
+        batches.append(TokenBatch(np.array([tokens for _, tokens in batch], dtype=np.int64), *_columns(read, 3)))
         if sources := {source: at for at, source in enumerate(dict.fromkeys(source for source, _ in batch if source))}:
             source_of_row = np.array([sources[source] for source, _ in batch], dtype=np.int64)
             fed = np.array(list(sources), dtype=np.int64)

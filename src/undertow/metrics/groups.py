@@ -15,7 +15,7 @@ from undertow.types import Result
 DESIGN_KEY = "pair_groups"
 """Of a design: the two names; absent for women and men."""
 KEYS = ("first_group", "second_group")
-OF_SEXES = ("percent_female_correlation",)
+WOMEN_AND_MEN_ONLY = ("percent_female_correlation",)
 """Measures of women and men only."""
 _CODES = {"first": "female", "second": "male"}
 
@@ -48,7 +48,7 @@ class Groups:
 
     @property
     def words(self) -> dict[str, str]:
-        """Words for texts: {first}, {the_first}, {her}, {she} and the same of the second."""
+        """Words for texts by key: `first`, `second`, `First`, `Second`, `the_first`, `the_second`, `her`, `him` and `she`."""
         said = {"her": "her", "him": "him", "she": "she"}
         nouns = {"first": self.first, "second": self.second}
         if self.are_own:
@@ -93,7 +93,7 @@ class Groups:
         """Results by name with the names of the groups, and without those of women and men only."""
         if not self.are_own:
             return list(results)
-        named = self.rename(one for one in results if one.measure not in OF_SEXES)
+        named = self.rename(one for one in results if one.measure not in WOMEN_AND_MEN_ONLY)
         return [replace(one, group={**one.group, **self.keys}) for one in named]
 
 

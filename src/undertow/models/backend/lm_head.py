@@ -133,7 +133,7 @@ def patched_body_output(body: Any, output: Any) -> Iterator[None]:
 
 
 def last_attention_output(network: Any) -> Any:
-    """The module behind the last attention of a network of BERT's kind, from which on each position is computed by itself; or None."""
+    """The module behind the last attention of a network of BERT's kind, after which each position is computed independently; or None."""
     layers = getattr(getattr(network.base_model, "encoder", None), "layer", None)
     return getattr(getattr(layers[-1], "attention", None), "output", None) if layers else None
 

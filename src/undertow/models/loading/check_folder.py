@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from undertow._files import is_plain_file, parse_json, read_file
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, shorten_list
 
 LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
 """Configuration entries that count layers; a layer has at least one weight."""
@@ -38,7 +38,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     packed = packed_weights(tensors)
     if packed and config.get("quantization_config") is None:
         raise UndertowError(
-            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({shorten_list(packed)}), and "
+            f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({shorten_list(packed, N_NAMED)}), and "
             "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
         )
     quantization = config.get("quantization_config", {})
@@ -88,7 +88,7 @@ def _check_index(index: Path) -> None:
     folder, names = index.parent, sorted(index_files(index))
     absent = [name for name in names if not is_plain_file(folder / name)]
     if absent:
-        raise UndertowError(f"{index}: {shorten_list(absent)} is not in its folder; fetch the model again")
+        raise UndertowError(f"{index}: {shorten_list(absent, N_NAMED)} is not in its folder; fetch the model again")
     if WEIGHTS not in names and (folder / WEIGHTS).is_file():
         raise UndertowError(
             f"{folder}: holds {WEIGHTS} and {index.name}, so it is ambiguous; move one of them to another folder"
@@ -196,11 +196,6 @@ def index_files(index: Path) -> Collection[str]:
             f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"
         )
     return names
-
-
-def shorten_list(keys: Sequence[str]) -> str:
-    """The first few names of weights."""
-    return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
 
 
 def _config_numbers(config: Any) -> Iterator[tuple[str, float]]:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from undertow.errors import UndertowError
-from undertow.models.loading.check_folder import folder_tensors, index_files, shorten_list, tokens_error
+from undertow.errors import UndertowError, shorten_list
+from undertow.models.loading.check_folder import N_NAMED, folder_tensors, index_files, tokens_error
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 WRAPPERS = (
@@ -76,7 +76,7 @@ def wrapper_prefix(
     if len(copies) > 1 or any(len(read) > len(wanted) for read in copies):
         same = sorted({key for read in copies for key in read if key.endswith(longest.removeprefix(base))})
         raise UndertowError(
-            f"{name}: its files hold its weights more than once ({shorten_list(same)}), and nothing says which are the model's; "
+            f"{name}: its files hold its weights more than once ({shorten_list(same, N_NAMED)}), and nothing says which are the model's; "
             "save the model again with one of them"
         )
     for prefix in copies.values():
@@ -137,7 +137,7 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
     if missing:
         n_weights = len(network.state_dict())
         are = "is" if len(missing) == 1 else "are"
-        message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({shorten_list(missing)})"
+        message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({shorten_list(missing, N_NAMED)})"
         index = weights.folder / "model.safetensors.index.json"
         listed = set(index_files(index)) if index.is_file() else set()
         saved = sorted(path.name for path in weights.folder.glob("*.safetensors"))
@@ -159,7 +159,7 @@ def check_complete(  # noqa: PLR0913 - everything that the cause depends on
         correct = "" if weights.gguf else "correct config.json, or "
         raise UndertowError(
             f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
-            f"({shorten_list(unread)}), so they are of another network; {correct}fetch the model again"
+            f"({shorten_list(unread, N_NAMED)}), so they are of another network; {correct}fetch the model again"
         )
 
 

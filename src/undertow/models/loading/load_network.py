@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from undertow._files import first_line
-from undertow.errors import UndertowError, counted
-from undertow.models.loading.check_folder import packed_weights, read_tensor_table, shorten_list
+from undertow.errors import UndertowError, counted, shorten_list
+from undertow.models.loading.check_folder import N_NAMED, packed_weights, read_tensor_table
 from undertow.models.loading.check_weights import (
     body_prefix,
     check_complete,
@@ -71,7 +71,7 @@ def load_network(
     if untied:
         notes = (
             *notes,
-            f"{shorten_list(untied)} has numbers of its own in its files, though config.json ties it to others; they were read",
+            f"{shorten_list(untied, N_NAMED)} has numbers of its own in its files, though config.json ties it to others; they were read",
         )
     if weights.adapter is not None:
         network = _with_adapter(name, network, weights.adapter)
@@ -106,8 +106,8 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
     packed = packed_weights({key: tensors[key] for key in sorted(saved)})
     if packed:
         raise UndertowError(
-            f"{name}: {counted(len(packed), 'weight')} of the adapter packed as {tensors[packed[0]]['dtype']} ({shorten_list(packed)}), "
-            "and nothing says how; save it again as it was trained"
+            f"{name}: {counted(len(packed), 'weight')} of the adapter packed as {tensors[packed[0]]['dtype']} "
+            f"({shorten_list(packed, N_NAMED)}), and nothing says how; save it again as it was trained"
         )
     try:
         adapted = PeftModel.from_pretrained(network, str(folder), use_safetensors=True)
@@ -120,7 +120,7 @@ def _with_adapter(name: str, network: Any, folder: Path) -> Any:
     for keys, what in ((wanted - saved, "missing from its file"), (saved - wanted, "without a place in its base")):
         if keys:
             raise UndertowError(
-                f"{name}: {counted(len(keys), 'weight')} of the adapter {what} ({shorten_list(sorted(keys))}); "
+                f"{name}: {counted(len(keys), 'weight')} of the adapter {what} ({shorten_list(sorted(keys), N_NAMED)}); "
                 "name the base that it was trained on in its adapter_config.json, or save it again"
             )
     # Merged into a tied weight, an adapter of the head would change the embedding too.

@@ -369,11 +369,11 @@ def _draw_list(axes: Axes, listed: Sequence[_Place], n_between: int, label_in: f
     _write_ways(axes, f"\N{LEFTWARDS ARROW} {second}", f"{first} \N{RIGHTWARDS ARROW}")
 
 
-def _write_ways(axes: Axes, man: str, woman: str) -> None:
+def _write_ways(axes: Axes, left: str, right: str) -> None:
     """Write the meaning of both directions above a panel."""
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "baseline"}
-    axes.annotate(man, (0, 1), xytext=(0, 5), color=ORANGE_TEXT, **place)
-    axes.annotate(woman, (1, 1), xytext=(0, 5), color=BLUE_TEXT, ha="right", **place)
+    axes.annotate(left, (0, 1), xytext=(0, 5), color=ORANGE_TEXT, **place)
+    axes.annotate(right, (1, 1), xytext=(0, 5), color=BLUE_TEXT, ha="right", **place)
 
 
 def _draw_counted(axes: Axes, counted: Sequence[_Place]) -> None:

@@ -22,7 +22,7 @@ NOT_OF_QUESTIONS = frozenset(
     }
 )  # fmt: skip
 """Entries of a design about models, for readers, or implied by the texts; all others must be equal in both runs."""
-DEFAULTS: Mapping[str, tuple[str, object]] = {
+ABSENT_AT_DEFAULT: Mapping[str, tuple[str, object]] = {
     DESIGN_KEY: ("the pair of groups", [WOMAN_AND_MAN.first, WOMAN_AND_MAN.second]),
     "grants": ("who grants the attributes", "model"),
 }
@@ -205,7 +205,7 @@ class _Sides:
         if protocols[0] != protocols[1] and not _readings(*self.runs):
             said = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
             self.refuse(said, "run one of them again under the protocol of the other")
-        for name, (what, default) in DEFAULTS.items():
+        for name, (what, default) in ABSENT_AT_DEFAULT.items():
             values = [design.get(name, default) for design in self.facts("design")]
             if values[0] != values[1]:
                 self.refuse(f"{what} {_both(*values)}", "compare runs that have the same")
