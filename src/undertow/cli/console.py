@@ -311,12 +311,12 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
         notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note]
         tables = run.tables
         n_rows = accumulate(len(table.rows) for table in tables)
-        n_shown = max(1, sum(n <= MAX_TABLE_ROWS for n in n_rows))
+        n_printed = max(1, sum(n <= MAX_TABLE_ROWS for n in n_rows))
         print_text(
             "run",
             run=run,
-            tables=tables[:n_shown],
-            more_tables=tables[n_shown:],
+            tables=tables[:n_printed],
+            more_tables=tables[n_printed:],
             counts=counts,
             with_counts=with_counts,
             notes=notes,
