@@ -477,8 +477,10 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
     assert (own.loc["all", "low"], own.loc["all", "high"]) == pytest.approx(
         tuple(100 * end for end in wilson_interval(5 / 6, 3))
     )
-    kappa = results[results["measure"] == "annotator_kappa"].set_index("annotator")["value"]
-    assert kappa["ann and bea"] == 0.0  # they agree on one of two, as chance does
+    kappa = results[results["measure"] == "annotator_kappa"].set_index("annotator")
+    assert kappa.loc["ann and bea", "value"] == 0.0  # they agree on one of two, as chance does
+    assert kappa.loc["=cmd|' /C calc'!A0 and ann", "note"] == "both annotators always chose one category"
+    assert not kappa.loc["ann and bea", "note"]
     assert "as Table 10 of Bauer et al. 2022" in page
     assert "66.7 (20.8 to 93.9)" in page
     assert "\n=cmd" not in (folder / "results.csv").read_text(encoding="utf-8").replace(",=cmd", "\n=cmd")
@@ -512,6 +514,8 @@ def test_table_of_judgements_shows_a_dash_for_a_result_that_an_edit_removed() ->
     results = list(judgement_results(answers, annotations))
     (whole,) = judgement_tables(results)
     assert [row[:3] for row in whole.rows] == [["m", "all", "50.0 (9.5 to 90.5)"], ["m", "ann", "50.0 (9.5 to 90.5)"]]
+    of_one = judgement_results(answers, annotations[annotations["annotator"] == "ann"])
+    assert {one.group["annotator"] for one in of_one} == {"all"}
     (less,) = judgement_tables(results[1:])
     assert less.rows[0][2] == "–"
     assert less.rows[1] == whole.rows[1]
