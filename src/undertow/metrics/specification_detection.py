@@ -149,14 +149,13 @@ class _ScoreTable:
     @property
     def why_untested(self) -> str:
         """Reason why there is no test; "" if there is one."""
-        noun = cluster_noun(self.table)
-        if self.min_clusters < MIN_CLUSTERS:
+        if (n_clusters := self.min_clusters) < MIN_CLUSTERS:
             return (
-                f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {noun}, but there are "
-                f"{self.min_clusters}"
+                f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {cluster_noun(self.table)}, "
+                f"but there are {n_clusters}"
             )
         if 0 < (mixed := n_mixed(self.positive, self.cluster)) < MIN_CLUSTERS:
-            return f"{mixed} {noun} have sentences of both kinds, and a test within them needs at least {MIN_CLUSTERS}"
+            return f"{mixed} {cluster_noun(self.table)} have sentences of both kinds, and a test within them needs at least {MIN_CLUSTERS}"
         return ""
 
     def why(self, low: float) -> str:
@@ -363,7 +362,9 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
 
 def _score_table(part: pd.DataFrame, group: Group, groups: Sequence[str], seed: int) -> _ScoreTable:
     known = (part["missing_reason"] == "").to_numpy()
-    table = part[known].reset_index(drop=True)
+    # Each result cuts the table, which is fast in few blocks: texts are objects, and a copy joins columns of one type.
+    texts: list[str] = list(part.select_dtypes("str"))
+    table = part[known].astype(dict.fromkeys(texts, object)).reset_index(drop=True).copy()
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
     # Too few clusters: no draws, so no interval.
     n_draws = N_DRAWS if len(names) >= MIN_CLUSTERS else 0

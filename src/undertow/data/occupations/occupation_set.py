@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -214,9 +215,7 @@ def load_occupations(path: str = "", onet_folder: str = "") -> OccupationSet:
     `female_percent` and `article`. With a folder of the text release of an O*NET database, its attributes are used instead, by the codes
     of the table.
     """
-    table = _read(Path(path) if path else RESOURCES / "sets" / "occupations.tsv")
-    if not path:
-        table = replace(table, notes=(FEMALE_SHARES,), share_notes=(FEMALE_SHARES,))
+    table = _read(Path(path)) if path else _own_table()
     if onet_folder:
         return _with_ratings(table, path, onet_folder)
     if path:
@@ -312,6 +311,12 @@ class _Row(TableRow):
         """Attributes in the row."""
         parts = [(part.strip(), kind) for kind in CATEGORIES for part in getattr(self, kind).split(";")]
         return [Attribute(*part) for part in [(self.attribute, self.category or CATEGORIES[0]), *parts] if part[0]]
+
+
+@cache
+def _own_table() -> OccupationSet:
+    table = _read(RESOURCES / "sets" / "occupations.tsv")
+    return replace(table, notes=(FEMALE_SHARES,), share_notes=(FEMALE_SHARES,))
 
 
 def _read(path: Path) -> OccupationSet:

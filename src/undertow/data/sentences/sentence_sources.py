@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from undertow._files import LONE_SURROGATE, is_encodable, is_plain_file
@@ -277,7 +278,7 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
         raise UndertowError(f"challenge {name!r} has its own word groups; omit --options, or name a table")
     one_person, _, file = name.partition(":")
     if name in (OWN, SIMPLIFIED):
-        return (schemas.extend if name == OWN else schemas.simplify)(schemas.own())
+        return _own_sentences(name)
     if name in names():
         source = winogender.read_winogender(data_dir)
         return (schemas.extend if name == winogender.NAME else schemas.simplify)(source)
@@ -294,6 +295,11 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
         f"there is no challenge called {name!r} and no such file: use {', '.join(names())}"
         f", or a .csv, .tsv or .toml file{closest(name, names())}"
     )
+
+
+@cache
+def _own_sentences(name: str) -> SentenceSet:
+    return (schemas.extend if name == OWN else schemas.simplify)(schemas.own())
 
 
 def _file(name: str) -> Path:
