@@ -49,7 +49,7 @@ class RunListing:
     @property
     def title(self) -> str:
         """One line on it."""
-        return f"{self.audit.replace('-', ' ')}: {self.short_title} · {self.n_items:,} texts · {self.name}"
+        return f"{self.audit.replace('-', ' ')}: {self.short_title} · {self.n_items:,} items · {self.name}"
 
     @property
     def short_title(self) -> str:
