@@ -98,14 +98,24 @@ def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
     for slot in [slot for slot in levels if net.out_degree(slot) and not net.in_degree(slot)]:
         levels[slot] = min(levels[effect] for effect in net.successors(slot)) - 1  # right above its first effect
 
-    def down(cause: Slot, effect: str) -> list[Slot]:
-        passed = [_StandIn(cause, effect, level) for level in range(levels[cause] + 1, levels[effect])]
+    # Effects of a shared cause on two layers are joined directly: an arc above both would be a hairpin over the upper one.
+    slanted = {pair for pair in shape.shared if levels[pair[0]] != levels[pair[1]]}
+    levels = {slot: level for slot, level in levels.items() if slot not in {("shared", pair) for pair in slanted}}
+    ranks = {level: rank for rank, level in enumerate(sorted({*levels.values()}))}
+    levels = {slot: ranks[level] for slot, level in levels.items()}
+
+    def down(cause: Slot, effect: str, name: Slot = None) -> list[Slot]:
+        passed = [_StandIn(name or cause, effect, level) for level in range(levels[cause] + 1, levels[effect])]
         return [cause, *passed, effect]
 
     chains: dict[Chain, list[Slot]] = {("arrow", arrow): down(*arrow) for arrow in shape.arrows}
     for pair in shape.shared:
         cause = ("shared", pair)
-        chains[cause] = [*reversed(down(cause, pair[0])), *down(cause, pair[1])[1:]]
+        if pair in slanted:
+            upper, lower = sorted(pair, key=lambda effect: levels[effect])
+            chains[cause] = down(upper, lower, cause)[:: 1 if upper == pair[0] else -1]
+        else:
+            chains[cause] = [*reversed(down(cause, pair[0])), *down(cause, pair[1])[1:]]
     stand_ins = {slot: slot.level for chain in chains.values() for slot in chain if isinstance(slot, _StandIn)}
     layers: list[list[Slot]] = [[] for _ in range(max(levels.values()) + 1)]
     for slot, level in (levels | stand_ins).items():
