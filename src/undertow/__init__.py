@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from undertow.runs.finished_run import Run, load_run
     from undertow.runs.gates.evaluate import GateReport, gate
     from undertow.runs.guard import Guard, Verdict, guard
-    from undertow.runs.pipeline import audit
+    from undertow.runs.pipeline import audit, register
     from undertow.runs.score import render_report, score
     from undertow.runs.suite import Suite, suite
 
@@ -36,7 +36,7 @@ _LAZY_IMPORTS = {
         "undertow.runs.finished_run": "Run load_run",
         "undertow.runs.gates.evaluate": "GateReport gate",
         "undertow.runs.guard": "Guard Verdict guard",
-        "undertow.runs.pipeline": "audit",
+        "undertow.runs.pipeline": "audit register",
         "undertow.runs.score": "render_report score",
         "undertow.runs.suite": "Suite suite",
     }.items()
@@ -68,6 +68,7 @@ __all__ = [
     "guard",
     "load_run",
     "pull",
+    "register",
     "render_report",
     "score",
     "suite",

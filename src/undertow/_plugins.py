@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from undertow._folders import notify
 from undertow.errors import UndertowError, on_one_line
@@ -21,6 +22,32 @@ def _entry_points(group: str, search_path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group)
 
 
+@dataclass(frozen=True)
+class _Registered:
+    """A plugin of this process, in place of an entry point."""
+
+    name: str
+    group: str
+    plugin: Any
+    dist: None = None
+
+    @property
+    def value(self) -> str:
+        return f"the registered {self.name}"
+
+    def load(self) -> Any:
+        """The plugin."""
+        return self.plugin
+
+
+_REGISTERED: dict[tuple[str, str], EntryPoint] = {}
+
+
+def register_plugin(group: str, name: str, plugin: object) -> None:
+    """Make an object a plugin of this process; one of the same group and name is replaced."""
+    _REGISTERED[group, name] = cast(EntryPoint, _Registered(name, group, plugin))
+
+
 def plugins(
     group: str, checked: Callable[[EntryPoint, object], T], known: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, T]]:
@@ -31,7 +58,8 @@ def plugins(
         checked: converts a loaded object, or raises an `UndertowError` with the problem.
         known: names of this package, which no other package can replace.
     """
-    for entry in _entry_points(group, tuple(sys.path)):
+    own = [one for (of, _), one in _REGISTERED.items() if of == group]
+    for entry in (*own, *_entry_points(group, tuple(sys.path))):
         if entry.name in known:
             continue
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
@@ -12,12 +12,17 @@ import pytest
 
 import undertow
 from conftest import ROOT
-from undertow import UndertowError, audits, models
+from undertow import UndertowError, _plugins, audits, models
 from undertow.audits import audit_options
+from undertow.audits.base import Audit
+from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.errors import counted
 from undertow.inference.engines import EngineChoice
+from undertow.metrics.metric import metric
+from undertow.models.families import uniform
 from undertow.runs import pipeline
 from undertow.runs.config import RunConfig
+from undertow.types import Result
 
 FUNCTIONS = ("audit", "compare", "gate", "guard", "load_run", "pull", "render_report", "score")
 TYPES: dict[type, Any] = {str: audit_options.Text, int: int, float: float, bool: bool}
@@ -175,3 +180,28 @@ def test_a_finished_run_stands_for_its_folder(finished_run: Callable[..., Path])
 def test_what_is_no_model_is_refused_in_one_sentence(model: Any) -> None:
     with pytest.raises(undertow.UndertowError, match=f"model must be a name, .* not {type(model).__name__}$"):
         undertow.audit("spurious-correlation", model)
+
+
+def test_a_notebook_registers_a_metric_and_an_audit_without_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_plugins, "_REGISTERED", {})
+
+    class Renamed(SpuriousCorrelation):
+        name = "renamed-audit"
+
+    @metric("n_texts", title="Number of texts", meaning="texts of the run", audits=["renamed-audit"])
+    def n_texts(frame: Any, design: Any) -> Iterator[Result]:
+        yield Result("n_texts", {"model": "toy"}, value=float(len(frame)))
+
+    undertow.register(Renamed)
+    undertow.register(n_texts)
+    undertow.register(uniform, "even")
+    run = undertow.audit("renamed-audit", "toy", w="date", limit=60, out=tmp_path / "run")
+    (result,) = [one for one in run.record.results if one.measure == "n_texts"]
+    assert result.value == len(run.observations)
+    assert {"renamed-audit", *audits.AUDITS} <= {*audits.names()}
+    assert "even" in models.families()
+    for plugin, name in ((SpuriousCorrelation, ""), (uniform, "toy"), (3, ""), (len, "x"), (Audit, "")):
+        with pytest.raises(UndertowError):
+            undertow.register(plugin, name)  # type: ignore[arg-type]

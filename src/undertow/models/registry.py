@@ -186,25 +186,26 @@ def in_dtype(network: Any, dtype: str) -> Any:
 
 
 @cache
-def _own() -> list[str]:
+def built_in_families() -> list[str]:
+    """Names of the families of this package."""
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
     return sorted([*names, *EXTERNAL_FAMILIES])
 
 
 def _names() -> list[str]:
     """Built-in families first, so a plug-in cannot replace one."""
-    return [*_own(), *_added()]
+    return [*built_in_families(), *_added()]
 
 
 def _module(name: str) -> ModuleType:
-    if name in _own():
+    if name in built_in_families():
         return importlib.import_module(EXTERNAL_FAMILIES.get(name, f"undertow.models.families.{name}"))
     return _added()[name]
 
 
 def _added() -> dict[str, ModuleType]:
     """The families of installed packages; unusable ones are reported on standard error and skipped."""
-    return dict(plugins(ENTRY_POINTS, _checked, tuple(_own())))
+    return dict(plugins(ENTRY_POINTS, _checked, tuple(built_in_families())))
 
 
 def _checked(entry: EntryPoint, module: object) -> ModuleType:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
+from undertow import audits
 from undertow._folders import cache_file
+from undertow._plugins import register_plugin
 from undertow.audits.audit_options import (
     AnyAuditOptions,
     BiasDiagnosisOptions,
@@ -24,12 +27,14 @@ from undertow.audits.audit_options import (
     TaskSpecificationOptions,
 )
 from undertow.audits.base import Audit, Observations
-from undertow.errors import LOGGER, short_traceback
+from undertow.errors import LOGGER, UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, code_sha256, engine_of
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunEstimate, estimate, run_queries
-from undertow.metrics.metric import compute_added
+from undertow.metrics import metric
+from undertow.metrics.metric import Metric, compute_added
+from undertow.models import registry
 from undertow.models.backend.execution import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
 from undertow.report.notebook import notebook_progress
@@ -378,3 +383,34 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
         )
 
     return write
+
+
+@short_traceback
+def register(plugin: type[Audit] | Metric | ModuleType, name: str = "") -> None:
+    """Add an audit, a metric or a model family to this process, such as a notebook, without a package and its entry point.
+
+    Args:
+        plugin: a subclass of `Audit`, a function with the decorator `metric`, or a module with `SUMMARY` and `resolve`. It replaces
+            one that was registered under the same name.
+        name: of a model family; by default that of its module. Audits and metrics have their own.
+
+    Raises:
+        UndertowError: it is none of these, or Undertow has an audit or family of this name.
+    """
+    if isinstance(plugin, Metric) and plugin.compute is not None:
+        register_plugin(metric.ENTRY_POINTS, plugin.name, plugin)
+        return
+    if isinstance(plugin, type) and issubclass(plugin, Audit):
+        group, name, built_in = audits.ENTRY_POINTS, str(getattr(plugin, "name", "")), [*audits.AUDITS]
+    elif isinstance(plugin, ModuleType) and {"SUMMARY", "resolve"} <= vars(plugin).keys():
+        group, name, built_in = registry.ENTRY_POINTS, name or plugin.__name__, registry.built_in_families()
+    else:
+        raise UndertowError(
+            "a plugin is a subclass of undertow.audits.base.Audit, a function with the decorator undertow.metrics.metric.metric, or a "
+            f"module with SUMMARY and resolve, not {plugin!r:.80}"
+        )
+    if not name or name in built_in:
+        raise UndertowError(f"the name {name!r} is empty or that of a part of Undertow; choose another")
+    register_plugin(group, name, plugin)
+    if group == audits.ENTRY_POINTS:
+        audits.load(name)
