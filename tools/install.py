@@ -156,8 +156,8 @@ def install(extras: set[str]) -> None:
     compiling.wait()
     if not complete:
         # Another system or Python than that of the pins needs some packages more.
-        named = f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT)
-        run_together(Step("packages of this system", "install", "-c", str(CONSTRAINTS), "-e", named))
+        package = f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT)
+        run_together(Step("packages of this system", "install", "-c", str(CONSTRAINTS), "-e", package))
     NOTE.write_text(json.dumps({"fingerprint": fingerprint, "extras": sorted(extras)}))
     _print(f"ready: {time.monotonic() - began:.0f} s")
 

@@ -111,6 +111,6 @@ def test_a_shared_cause_of_two_layers_is_drawn_between_them(text: str) -> None:
     layout = lay_out(graph_shape(graph), dict.fromkeys(graph.nodes, 0.3))
     ((kind, pair),) = [key for key in layout.ways if key[0] == "shared"]
     heights = [layout.centres[node][1] for node in pair]
-    way = layout.ways[kind, pair].vertices
+    way = np.asarray(layout.ways[kind, pair].vertices)
     assert min(heights) <= way[:, 1].min() <= way[:, 1].max() <= max(heights)
     assert (way[0, 1] - way[-1, 1]) * (heights[0] - heights[1]) > 0  # from the first effect to the second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -230,7 +231,7 @@ def _by_w(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 @short_traceback
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | PathLike[str]) -> Run:
     """Open a run folder.
 
     Raises:
