@@ -195,11 +195,12 @@ def test_a_notebook_registers_a_metric_and_an_audit_without_a_package(
         yield Result("n_texts", {"model": "toy"}, value=float(len(frame)))
 
     undertow.register(Renamed)
-    undertow.register(n_texts)
     undertow.register(uniform, "even")
+    before = undertow.audit("renamed-audit", "toy", w="date", limit=60, out=tmp_path / "run")
+    undertow.register(n_texts)  # a finished run is measured again
     run = undertow.audit("renamed-audit", "toy", w="date", limit=60, out=tmp_path / "run")
     (result,) = [one for one in run.record.results if one.measure == "n_texts"]
-    assert result.value == len(run.observations)
+    assert result.value == len(run.observations) == len(before.observations)
     assert {"renamed-audit", *audits.AUDITS} <= {*audits.names()}
     assert "even" in models.families()
     for plugin, name in ((SpuriousCorrelation, ""), (uniform, "toy"), (3, ""), (len, "x"), (Audit, "")):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow._files import toml_text
@@ -26,7 +26,7 @@ from undertow._folders import notify
 from undertow._plugins import plugins
 from undertow.errors import UndertowError, on_one_line
 from undertow.metrics.groups import WOMAN_AND_MAN, Groups
-from undertow.types import ALPHA_TEXT, Result
+from undertow.types import ALPHA_TEXT, Result, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +131,18 @@ def added_metrics() -> list[Metric]:
         )
 
     return [one for _, one in plugins(ENTRY_POINTS, check)]
+
+
+def added_versions(audit: str) -> dict[str, str]:
+    """For each metric of installed packages for an audit, a digest of its function's code, without functions that it calls."""
+    versions = {}
+    for one in added_metrics():
+        if audit in one.audits:
+            code = getattr(one.compute, "__code__", None)
+            facts = [] if code is None else [code.co_code.hex(), *code.co_names]
+            facts += [repr(each) for each in getattr(code, "co_consts", ()) if not isinstance(each, CodeType)]
+            versions[one.name] = digest(facts)
+    return versions
 
 
 def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:

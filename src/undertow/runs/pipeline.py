@@ -33,7 +33,7 @@ from undertow.inference.engines import LOCAL, code_sha256, engine_of
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunEstimate, estimate, run_queries
 from undertow.metrics import metric
-from undertow.metrics.metric import Metric, compute_added
+from undertow.metrics.metric import Metric, added_versions, compute_added
 from undertow.models import registry
 from undertow.models.backend.execution import preserve
 from undertow.models.base import FLOAT32, ModelHandle, Network
@@ -200,8 +200,9 @@ def _run(  # noqa: PLR0913 - as above
         "command": config.command,
         "code_sha256": code_sha256(),
         "model_info_sha256": digest(model_info),
-        # Not part of the key: the graph changes only the report, no query and no result.
+        # Not part of the key: these change no query.
         "graph": graph or None,
+        "added_metrics": added_versions(config.audit) or None,
     }
     finished = None if overwrite else finished_run(folder, head)
     if finished is not None:
