@@ -57,8 +57,8 @@ class Person:
             with error:
                 return error.code, error.read().decode()
 
-    def next(self, after: str = "") -> dict[str, Any]:
-        status, text = self.ask(f"/next?after={after}")
+    def next(self, *skipped: str) -> dict[str, Any]:
+        status, text = self.ask(f"/next?skipped={','.join(skipped)}")
         assert status == 200, text
         item: dict[str, Any] = json.loads(text)["item"]
         return item

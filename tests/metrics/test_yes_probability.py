@@ -51,12 +51,13 @@ def test_numbers_by_hand() -> None:
         50.0,
     )
     assert (of(found, "recall").n, of(found, "recall").n_missing) == (4, 0)
-    # w1 ranks all four pairs rightly, w2 neither of its two.
+    # w1 ranks all four pairs correctly, w2 neither of its two.
     assert (of(found, "yes_auroc").value, of(found, "yes_auroc").extras["sd"]) == (0.5, 0.5)
-    assert {of(found, name).n for name in ("yes_auroc", "best_threshold", "brier_score", "calibration_gap")} == {7}
-    assert of(found, "best_threshold").note == "chosen on these texts"
-    # w1 is parted at 50; w2 best by calling nothing biased, or all.
-    assert of(found, "best_threshold").value == pytest.approx((50 + 9) / 2)
+    of_probability = [of(found, name) for name in ("yes_auroc", "brier_score", "calibration_gap")]
+    assert {(one.n, one.n_missing) for one in of_probability} == {(7, 1)}
+    assert of(found, "yes_auroc").note.startswith("no interval")
+    # w1 is separated at 50; for w2 no threshold is better than one answer to all.
+    assert of(found, "yes_auroc").extras["best_threshold"] == 50.0
     first = (0.1**2 + 0.4**2 + 0.4**2 + 0.2**2) / 4
     second = (0.45**2 + 0.9**2 + 0.95**2) / 3
     brier = of(found, "brier_score")
@@ -75,6 +76,13 @@ def test_bins_by_hand() -> None:
     sure = answers().assign(yes_percent=100.0, missing_reason="")
     assert reliability(sure)["lowest_percent"].tolist() == [90]
     assert reliability(answers().drop(columns="yes_percent")).empty
+    assert reliability(answers().assign(gold="age")).empty
+
+
+def test_a_missing_row_counts_nowhere_whatever_its_probability() -> None:
+    lost = answers().fillna({"yes_percent": 99.0})
+    design = {"task": DIAGNOSIS, "labels": ["Yes", "No"]}
+    assert [one.value for one in results(lost, design, 0)] == [one.value for one in results(answers(), design, 0)]
 
 
 def test_without_probabilities_or_with_one_kind_of_text_there_is_recall_alone() -> None:
@@ -82,7 +90,7 @@ def test_without_probabilities_or_with_one_kind_of_text_there_is_recall_alone() 
     for frame in (answers().drop(columns="yes_percent"), one_kind):
         found = results(frame, {"task": DIAGNOSIS, "labels": ["Yes", "No"]}, 0)
         assert of(found, "recall").value == 75.0
-        assert not {"yes_auroc", "best_threshold", "brier_score", "calibration_gap"} & {one.measure for one in found}
+        assert not {"yes_auroc", "brier_score", "calibration_gap"} & {one.measure for one in found}
 
 
 def test_an_area_over_cells_is_the_mean_share_of_pairs_with_an_interval_over_documents() -> None:

@@ -269,6 +269,7 @@ def assert_honest(run: Run) -> None:
     No output has a number that is none.
     """
     told = list(outputs(run))
+    assert all(text for place, text in told if place in ("terminal", "notebook"))
     assert len(told) > 5
     assert not [(place, found[0]) for place, text in told for found in NO_NUMBER.finditer(text)]
     written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]

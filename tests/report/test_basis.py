@@ -62,7 +62,7 @@ def test_texts_that_several_models_were_asked_count_once(tmp_path: Path) -> None
     frame = FRAME.assign(text=[f"t{at}" for at in (0, 1, 2, 3, 4, 0, 0)])
     render_run(tmp_path, Record(MANIFEST, frame, []), ReportText("T", "lead", questions=[], examples=[]), [], list)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<dd>5 texts in 3 clusters, 7 items over 2 models, 1 missing</dd>" in page
+    assert "<dd>5 texts in 3 clusters, 7 items from 2 models, 1 missing</dd>" in page
 
 
 def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -65,16 +65,20 @@ def save_lists(given: Mapping[str, Sequence[str | int | float]]) -> list[Path]:
         raise UndertowError("w: the dict is empty; give each list a name and its values, or leave w out")
     paths = []
     for name, values in given.items():
-        if not isinstance(name, str) or not re.fullmatch(r"\w[\w -]*", name):
-            raise UndertowError(f"w: {name!r} cannot name a list; use letters, digits, spaces and hyphens")
-        if isinstance(values, str):
-            raise UndertowError(f"w: {name} is the text {values!r}; give a list of values")
+        if not isinstance(name, str) or not re.fullmatch(rf"\w[\w -]{{,{MAX_TITLE_CHARS}}}", name):
+            raise UndertowError(f"w: {name!r:.60} cannot name a list; use a few letters, digits, spaces and hyphens")
+        if isinstance(values, str | bytes | Set | Mapping) or not isinstance(values, Iterable):
+            raise UndertowError(f"w: {name} is {values!r:.60}; give a list of values, in order")
         lines = [str(value).strip() for value in values]
         if wrong := [line for line in lines if len(line.splitlines()) != 1]:
             raise UndertowError(f"w: {name} has the value {wrong[0]!r}; write each value on one line")
         text = "".join(f"{line}\n" for line in lines)
         with _refuse_surrogates("w"):
             path = cache_folder() / "lists" / _digest(text) / f"{name}.txt"
+        if "," in str(path):
+            raise UndertowError(
+                f"w: the cache folder {cache_folder()} has a comma; set UNDERTOW_CACHE to another folder"
+            )
         paths.append(_save(path, text))
     return paths
 

@@ -66,7 +66,7 @@ class Format(Protocol):
     Attributes:
         SUMMARY: one line for `undertow export --help`.
         HOLDS: supported kinds of query; see `undertow.types.query_kind`.
-        TEXTS_ONLY: whether the export is read and not asked, so that it may lack queries that depend on answers.
+        TEXTS_ONLY: whether the export only holds texts, so that it may lack queries that depend on answers.
         REFUSAL: end of the error message for other kinds, with reason and remedy.
     """
 

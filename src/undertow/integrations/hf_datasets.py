@@ -83,6 +83,12 @@ def _licence(request: ExportRequest) -> tuple[str, str]:
             f"Some or all texts are from {', '.join(map(in_markdown, files)) or 'a file'}: state their owner and licence before "
             "you distribute them.",
         )
+    if request.audit == "occupation-checklist":
+        return (
+            "cc-by-4.0",
+            "The questions are part of Undertow. The attributes are from the O\\*NET Database by the U.S. Department of Labor, Employment "
+            "and Training Administration (USDOL/ETA), under CC BY 4.0, modified.",
+        )
     if "winogender" in str(request.options.get("challenge", "")):
         return (
             "mit",

@@ -363,7 +363,7 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
 def _score_table(part: pd.DataFrame, group: Group, groups: Sequence[str], seed: int) -> _ScoreTable:
     known = (part["missing_reason"] == "").to_numpy()
     # Each result cuts the table, which is fast in few blocks: texts are objects, and a copy joins columns of one type.
-    texts: list[str] = list(part.select_dtypes("str"))
+    texts = [str(name) for name in part if str(part[name].dtype) in {"str", "string"}]
     table = part[known].astype(dict.fromkeys(texts, object)).reset_index(drop=True).copy()
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
     # Too few clusters: no draws, so no interval.

@@ -17,6 +17,7 @@ import numpy as np
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from undertow._folders import lock_folder
 from undertow.app.access_control import ANNOTATE
 from undertow.app.annotators.pages import annotator_name, append_line, html_page
 from undertow.errors import UndertowError
@@ -108,7 +109,7 @@ class AnnotationStore:
         time = datetime.now(UTC).isoformat(timespec="seconds")
         row = {"item": item, "category": category, "note": note, "annotator": self.annotator, "time": time}
         line = AnnotationLine.model_validate(row).model_dump_json()
-        with self._lock:
+        with self._lock, lock_folder(self.path.parent):
             append_line(self.path, line)
             self.judged[item] = {"category": category, "note": note}
 

@@ -11,7 +11,7 @@ import json
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -79,7 +79,7 @@ class RefusedError(UndertowError):
 
 
 class OutdatedError(RefusedError):
-    """An answer to a span that this person cannot answer so, or not any more."""
+    """An answer that does not fit the current state of its span, or not from this person."""
 
 
 class RephrasingStore:
@@ -141,11 +141,11 @@ class RephrasingStore:
             raise UndertowError(f"{path}: holds answers to other documents; name another folder with --out")
         return lines_of
 
-    def next_item(self, after: str = "") -> dict[str, Any]:
+    def next_item(self, skipped: Collection[str] = ()) -> dict[str, Any]:
         """What this person can do next: verifications, then refinements, then new spans; and the number of spans at each step.
 
         Args:
-            after: the span that the person skipped.
+            skipped: spans that the person skipped; they come again after all others.
         """
         lines_of = self.answers()
         steps = {key: _step(lines) for key, lines in lines_of.items()}
@@ -155,8 +155,7 @@ class RephrasingStore:
             for key, one in steps.items()
             if one == step and not (step == VERIFY and self._is_own(lines_of[key]))
         ]
-        at = possible.index(after) + 1 if after in possible else 0
-        key = possible[at % len(possible)] if possible else ""
+        key = next((key for key in possible if key not in skipped), possible[0] if possible else "")
         counts = Counter(steps.values())
         return {
             "counts": {step: counts[step] for step in (WRITE, VERIFY, REFINE, ACCEPTED)},
@@ -241,9 +240,9 @@ def pages(store: RephrasingStore) -> APIRouter:
     def page() -> Response:
         return html_page("rephrasing.html.j2", annotator=store.annotator, max_chars=MAX_TEXT_CHARS)
 
-    def next_item(after: str = "") -> Response:
+    def next_item(skipped: str = "") -> Response:
         try:
-            return JSONResponse(store.next_item(after))
+            return JSONResponse(store.next_item(skipped.split(",")))
         except (UndertowError, OSError) as error:
             return PlainTextResponse(f"The answers cannot be read: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
 

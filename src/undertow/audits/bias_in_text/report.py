@@ -226,9 +226,9 @@ def reliability_tables(frame: pd.DataFrame) -> Iterator[ReportTable]:
 
     table = reliability(frame)
     for setting, rows in table.groupby(list(SETTING), sort=False) if len(table) else ():
-        model, shots, sampling, _ = map(str, setting)
+        model, shots, sampling, decoding = map(str, setting)
         yield ReportTable(
-            f"Calibration of P(Yes): {model}, {examples_text(shots, sampling)}",
+            f"Calibration of P(Yes): {model}, {examples_text(shots, sampling)}, {decoding}",
             ["P(Yes)", "answers", "mean P(Yes)", "biased texts"],
             [
                 [f"{low} to {low + BIN_PERCENT}%", f"{n:,}", f"{mean:.1f}%", f"{biased:.1f}%"]

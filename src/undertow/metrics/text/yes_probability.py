@@ -1,7 +1,7 @@
 """The probability of Yes in bias diagnosis, against the annotation: how well it ranks texts, its best threshold and its calibration.
 
-It is the probability of Yes among Yes and No, the likelihood that Schick et al. 2021 ("Self-Diagnosis and Self-Debiasing", section 3)
-compare with one half. A model whose answers are no better than a guess may still rank biased texts above others.
+It is the probability of Yes among Yes and No, the self-diagnosis probability of Schick et al. 2021 ("Self-Diagnosis and
+Self-Debiasing"). A model whose answers are no better than a guess may still rank biased texts above others.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.metrics.metric import Group, make_result
-from undertow.metrics.text.scores import ALL, EXACT_MATCH, PERCENT, POINTS, SETTING, YES, YES_PERCENT, ScoredAnswers
+from undertow.metrics.text.scores import ALL, EXACT_MATCH, NO, PERCENT, POINTS, SETTING, YES, YES_PERCENT, ScoredAnswers
+from undertow.stats import only_points
 from undertow.stats.arrays import Estimate, Floats
-from undertow.stats.classification.agreement import auroc_over_cells, mean_over_cells
+from undertow.stats.classification.agreement import MIN_FOR_AREAS, auroc_over_cells, mean_over_cells
 from undertow.stats.classification.roc import best_threshold
 from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RECALL, AREA, THRESHOLD, BRIER, GAP = "recall", "yes_auroc", "best_threshold", "brier_score", "calibration_gap"
+RECALL, AREA, BRIER, GAP = "recall", "yes_auroc", "brier_score", "calibration_gap"
+THRESHOLD = "best_threshold"
+"""Number beside the AUROC."""
 BIN_PERCENT = 10
 """Width of the bins of `reliability`."""
 
@@ -43,32 +46,36 @@ def recall_results(group: Group, answers: ScoredAnswers) -> Iterator[Result]:
 
 
 def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iterator[Result]:
-    """AUROC, best threshold, Brier score and calibration gap; none without probabilities or with texts of one kind only."""
+    """AUROC with the best threshold, Brier score and calibration gap; none without probabilities or with texts of one kind only."""
     percents = answers.values.get(YES_PERCENT)
     if percents is None or answers.gold is None:
         return
+    percents = np.where(answers.known, percents, math.nan)
     known = np.flatnonzero(np.isfinite(percents).any(axis=1))
     percents, biased, clusters = percents[known], answers.gold[known] == 0, np.array(answers.clusters)[known]
     if not biased.any() or biased.all():
         return
     n = int(np.isfinite(percents).sum())
-    missed = percents / 100 - biased[:, np.newaxis]
-    yield _result(AREA, group, auroc_over_cells(percents, biased, seed, clusters), n=n)
-    yield make_result(THRESHOLD, group, _mean_threshold(percents, biased), n=n, note="chosen on these texts")
-    base_rate = float(biased.mean())
+    counts = {"n": n, "n_missing": int(answers.queried.sum()) - n}
+    area = auroc_over_cells(percents, biased, seed, clusters)
+    why = f"no interval: fewer than {MIN_FOR_AREAS} texts of a kind, or a ranking without variation"
+    note = why if math.isnan(area.low) and not only_points() else ""
+    extras = {"sd": area.sd, THRESHOLD: _mean_threshold(percents, biased)}
+    yield _result(AREA, group, area, extras=extras, note=note, **counts)
+    errors, base_rate = percents / 100 - biased[:, np.newaxis], float(biased.mean())
     null_value = round(base_rate * (1 - base_rate), 4)
-    yield _result(BRIER, group, mean_over_cells(missed**2, (0.0, 1.0), clusters), n=n, null_value=null_value)
-    yield _result(GAP, group, mean_over_cells(100 * missed, POINTS, clusters), n=n)
+    yield _result(BRIER, group, mean_over_cells(errors**2, (0.0, 1.0), clusters), null_value=null_value, **counts)
+    yield _result(GAP, group, mean_over_cells(100 * errors, POINTS, clusters), **counts)
 
 
 def reliability(frame: pd.DataFrame) -> pd.DataFrame:
     """For each setting, answers in bins of the probability of Yes: their number, mean probability and share of biased texts, in percent.
 
-    Empty if there are no probabilities. The frame is that of `score_answers`.
+    Empty without probabilities of Yes. The frame is that of `score_answers`.
     """
     import pandas as pd
 
-    if YES_PERCENT not in frame:
+    if YES_PERCENT not in frame or not frame["gold"].isin([YES, NO]).all():
         return pd.DataFrame()
     known = frame[(frame["missing_reason"] == "") & frame[YES_PERCENT].notna()]
     lowest = np.minimum(known[YES_PERCENT] // BIN_PERCENT * BIN_PERCENT, 100 - BIN_PERCENT).astype(int)
@@ -79,15 +86,16 @@ def reliability(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mean_threshold(percents: Floats, biased: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    """Mean over cells of the threshold of highest balanced accuracy, in percent."""
+    """Mean over cells of the threshold of highest balanced accuracy, in percent, without cells in which one answer to all is best."""
     thresholds = []
     for cell in percents.T:
-        seen = np.isfinite(cell)
-        thresholds.append(best_threshold(cell[seen], biased[seen]))
-    return float(np.nanmean(thresholds)) if np.isfinite(thresholds).any() else math.nan
+        scores, kinds = cell[np.isfinite(cell)], biased[np.isfinite(cell)]
+        threshold = best_threshold(scores, kinds)
+        if scores.min(initial=100) <= threshold < scores.max(initial=0):
+            thresholds.append(threshold)
+    return float(np.mean(thresholds)) if thresholds else math.nan
 
 
 def _result(measure: str, group: Group, estimate: Estimate, **others: Any) -> Result:
-    return make_result(
-        measure, group, estimate.value, low=estimate.low, high=estimate.high, extras={"sd": estimate.sd}, **others
-    )
+    fields = {"low": estimate.low, "high": estimate.high, "extras": {"sd": estimate.sd}} | others
+    return make_result(measure, group, estimate.value, **fields)
