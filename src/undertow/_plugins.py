@@ -43,9 +43,12 @@ class _Registered:
 _REGISTERED: dict[tuple[str, str], EntryPoint] = {}
 
 
-def register_plugin(group: str, name: str, plugin: object) -> None:
-    """Make an object a plugin of this process; one of the same group and name is replaced."""
-    _REGISTERED[group, name] = cast(EntryPoint, _Registered(name, group, plugin))
+def register_plugin(group: str, name: str, plugin: object, check: Callable[[EntryPoint], object] | None = None) -> None:
+    """Make an object a plugin of this process if its check passes; one of the same group and name is replaced."""
+    entry = cast(EntryPoint, _Registered(name, group, plugin))
+    if check is not None:
+        check(entry)
+    _REGISTERED[group, name] = entry
 
 
 def plugins(
@@ -58,8 +61,9 @@ def plugins(
         checked: converts a loaded object, or raises an `UndertowError` with the problem.
         known: names of this package, which no other package can replace.
     """
-    own = [one for (of, _), one in _REGISTERED.items() if of == group]
-    for entry in (*own, *_entry_points(group, tuple(sys.path))):
+    own = {name: one for (of, name), one in _REGISTERED.items() if of == group}
+    installed = (one for one in _entry_points(group, tuple(sys.path)) if one.name not in own)
+    for entry in (*own.values(), *installed):
         if entry.name in known:
             continue
         try:

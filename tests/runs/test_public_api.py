@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
 
@@ -18,7 +19,7 @@ from undertow.audits.base import Audit
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.errors import counted
 from undertow.inference.engines import EngineChoice
-from undertow.metrics.metric import metric
+from undertow.metrics.metric import added_versions, metric
 from undertow.models.families import uniform
 from undertow.runs import pipeline
 from undertow.runs.config import RunConfig
@@ -176,9 +177,12 @@ def test_a_finished_run_stands_for_its_folder(finished_run: Callable[..., Path])
     assert [line[2:] for line in lines if not line.startswith("  ")] == [one.text for one in baseline.findings]
 
 
-@pytest.mark.parametrize("model", [3, None, object(), ["toy", 3]])
-def test_what_is_no_model_is_refused_in_one_sentence(model: Any) -> None:
-    with pytest.raises(undertow.UndertowError, match=f"model must be a name, .* not {type(model).__name__}$"):
+@pytest.mark.parametrize(
+    ("model", "wrong"),
+    [(3, "int"), (None, "NoneType"), (object(), "object"), (["toy", 3, None], "int"), ({"toy": 3}, "dict")],
+)
+def test_what_is_no_model_is_refused_in_one_sentence(model: Any, wrong: str) -> None:
+    with pytest.raises(undertow.UndertowError, match=f"model must be a name, .* not {wrong}$"):
         undertow.audit("spurious-correlation", model)
 
 
@@ -203,6 +207,32 @@ def test_a_notebook_registers_a_metric_and_an_audit_without_a_package(
     assert result.value == len(run.observations) == len(before.observations)
     assert {"renamed-audit", *audits.AUDITS} <= {*audits.names()}
     assert "even" in models.families()
-    for plugin, name in ((SpuriousCorrelation, ""), (uniform, "toy"), (3, ""), (len, "x"), (Audit, "")):
+    assert undertow.score(run, out=tmp_path / "again").findings == run.findings
+    assert undertow.render_report(run) == run.report
+    refused = (
+        (SpuriousCorrelation, ""),
+        (uniform, "toy"),
+        (3, ""),
+        (len, "x"),
+        (Audit, ""),
+        (Renamed, "x"),
+        (n_texts, "x"),
+    )
+    for plugin, name in (*refused, (replace(n_texts, name="slope"), "")):
         with pytest.raises(UndertowError):
             undertow.register(plugin, name)  # type: ignore[arg-type]
+    broken = type("Broken", (Audit,), {"name": "renamed-audit"})
+    with pytest.raises(UndertowError, match="the audit has no summary"):
+        undertow.register(broken)
+    installed = EntryPoint(
+        "renamed-audit", f"{SpuriousCorrelation.__module__}:SpuriousCorrelation", audits.ENTRY_POINTS
+    )
+    monkeypatch.setattr(_plugins, "_entry_points", lambda group, _: [installed] * (group == installed.group))
+    assert type(audits.load("renamed-audit")) is Renamed
+
+    def version(code: str) -> str:
+        undertow.register(replace(n_texts, compute=eval(f"lambda frame, design: {code}")))
+        return added_versions("renamed-audit")["n_texts"]
+
+    assert version("frame in {0, 8}") == version("frame in {8, 0}")  # these iterate in different orders
+    assert version("[lambda: one for one in (8, 0)]") != version("[lambda: one + 1 for one in (8, 0)]")

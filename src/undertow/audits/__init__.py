@@ -30,7 +30,7 @@ def names() -> list[str]:
 def load(name: str) -> Audit:
     """Load an audit by name."""
     if name in AUDITS:
-        return _create(EntryPoint(name=name, value=f"{__name__}.{AUDITS[name]}", group=ENTRY_POINTS))
+        return create(EntryPoint(name=name, value=f"{__name__}.{AUDITS[name]}", group=ENTRY_POINTS))
     added = _added()
     if name not in added:
         raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
@@ -39,11 +39,11 @@ def load(name: str) -> Audit:
 
 def _added() -> dict[str, Audit]:
     """The audits of installed packages; a broken one is reported on standard error and skipped."""
-    return dict(plugins(ENTRY_POINTS, lambda entry, _: _create(entry), tuple(AUDITS)))
+    return dict(plugins(ENTRY_POINTS, lambda entry, _: create(entry), tuple(AUDITS)))
 
 
 @cache
-def _create(entry: EntryPoint) -> Audit:
+def create(entry: EntryPoint) -> Audit:
     """The audit of a class that an entry point names."""
     audit, value = entry.load(), entry.value
     if not (isinstance(audit, type) and issubclass(audit, Audit)):

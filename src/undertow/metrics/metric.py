@@ -138,11 +138,17 @@ def added_versions(audit: str) -> dict[str, str]:
     versions = {}
     for one in added_metrics():
         if audit in one.audits:
-            code = getattr(one.compute, "__code__", None)
-            facts = [] if code is None else [code.co_code.hex(), *code.co_names]
-            facts += [repr(each) for each in getattr(code, "co_consts", ()) if not isinstance(each, CodeType)]
-            versions[one.name] = digest(facts)
+            versions[one.name] = digest(_constant_text(getattr(one.compute, "__code__", None)))
     return versions
+
+
+def _constant_text(constant: object) -> str:
+    """A constant of a function, or its code with that of inner functions, as text that is the same in every process."""
+    if isinstance(constant, CodeType):
+        return f"code {constant.co_code.hex()} {constant.co_names} {_constant_text(constant.co_consts)}"
+    if isinstance(constant, frozenset):  # its order depends on the hash seed
+        return f"frozenset {sorted(map(_constant_text, constant))}"
+    return f"tuple {[*map(_constant_text, constant)]}" if isinstance(constant, tuple) else repr(constant)
 
 
 def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:

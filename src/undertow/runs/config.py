@@ -219,11 +219,12 @@ def _names(model: object) -> list[str]:
     Raises:
         UndertowError: it is neither a name or path nor several of them.
     """
-    names = [model] if isinstance(model, str | Path) or not isinstance(model, Iterable) else list(model)
-    if not all(isinstance(name, str | Path) for name in names):
+    names = [model] if isinstance(model, str | Path | Mapping) or not isinstance(model, Iterable) else list(model)
+    wrong = [name for name in names if not isinstance(name, str | Path)]
+    if wrong:
         raise UndertowError(
             "model must be a name, a path, a list of these, or one loaded transformers network with its tokenizer, not "
-            f"{type(model).__name__}"
+            f"{type(wrong[0]).__name__}"
         )
     return [str(name) for name in names]
 

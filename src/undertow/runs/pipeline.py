@@ -396,13 +396,14 @@ def register(plugin: type[Audit] | Metric | ModuleType, name: str = "") -> None:
         name: of a model family; by default that of its module. Audits and metrics have their own.
 
     Raises:
-        UndertowError: it is none of these, or Undertow has an audit or family of this name.
+        UndertowError: it is none of these, Undertow has an audit, metric or family of this name, or a part of an audit is missing.
     """
+    given, check = name, None
     if isinstance(plugin, Metric) and plugin.compute is not None:
-        register_plugin(metric.ENTRY_POINTS, plugin.name, plugin)
-        return
-    if isinstance(plugin, type) and issubclass(plugin, Audit):
+        group, name, built_in = metric.ENTRY_POINTS, plugin.name, [*metric.METRICS]
+    elif isinstance(plugin, type) and issubclass(plugin, Audit):
         group, name, built_in = audits.ENTRY_POINTS, str(getattr(plugin, "name", "")), [*audits.AUDITS]
+        check = audits.create
     elif isinstance(plugin, ModuleType) and {"SUMMARY", "resolve"} <= vars(plugin).keys():
         group, name, built_in = registry.ENTRY_POINTS, name or plugin.__name__, registry.built_in_families()
     else:
@@ -410,8 +411,10 @@ def register(plugin: type[Audit] | Metric | ModuleType, name: str = "") -> None:
             "a plugin is a subclass of undertow.audits.base.Audit, a function with the decorator undertow.metrics.metric.metric, or a "
             f"module with SUMMARY and resolve, not {plugin!r:.80}"
         )
+    if given and not isinstance(plugin, ModuleType):
+        raise UndertowError(
+            f"name={given!r} is for a model family; leave it out, because audits and metrics have their own"
+        )
     if not name or name in built_in:
         raise UndertowError(f"the name {name!r} is empty or that of a part of Undertow; choose another")
-    register_plugin(group, name, plugin)
-    if group == audits.ENTRY_POINTS:
-        audits.load(name)
+    register_plugin(group, name, plugin, check)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ SAME_DIGITS = 1e-9
 
 @short_traceback
 def score(  # noqa: PLR0913 - likewise
-    path: str | Path,
+    path: str | PathLike[str],
     *,
     audit: str = "",
     protocol: str = "",
@@ -56,7 +57,7 @@ def score(  # noqa: PLR0913 - likewise
     model_info: str | Path = "",
     graph: str | Path = "",
     columns: str | Path = "",
-    out: str | Path | None = None,
+    out: str | PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Run:
     """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness or Inspect, without querying a model.
@@ -265,7 +266,7 @@ def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[s
 
 
 @short_traceback
-def render_report(folder: str | Path, graph: str | Path = "") -> Path:
+def render_report(folder: str | PathLike[str], graph: str | Path = "") -> Path:
     """Render figures and page of a run folder again, and add its human annotations to the results; returns the page.
 
     Args:
