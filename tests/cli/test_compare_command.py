@@ -104,6 +104,19 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["first"], ["two run folders"]),
+        (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
+        (["first", "nowhere"], ["nowhere"]),
+        (["first", "second", "--out", "first"], ["first"]),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
+    refused(work.attempt("compare", *arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
         (["first"], ["AUROC", "task-specification"]),
         (["tasks", "--size", "toy"], ["--size 'toy'"]),
         (["tasks", "--size", "tay=1"], ["'tay'", "toy"]),

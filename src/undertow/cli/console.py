@@ -279,7 +279,7 @@ def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") ->
 
 MAX_REASONS = 5
 MAX_TABLE_ROWS = 40
-"""Rows of all tables of a run on the terminal; the report has every table."""
+"""Rows of tables of a run on the terminal, from which on no further table is printed; the report has every table."""
 
 
 def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
