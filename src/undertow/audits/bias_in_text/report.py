@@ -150,16 +150,20 @@ def _by_measure(
     columns = list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
     by_key = {(one.group[key], one.measure, one.group["shots"], one.group["sampling"]): one for one in results}
     levels: dict[str, dict[str, list[Result | None]]] = {
-        level: {m: [by_key.get((level, m, *at)) for at in columns] for m in measures}
+        level: {measure: [by_key.get((level, measure, *at)) for at in columns] for measure in measures}
         for level in _by_level(results, key)
     }
     for one in baselines:
         levels.setdefault(one.group["description_class"], {})[one.measure] = [one] * len(columns)
     if len(columns) == 1:
-        rows = [[level, *(_cell(*of.get(m, [None])) for m in measures)] for level, of in levels.items()]
-        heads = [head, *(METRICS[m].title for m in measures)]
+        rows = [[level, *(_cell(*of.get(measure, [None])) for measure in measures)] for level, of in levels.items()]
+        heads = [head, *(METRICS[measure].title for measure in measures)]
         return ReportTable(f"{title}, {_head(*columns[0])}", heads, rows, OVER_CELLS)
-    rows = [[level, METRICS[m].title, *map(_cell, of[m])] for level, of in levels.items() for m in of]
+    rows = [
+        [level, METRICS[measure].title, *map(_cell, cells)]
+        for level, of in levels.items()
+        for measure, cells in of.items()
+    ]
     return ReportTable(title, [head, "measure", *(_head(*at) for at in columns)], rows, OVER_CELLS)
 
 
