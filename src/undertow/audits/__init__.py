@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint
+from importlib import import_module
 
 from undertow._plugins import plugins
 from undertow.audits.base import Audit
@@ -30,7 +30,8 @@ def names() -> list[str]:
 def load(name: str) -> Audit:
     """Load an audit by name."""
     if name in AUDITS:
-        return create(EntryPoint(name=name, value=f"{__name__}.{AUDITS[name]}", group=ENTRY_POINTS))
+        module, _, class_name = AUDITS[name].partition(":")
+        return create(AUDITS[name], getattr(import_module(f"{__name__}.{module}"), class_name))
     added = _added()
     if name not in added:
         raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
@@ -39,13 +40,11 @@ def load(name: str) -> Audit:
 
 def _added() -> dict[str, Audit]:
     """The audits of installed packages; a broken one is reported on standard error and skipped."""
-    return dict(plugins(ENTRY_POINTS, lambda entry, _: create(entry), tuple(AUDITS)))
+    return dict(plugins(ENTRY_POINTS, create, tuple(AUDITS)))
 
 
-@cache
-def create(entry: EntryPoint) -> Audit:
-    """The audit of a class that an entry point names."""
-    audit, value = entry.load(), entry.value
+def create(value: str, audit: object) -> Audit:
+    """The one audit of a class, which `value` names in errors."""
     if not (isinstance(audit, type) and issubclass(audit, Audit)):
         raise UndertowError(f"{value}: an audit must be a subclass of undertow.audits.base.Audit")
     missing = [name for name in ("name", "summary", "Settings") if not hasattr(audit, name)]
@@ -54,4 +53,9 @@ def create(entry: EntryPoint) -> Audit:
         raise UndertowError(
             f"{value}: the audit has no {', '.join(missing)}; define them, as undertow.audits.base.Audit says"
         )
+    return _instance(audit)
+
+
+@cache
+def _instance(audit: type[Audit]) -> Audit:
     return audit()

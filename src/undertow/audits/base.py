@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing, ReportText
@@ -99,6 +99,19 @@ SLOPES = SentenceTable(
 )
 
 
+class Licence(NamedTuple):
+    """The licence of texts: its name on the Hugging Face hub, and sentences on the owner [Markdown]."""
+
+    name: str
+    owner: str
+
+
+UNDERTOW_LICENCE = Licence(
+    "apache-2.0",
+    "The texts are part of Undertow, under its licence, Apache-2.0; its page on data lists the sources of their facts.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Size of the sample of items.
@@ -130,6 +143,7 @@ class Audit(ABC):
         references: keys of the papers behind it in `report/templates/references.bib`.
         table_layouts: tables that a paper prints, the default one first; () for a table of each measure alone.
         sentence_table: what `sentences` holds.
+        licence: of the audit's own texts, for exports.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
     """
 
@@ -143,6 +157,7 @@ class Audit(ABC):
     references: ClassVar[tuple[str, ...]] = ()
     table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
     sentence_table: ClassVar[SentenceTable] = SLOPES
+    licence: ClassVar[Licence] = UNDERTOW_LICENCE
     reply_factors: ClassVar[tuple[str, ...]] = ()
 
     # Items.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow import types
+from undertow import audits, types
+from undertow.audits.base import Licence
 from undertow.integrations.export_format import ExportRequest, named_files, render
 from undertow.report.formatting import in_markdown
 
@@ -74,38 +75,28 @@ def _options(query: types.Query) -> tuple[list[str], list[str]]:
     return (list(query.candidates) if isinstance(query, types.SpanQuery) else []), []
 
 
-def _licence(request: ExportRequest) -> tuple[str, str]:
-    """The hub's name of the licence, and the owner of the texts."""
+def _licence(request: ExportRequest) -> Licence:
     files = [part for part in named_files(request.options) if Path(part).is_file()]
     if files or request.design.get("source") == "":
-        return (
+        return Licence(
             "unknown",
             f"Some or all texts are from {', '.join(map(in_markdown, files)) or 'a file'}: state their owner and licence before "
             "you distribute them.",
         )
-    if request.audit == "occupation-checklist":
-        return (
-            "cc-by-4.0",
-            "The questions are part of Undertow. The attributes are from the O\\*NET Database by the U.S. Department of Labor, Employment "
-            "and Training Administration (USDOL/ETA), under CC BY 4.0, modified.",
-        )
     if "winogender" in str(request.options.get("challenge", "")):
-        return (
+        return Licence(
             "mit",
             "The sentences are the Winogender schemas of Rudinger, Naradowsky, Leonard and Van Durme 2018, *Gender Bias in "
             "Coreference Resolution* (winogender-schemas, MIT licence), with participants and W values inserted by Undertow.",
         )
-    return (
-        "apache-2.0",
-        "The texts are part of Undertow, under its licence, Apache-2.0; its page on data lists the sources of their facts.",
-    )
+    return audits.load(request.audit).licence
 
 
 def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
-    licence, whose = _licence(request)
+    licence = _licence(request)
     title = str(request.design.get("title") or request.audit)
     head = {
-        "license": licence,
+        "license": licence.name,
         "pretty_name": f"{title} ({request.audit})",
         "tags": ["bias", "underspecification", "undertow"],
         "size_categories": [next((name for limit, name in SIZES if request.n_items < limit), "100K<n<1M")],
@@ -115,5 +106,13 @@ def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
     rows |= {", ".join(map(in_markdown, rest)): "factors of the design"} if rest else {}
     facts = {"words": request.design.get("words", {}), "notes": request.design.get("notes", [])}
     return render(
-        "dataset_card.md.j2", request, head=head, title=title, rows=rows, whose=whose, split=SPLIT, data=DATA, **facts
+        "dataset_card.md.j2",
+        request,
+        head=head,
+        title=title,
+        rows=rows,
+        owner=licence.owner,
+        split=SPLIT,
+        data=DATA,
+        **facts,
     )

@@ -16,7 +16,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -123,11 +122,11 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
 def added_metrics() -> list[Metric]:
     """Metrics of installed packages; a broken one is reported on standard error and skipped."""
 
-    def check(entry: EntryPoint, one: object) -> Metric:
+    def check(value: str, one: object) -> Metric:
         if isinstance(one, Metric) and one.compute is not None:
             return one
         raise UndertowError(
-            f"{entry.value} is not a metric; put the decorator undertow.metrics.metric.metric before the function"
+            f"{value} is not a metric; put the decorator undertow.metrics.metric.metric before the function"
         )
 
     return [one for _, one in plugins(ENTRY_POINTS, check)]

@@ -8,7 +8,6 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from functools import cache, partial
-from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
@@ -208,8 +207,8 @@ def _added() -> dict[str, ModuleType]:
     return dict(plugins(ENTRY_POINTS, _checked, tuple(built_in_families())))
 
 
-def _checked(entry: EntryPoint, module: object) -> ModuleType:
+def _checked(value: str, module: object) -> ModuleType:
     lacking = [name for name in ("SUMMARY", "resolve") if not hasattr(module, name)]
     if lacking or not isinstance(module, ModuleType):
-        raise UndertowError(f"{entry.value} has no {' and no '.join(lacking) or 'module'}")
+        raise UndertowError(f"{value} has no {' and no '.join(lacking) or 'module'}")
     return module

@@ -398,12 +398,11 @@ def register(plugin: type[Audit] | Metric | ModuleType, name: str = "") -> None:
     Raises:
         UndertowError: it is none of these, Undertow has an audit, metric or family of this name, or a part of an audit is missing.
     """
-    given, check = name, None
+    given = name
     if isinstance(plugin, Metric) and plugin.compute is not None:
         group, name, built_in = metric.ENTRY_POINTS, plugin.name, [*metric.METRICS]
     elif isinstance(plugin, type) and issubclass(plugin, Audit):
         group, name, built_in = audits.ENTRY_POINTS, str(getattr(plugin, "name", "")), [*audits.AUDITS]
-        check = audits.create
     elif isinstance(plugin, ModuleType) and {"SUMMARY", "resolve"} <= vars(plugin).keys():
         group, name, built_in = registry.ENTRY_POINTS, name or plugin.__name__, registry.built_in_families()
     else:
@@ -417,4 +416,4 @@ def register(plugin: type[Audit] | Metric | ModuleType, name: str = "") -> None:
         )
     if not name or name in built_in:
         raise UndertowError(f"the name {name!r} is empty or that of a part of Undertow; choose another")
-    register_plugin(group, name, plugin, check)
+    register_plugin(group, name, audits.create(plugin.__qualname__, plugin) if isinstance(plugin, type) else plugin)

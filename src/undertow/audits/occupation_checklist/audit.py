@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Observations, Sampling, SentenceTable
+from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Licence, Observations, Sampling, SentenceTable
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.audits.occupation_checklist import report
@@ -43,6 +43,11 @@ class OccupationChecklist(Audit):
         TableLayout("choices", ["choice_gap"], ["consistency", "bias", "position_bias"], {"occupation": "all"}),
     )
     sentence_table = report.QUESTIONS
+    licence = Licence(
+        "cc-by-4.0",
+        "The questions are part of Undertow. The attributes are from the O\\*NET Database by the U.S. Department of Labor, Employment "
+        "and Training Administration (USDOL/ETA), under CC BY 4.0, modified.",
+    )
     reply_factors = ("question_type", "subject", "occupation")
     limit_help = (
         "Maximum number of items (question x pair of names x wording x order), in balance over pairs and occupations, with at least one "
