@@ -1,7 +1,7 @@
 """Writes the reference of the command line when the site is built, from the commands themselves.
 
-The page has what `--help` prints, with an anchor for each command. Options that all commands of a group share are listed once,
-with the group; those that a command has from an audit are listed with `undertow run` of that audit.
+A page for each section of `undertow --help` has what `--help` of its commands prints, with an anchor for each command. Options that all
+commands of a group share are listed once, with the group; those that a command has from an audit are listed with `undertow run` of it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 from undertow import cli
+from undertow.cli.options import first_sentence
 
-PAGE, PLACE = "reference/commands.md", "<!-- commands -->"
+FOLDER, INDEX, PLACE = "reference/commands/", "index.md", "<!--commands-->"
 AUDITS = "undertow run"
-"""The group that tells the options of each audit."""
+"""The group that has the options of each audit."""
 CODE = re.compile(r"(`[^`]*`)")
 MARKS = re.compile(r"([\\*_{}\[\]<>#|])")
 
@@ -75,15 +76,29 @@ class Command:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill the page in."""
-    if page.file.src_uri != PAGE:
+    """Fill a page in: the list of commands, or the commands of one section of the help."""
+    if not page.file.src_uri.startswith(FOLDER):
         return markdown
     top = read(typer.main.get_command(cli.app), "undertow")
-    of_audits = {audit.path.split()[-1]: audit for group in top.inner if group.path == AUDITS for audit in group.inner}
-    lines = [*options_of(top.options), ""]
-    for command in top.inner:
-        lines += command_markdown(command, of_audits)
-    return markdown.replace(PLACE, "\n".join(lines))
+    commands = {command.path.removeprefix("undertow "): command for command in top.inner}
+    of_audits = {audit.path.split()[-1]: audit for audit in commands["run"].inner}
+    lines = []
+    for title, names in cli.GROUPS.items():
+        if page.file.src_uri == FOLDER + page_of(title):
+            for name in names:
+                lines += command_markdown(commands[name], of_audits)
+        elif page.file.src_uri == FOLDER + INDEX:
+            lines += [f"## {title}", "", *(_entry(commands[name], title) for name in names), ""]
+    return markdown.replace(PLACE, "\n".join([*lines, *(options_of(top.options) if page.file.name == "index" else ())]))
+
+
+def page_of(title: str) -> str:
+    """File of the page of a section of the help."""
+    return f"{title.lower().replace(' ', '-')}.md"
+
+
+def _entry(command: Command, title: str) -> str:
+    return f"- [`{command.path}`]({page_of(title)}#{anchor(command.path)}): {escaped(first_sentence(command.help))}"
 
 
 def read(command: Any, path: str, parent: Any = None) -> Command:
@@ -156,4 +171,4 @@ def _of_audit(command: Command, of_audits: dict[str, Command], shared: Sequence[
     if names:
         path = f"{AUDITS} {command.path.split()[-1]}"
         listed = ", ".join(f"`{re.findall(r'--[a-z-]+', name)[0]}`" for name in names)
-        yield from (f"And as [`{path}`](#{anchor(path)}) takes them: {listed}.", "")
+        yield from (f"And as [`{path}`](audits.md#{anchor(path)}) takes them: {listed}.", "")

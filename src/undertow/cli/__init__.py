@@ -23,29 +23,38 @@ from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
 from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
-from undertow.cli.options import Group, ModelCommand
+from undertow.cli.options import Group, ModelCommand, first_sentence
 from undertow.cli.run import run_app, suite
 from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
-COMMANDS: dict[str, Any] = {
-    "run": run_app, "suite": suite, "score": score, "report": report, "show": show, "table": table, "figure": figure, "cite": cite,
-    "compare": compare, "gate": gate, "guard": guard_command, "doctor": doctor, "pull": pull, "list": list_app, "cache": cache_app,
-    "app": serve_page, "annotate": annotate, "rephrase": rephrase, "init": init, "challenge": show_challenge, "graph": graph,
-    "simulate": simulate, "power": power, "lab": lab_app, "finetune": finetune, "export": export_app, "scaling": scaling,
-    "reproduce": reproduce, "demo": demo,
+GROUPS: dict[str, dict[str, Any]] = {
+    "Audits": {"run": run_app, "suite": suite, "score": score, "guard": guard_command, "demo": demo},
+    "Results": {
+        "report": report, "show": show, "table": table, "figure": figure, "cite": cite, "compare": compare, "gate": gate,
+        "scaling": scaling, "reproduce": reproduce,
+    },
+    "Challenges": {"init": init, "challenge": show_challenge, "power": power, "export": export_app},
+    "Models and cache": {"doctor": doctor, "pull": pull, "list": list_app, "cache": cache_app},
+    "Browser": {"app": serve_page, "annotate": annotate, "rephrase": rephrase},
+    "Causal graphs and lab": {"graph": graph, "simulate": simulate, "lab": lab_app, "finetune": finetune},
 }  # fmt: skip
-"""The commands in the order of the help: the one that most people need comes first."""
+"""The commands by section of the help and page of the reference: the one that most people need comes first."""
 MODEL_COMMANDS = ("guard", "doctor", "app")
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """`UsageError` of the click that typer contains, which has no public name; that of the package `click` is another class."""
 
 
 class _Commands(TyperGroup):
-    """Commands in the order of the help; errors escape control characters."""
+    """Commands in the sections of the help; errors escape control characters."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        width = max(map(len, self.commands))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:{width}}", first_sentence(self.commands[name].help or "")) for name in commands]
+                )
 
     def make_context(self, *given: Any, **named: Any) -> Any:
         with _escaped_errors():
@@ -75,11 +84,12 @@ app = Group(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _name, _command in COMMANDS.items():
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name, cls=ModelCommand if _name in MODEL_COMMANDS else None)(_command)
+for _commands in GROUPS.values():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name)
+        else:
+            app.command(_name, cls=ModelCommand if _name in MODEL_COMMANDS else None)(_command)
 
 
 def _print_version(wanted: bool) -> None:
