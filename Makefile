@@ -15,7 +15,7 @@ ALL := models api ray app docs dev
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test golden soak fast check format validity docs audit bench clean distclean
+.PHONY: help install demo test gpu golden soak fast check format validity docs audit bench clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,11 @@ test:  ## run every test but the longest; ARGS="-k word" narrows them
 	$(INSTALL) $(ALL)
 	@$(BIN)/undertow pull smollm2
 	$(PYTEST) $(ORDER) -m "not soak" $(ARGS)
+
+gpu:  ## run the goldens and the tests of the GPU on the GPU of this machine
+	$(INSTALL) $(ALL)
+	@$(BIN)/undertow pull smollm2
+	$(BIN)/pytest --gpu tests/golden tests/models/test_gpu.py $(ARGS)
 
 golden:  ## keep the results of today in tests/golden/tables; `git diff` shows what changed
 	$(INSTALL) $(ALL)

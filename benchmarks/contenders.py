@@ -125,7 +125,7 @@ def open_minicons(model: Any) -> Prepare:
     """Minicons' scores of continuations, summed over their tokens."""
     from minicons.scorer import IncrementalLMScorer
 
-    scorer = IncrementalLMScorer(model.network, "cpu", tokenizer=model.tokenizer)
+    scorer = IncrementalLMScorer(model.network, str(model.network.device), tokenizer=model.tokenizer)
 
     def score(pairs: list[tuple[str, str]], batch_size: int) -> Iterable[float]:
         for start in range(0, len(pairs), batch_size):
@@ -164,6 +164,7 @@ def _nats_behind(model: Any, texts: Sequence[Sequence[int]], starts: Sequence[in
     sees = torch.nn.utils.rnn.pad_sequence(
         [torch.ones(len(text), dtype=torch.int64) for text in texts], batch_first=True
     )
+    fed, sees = fed.to(model.network.device), sees.to(model.network.device)
     padded = {"attention_mask": sees} if len(texts) > 1 else {}
     with torch.inference_mode():
         logits = model.network(input_ids=fed, use_cache=False, **padded).logits
@@ -183,7 +184,7 @@ def open_pipeline(model: Any) -> Prepare:
         texts = [query.display_text(model.tokenizer.mask_token) for query in queries]
         tokens: list[int] = model.tokenizer.convert_tokens_to_ids(list(words))
         # Named here and not in each call, where the pipeline would go through its vocabulary again.
-        own = {"targets": list(words), "top_k": len(words), "device": "cpu"}
+        own = {"targets": list(words), "top_k": len(words), "device": model.network.device}
         fill = pipeline("fill-mask", model=model.network, tokenizer=model.tokenizer, **own)
 
         def score() -> list[Output]:
@@ -214,7 +215,7 @@ def _generated(model: Any, query: GenerateQuery, words: Sequence[Sequence[int]])
     import torch
 
     ends = sorted(model.stops.ends)
-    fed = model.tokenizer(query.prompt, return_tensors="pt")
+    fed = model.tokenizer(query.prompt, return_tensors="pt").to(model.network.device)
     settings = {"do_sample": False, "max_new_tokens": query.max_tokens, "eos_token_id": ends, "pad_token_id": ends[0]}
     out = model.network.generate(**fed, **settings, output_logits=True, return_dict_in_generate=True)
     chosen: list[int] = out.sequences[0, fed["input_ids"].shape[1] :].tolist()
@@ -292,7 +293,7 @@ def _labelled(model: Any, queries: Sequence[MultipleChoiceQuery], batch_size: in
             same_length[len(answer.prompt) + len(answer.written)].append(answer)
         for same in same_length.values():
             for batch in (same[start : start + batch_size] for start in range(0, len(same), batch_size)):
-                fed = torch.tensor([answer.prompt + answer.written for answer in batch])
+                fed = torch.tensor([answer.prompt + answer.written for answer in batch], device=model.network.device)
                 with torch.inference_mode():
                     logits = model.network(input_ids=fed, use_cache=False, logits_to_keep=1).logits[:, -1]
                     for answer, logprobs in zip(batch, logits.float().log_softmax(-1), strict=True):

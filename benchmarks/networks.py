@@ -65,7 +65,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
         stops = Stops(end_tokens_of(network, tokenizer), Vocabulary(tokenizer)) if family == "causal" else None
         if stops is not None:
             network.generation_config = transformers.GenerationConfig()
-        return Plain(found.identity, network.eval(), tokenizer, stops)
+        return Plain(found.identity, network.eval().to(request.device), tokenizer, stops)
 
 
 def random_bert(texts: Iterable[str], shape: Shape = BERT_BASE) -> str:

@@ -17,7 +17,8 @@ SEARCH_SECONDS = 60.0
 """For one peer's batch size: a slow machine tries all sizes on fewer items."""
 FEWEST = 24
 """Items of a search, which is as many texts as the larger batches have."""
-PEAK = "peak while scoring MB"
+PEAKS = ("peak on the GPU MB", "peak while scoring MB")
+"""Columns of memory; the first that there is counts."""
 
 
 def measure(row: Row, plan: Namespace) -> Entry:
@@ -53,7 +54,8 @@ def measure(row: Row, plan: Namespace) -> Entry:
         if peer is engine:
             continue
         ratios = [other / own for own, other in zip(seconds[engine], seconds[peer], strict=True)]
-        of_memory = memory[engine][PEAK] / memory[peer][PEAK]
+        peak = next(name for name in PEAKS if name in memory[engine])
+        of_memory = memory[engine][peak] / memory[peer][peak]
         agreement = {"largest difference": max(every)[0], "parted at ties": max(n_ties for _, n_ties in every)}
         comparisons.append({"engine beside": peer.name, "rate ratio": ratios, "memory ratio": of_memory, **agreement})
         if peer.target_ratio:

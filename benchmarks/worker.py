@@ -26,6 +26,7 @@ from networks import load, random_bert
 from rows import ROWS, Places, Row
 from tables import MEGA
 from undertow.errors import UndertowError
+from undertow.models.backend.execution import used_gpu
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import ClozeQuery, Item, Query
 
@@ -69,10 +70,12 @@ class Ready(NamedTuple):
     revision: str
     dtype: str
     threads: int
+    gpu: str
 
     def note(self) -> str:
         """The model in words."""
-        return f"{self.source}, {self.dtype}, {self.threads} torch threads in each process"
+        where = f"on {self.gpu}" if self.gpu else f"{self.threads} torch threads in each process"
+        return f"{self.source}, {self.dtype}, {where}"
 
 
 class Loaded(NamedTuple):
@@ -102,7 +105,12 @@ class Worker:
     def __init__(self, work: Work, contender: str = ENGINE, dtype: str = FLOAT32) -> None:
         self.work = work
         self._process = ProcessPoolExecutor(1, get_context("spawn"))
-        order = contender, work.row.name, work.model, dtype, work.plan.threads
+        order = (
+            contender,
+            work.row.name,
+            ModelRequest(work.model, dtype=dtype, device=work.plan.device),
+            work.plan.threads,
+        )
         self._loading = self._process.submit(_load, *order)
 
     @classmethod
@@ -135,13 +143,12 @@ class Worker:
         return memory
 
 
-def _load(contender: str, row_name: str, model_name: str, dtype: str, threads: int) -> Ready:
+def _load(contender: str, row_name: str, request: ModelRequest, threads: int) -> Ready:
     os.environ["TQDM_DISABLE"] = "1"
     row = ROWS[row_name]
-    request = ModelRequest(model_name, dtype=dtype, device="cpu")
     found: ModelHandle | None = import_module(f"undertow.models.families.{row.family}").resolve(request)
     if found is None:
-        raise UndertowError(f"{model_name}: is no {row.family} model; name another, see --help")
+        raise UndertowError(f"{request.name}: is no {row.family} model; name another, see --help")
     import torch  # takes seconds, so not before a wrong model is found out
     import transformers.modeling_utils  # noqa: F401 - so that libraries are counted before the model is
 
@@ -157,7 +164,11 @@ def _load(contender: str, row_name: str, model_name: str, dtype: str, threads: i
     HELD.loaded = Loaded(model, prepare, queries, memory)
     with suppress(OSError):  # resets the peak; only Linux can, elsewhere it is the highest of all
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return Ready(model.identity.source, model.identity.revision, model.identity.dtype, torch.get_num_threads())
+    if used_gpu():
+        torch.cuda.reset_peak_memory_stats()
+    return Ready(
+        model.identity.source, model.identity.revision, model.identity.dtype, torch.get_num_threads(), used_gpu()
+    )
 
 
 def _apply(what: Callable[..., Any], *arguments: Any) -> Any:
@@ -172,7 +183,12 @@ def _score(loaded: Loaded, places: Places, batch_size: int) -> Timed:
 
 
 def _memory(loaded: Loaded) -> dict[str, float]:
-    return {**loaded.memory, "peak while scoring MB": _peak()}
+    import torch
+
+    peaks = {"peak while scoring MB": _peak()}
+    if used_gpu():
+        peaks["peak on the GPU MB"] = torch.cuda.max_memory_allocated() / MEGA
+    return loaded.memory | peaks
 
 
 def _resident() -> float:

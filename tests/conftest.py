@@ -75,10 +75,16 @@ hypothesis.settings.load_profile("fixed")  # `make soak` says --hypothesis-profi
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="keep the results of today in tests/golden/tables")
+    parser.addoption("--gpu", action="store_true", help="let tests use the GPU, which is hidden from them otherwise")
 
 
-def pytest_configure() -> None:
-    """Ctrl-C reaches the commands that tests start, also where our own parent ignores it, as a shell's background jobs do."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the GPU, so that tests compute the same everywhere; Ctrl-C reaches the commands that tests start.
+
+    A parent may ignore it, as a shell's background jobs do.
+    """
+    if not config.getoption("gpu"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until tests are collected
 

@@ -16,12 +16,13 @@ from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
-from undertow.models.families import causal, extractive_qa, masked, seq2seq, toy
+from undertow.models.families import causal, extractive_qa, masked, seq2seq, token_classifier, toy
 from undertow.types import GENERATION, PROMPT, Answer, ClozeQuery, Option, Query
 
 TOLERANCE_NATS = 1e-4
 CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    family.MODEL.FAMILY: family.MODEL.CAPABILITIES for family in (causal, extractive_qa, masked, seq2seq)
+    family.MODEL.FAMILY: family.MODEL.CAPABILITIES
+    for family in (causal, extractive_qa, masked, seq2seq, token_classifier)
 }
 
 
@@ -38,9 +39,9 @@ def answers_only(request: ModelRequest) -> ModelHandle:
     return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
-def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:
+def opened(family: Any, folder: str, dtype: str = "float32", device: str = "cpu", **settings: Any) -> Any:
     """The model in a folder, as its family opens it."""
-    found = family.resolve(ModelRequest(folder, dtype=dtype, device="cpu", settings=settings))
+    found = family.resolve(ModelRequest(folder, dtype=dtype, device=device, settings=settings))
     assert found is not None
     return found.open()
 

@@ -18,7 +18,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
-from undertow.models.backend.execution import n_cores
+from undertow.models.backend.execution import n_cores, used_gpu
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
     BLANK,
@@ -164,8 +164,8 @@ def _why_not_compared(opened: ModelHandle) -> str:
 
 
 def machine() -> str:
-    """The processor cores available to this process."""
-    return counted(n_cores(), "core")
+    """The processor cores available to this process, and the GPU that it computes on."""
+    return " and ".join(filter(None, [counted(n_cores(), "core"), used_gpu()]))
 
 
 def kinds(checkup: Checkup) -> dict[str, str]:

@@ -138,7 +138,10 @@ def _restore(network: Any, optimizer: torch.optim.AdamW, standing: Checkpoint) -
             parameter.copy_(kept[WEIGHTS + name])
             if FIRST + name in kept:
                 optimizer.state[parameter] = {
-                    "step": torch.tensor(float(standing.n_done)),
+                    # One kernel takes it from the device.
+                    "step": torch.tensor(
+                        float(standing.n_done), device=parameter.device if optimizer.defaults["fused"] else "cpu"
+                    ),
                     "exp_avg": kept[FIRST + name].to(parameter.device),
                     "exp_avg_sq": kept[SECOND + name].to(parameter.device),
                 }

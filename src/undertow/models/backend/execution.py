@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,12 @@ def tokens_per_pass(
 def n_cores() -> int:
     """Number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def used_gpu() -> str:
+    """Name of the NVIDIA or AMD GPU that this process computes on; "" without one."""
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_initialized() else ""
 
 
 def chosen_device(wanted: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.inference.engines import code_sha256, installed_versions
-from undertow.models.backend.execution import n_cores
+from undertow.models.backend.execution import n_cores, used_gpu
 
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
@@ -73,5 +73,6 @@ def circumstances() -> dict[str, Any]:
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     processor = next(names, platform.processor() or platform.machine())
     machine = {"system": platform.system(), "release": platform.release(), "processor": processor, "cores": n_cores()}
+    machine |= {"gpu": used_gpu()} if used_gpu() else {}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}
