@@ -82,7 +82,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     top = read(typer.main.get_command(cli.app), "undertow")
     commands = {command.path.removeprefix("undertow "): command for command in top.inner}
     of_audits = {audit.path.split()[-1]: audit for audit in commands["run"].inner}
-    lines = []
+    lines: list[str] = []
     for title, names in cli.GROUPS.items():
         if page.file.src_uri == FOLDER + page_of(title):
             for name in names:

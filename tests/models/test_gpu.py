@@ -19,7 +19,7 @@ from undertow.lab.training.finetune import finetune
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.backend.dtype import BFLOAT16, CUDA, free_bytes
 from undertow.models.backend.execution import AGREEMENT_NATS
-from undertow.models.base import PAPER, ModelRequest
+from undertow.models.base import EXACT, PAPER, ModelRequest
 from undertow.models.families import causal, extractive_qa, masked, seq2seq, token_classifier
 from undertow.runs.folder.provenance import circumstances
 from undertow.types import (
@@ -83,9 +83,12 @@ def test_a_family_gives_the_numbers_of_the_processor(builder: str, network: Netw
     on_gpu, on_cpu = (opened(family, network(builder), device=device) for device in (CUDA, "cpu"))
     assert (on_gpu.network.device.type, on_cpu.network.device.type) == (CUDA, "cpu")
     assert on_gpu.identity == on_cpu.identity
-    alike(*(answers(model, queries, tmp_path / model.network.device.type) for model in (on_gpu, on_cpu)))
-    if PROMPTS[0] in queries:
-        alike(*(answers(model, PROMPTS, tmp_path / f"{name}", PAPER) for name, model in (("g", on_gpu), ("c", on_cpu))))
+    for asked, protocol in [(queries, EXACT), ([query for query in queries if query in PROMPTS], PAPER)]:
+        store = tmp_path / protocol
+        given = [
+            answers(model, asked, store.with_suffix(f".{at}"), protocol) for at, model in enumerate((on_gpu, on_cpu))
+        ]
+        alike(given[0], given[1])
 
 
 @pytest.mark.model
