@@ -23,7 +23,6 @@ from helpers.cli_refusal import refused
 from undertow import audits, data
 from undertow.audits.recorded_tables import OPTIONAL, REQUIRED, read_cells, read_recorded
 from undertow.errors import UndertowError
-from undertow.runs.folder import storage
 
 slow = pytest.mark.slow
 SCORE = ["score", "--audit", "spurious-correlation", "--out", "run", "--json"]
@@ -87,8 +86,8 @@ def test_no_word_group_is_called_like_what_a_reader_of_the_results_takes_for_som
 
 NAMES = sorted(
     {
-        *storage.CELLS[("spurious-correlation",)],
-        *storage.CELLS[("task-specification",)],
+        *audits.schema_of("spurious-correlation").columns,
+        *audits.schema_of("task-specification").columns,
         "options",
         "occupation",
         "xe.low",

@@ -55,6 +55,7 @@ def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str
             "prompt": "",
             "w_name": w_name,
             "w_index": at,
+            "w_value": float(at),
             "w": str(1900 + at),
             "cluster": cluster,
             "text": f"In {1900 + at}, ___ was at {cluster}.",

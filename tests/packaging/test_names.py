@@ -76,6 +76,7 @@ SHARED_NAMES = {
     "findings": "of each audit with a package of its own",
     "guard": "the judge of sentences in runs, its command in cli",
     "items": "of each audit with a package of its own",
+    "record_schema": "what a run holds: of audits in general, and of each audit with a package of its own",
     "report": "of each audit, and of the verification of the lab",
     "score": "scoring of recorded answers in runs, its command in cli",
     "tasks": "metrics of the four tasks, and the tasks themselves in their audit",

@@ -17,12 +17,14 @@ from undertow import UndertowError, _plugins, audits, models
 from undertow.audits import audit_options
 from undertow.audits.base import Audit
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
+from undertow.audits.spurious_correlation.record_schema import SCHEMA
 from undertow.errors import counted
 from undertow.inference.engines import EngineChoice
 from undertow.metrics.metric import added_versions, metric
 from undertow.models.families import uniform
 from undertow.runs import pipeline
 from undertow.runs.config import RunConfig
+from undertow.runs.folder.storage import OBSERVATIONS
 from undertow.types import Result
 
 FUNCTIONS = ("audit", "compare", "gate", "guard", "load_run", "pull", "render_report", "score")
@@ -193,6 +195,7 @@ def test_a_notebook_registers_a_metric_and_an_audit_without_a_package(
 
     class Renamed(SpuriousCorrelation):
         name = "renamed-audit"
+        record_schema = SCHEMA
 
     @metric("n_texts", title="Number of texts", meaning="texts of the run", audits=["renamed-audit"])
     def n_texts(frame: Any, design: Any) -> Iterator[Result]:
@@ -221,6 +224,9 @@ def test_a_notebook_registers_a_metric_and_an_audit_without_a_package(
     for plugin, name in (*refused, (replace(n_texts, name="slope"), "")):
         with pytest.raises(UndertowError):
             undertow.register(plugin, name)  # type: ignore[arg-type]
+    run.observations.assign(female="x").to_parquet(tmp_path / "run" / OBSERVATIONS)
+    with pytest.raises(UndertowError, match="its column 'female' must hold numbers"):
+        undertow.load_run(tmp_path / "run")
     broken = type("Broken", (Audit,), {"name": "renamed-audit"})
     with pytest.raises(UndertowError, match="the audit has no summary"):
         undertow.register(broken)

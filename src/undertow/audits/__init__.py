@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from undertow._plugins import plugins
 from undertow.audits.base import Audit
 from undertow.errors import UndertowError, closest
+
+if TYPE_CHECKING:
+    from undertow.audits.record_schema import RecordSchema
 
 ENTRY_POINTS = "undertow.audits"
 AUDITS = {
@@ -36,6 +40,17 @@ def load(name: str) -> Audit:
     if name not in added:
         raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
     return added[name]
+
+
+def schema_of(name: str) -> RecordSchema:
+    """What a run of an audit holds; of an audit of this package, without loading it, and nothing of an unknown one."""
+    from undertow.audits.record_schema import RecordSchema
+
+    if name in AUDITS:
+        schema: RecordSchema = import_module(f"{__name__}.{AUDITS[name].partition('.')[0]}.record_schema").SCHEMA
+        return schema
+    added = _added().get(name)
+    return (added.record_schema if added else None) or RecordSchema()
 
 
 def _added() -> dict[str, Audit]:

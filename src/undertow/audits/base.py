@@ -18,6 +18,7 @@ from undertow.types import Finding, Item, Result, Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.record_schema import RecordSchema
     from undertow.audits.recorded_tables import Table
 
 EXACT, PAPER, TEXT = "exact", "paper", "text"
@@ -145,6 +146,8 @@ class Audit(ABC):
         sentence_table: what `sentences` holds.
         licence: of the audit's own texts, for exports.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
+        record_schema: what is checked when a run is read; None for nothing. An audit of this package has it in a module of that name,
+            so that its runs are read without it.
     """
 
     name: ClassVar[str]
@@ -159,6 +162,7 @@ class Audit(ABC):
     sentence_table: ClassVar[SentenceTable] = SLOPES
     licence: ClassVar[Licence] = UNDERTOW_LICENCE
     reply_factors: ClassVar[tuple[str, ...]] = ()
+    record_schema: ClassVar[RecordSchema | None] = None
 
     # Items.
 

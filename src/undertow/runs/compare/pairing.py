@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
+from undertow.audits import schema_of
 from undertow.audits.base import EXACT, TEXT, Audit, Observations
 from undertow.errors import UndertowError, shorten_list
 from undertow.metrics.groups import DESIGN_KEY, WOMAN_AND_MAN
-from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
+from undertow.runs.folder.storage import ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
 
 if TYPE_CHECKING:
@@ -27,15 +28,11 @@ ABSENT_AT_DEFAULT: Mapping[str, tuple[str, object]] = {
     "grants": ("who grants the attributes", "model"),
 }
 """Entries of a design that are absent at their default, with what they are."""
-SHARES_HOWEVER_READ = ("task-specification",)
-"""Audits whose measures use shares of the word groups, so the scoring method does not matter."""
 QUESTION_COLUMNS = (
     "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
     "n_shots", "attribute_donor", "options", "cluster",
 )  # fmt: skip
 """Columns of the question, which must be equal for an item in both runs."""
-ANSWERED_BEFORE = ("granted_female", "granted_male")
-"""Columns of earlier answers in a question; if they differ, its text may differ."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
     "sampling", "draw", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
@@ -44,17 +41,6 @@ FACTORS = (
 """Columns that identify rows of a recorded table, whose item names contain models or row numbers."""
 NAMED_BY = ("document", "pair", "sentence")
 """Columns that identify the text of a row; without any of them, the cluster does."""
-_OF_SENTENCES = ("model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "missing_reason")
-NEEDED_COLUMNS: Mapping[str, Sequence[str]] = {
-    "spurious-correlation": (*_OF_SENTENCES, "other_words"),
-    "task-specification": (*_OF_SENTENCES, "part", "sentence"),
-    **dict.fromkeys(OF_DOCUMENTS, (
-        "model", "document", "dimension", "gold", "passage", "description_class", "wording", "shots", "sampling", "draw", "decoding",
-        "answer", "n_dropped_shots", "missing_reason",
-    )),
-    "occupation-checklist": ("model", "question_type", "pair", "occupation", "subject", "attribute", "answer", "missing_reason"),
-}  # fmt: skip
-"""Columns that the metrics and the report of an audit need, in addition to masses."""
 NO_ANSWER = "the other run has no answer to it"
 SAME_SHARE = 1e-9
 """Relative tolerance for equal numbers of a column, because processors round differently."""
@@ -226,8 +212,9 @@ class _Sides:
     def check_observations(self) -> None:
         """Check that the masses of both runs are on one scale, and that no required column is missing."""
         manifests = [run.manifest for run in self.runs]
-        audit, columns = manifests[0]["audit"], [set(run.observations) for run in self.runs]
-        has_masses = "groups" in manifests[0]["design"] and audit not in SHARES_HOWEVER_READ
+        columns = [set(run.observations) for run in self.runs]
+        schema = schema_of(manifests[0]["audit"])
+        has_masses = "groups" in manifests[0]["design"] and not schema.shares_only
         for one, other in self.models if has_masses else ():
             scales = _scale(manifests[0], one), _scale(manifests[1], other)
             if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
@@ -235,8 +222,8 @@ class _Sides:
                 fix = "run the older one again" if UNSAID in scales else fix
                 said = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
                 self.refuse(f"{said} {SCALES[scales[1]]}", fix)
-        if audit in NEEDED_COLUMNS:
-            needed = [[*NEEDED_COLUMNS[audit], *manifest["design"].get("groups", ())] for manifest in manifests]
+        if schema.required:
+            needed = [[*schema.required, *manifest["design"].get("groups", ())] for manifest in manifests]
         else:  # an audit of another package must have equal columns in both runs
             needed = [[name for name in columns[at] if not _is_optional(str(name))] for at in (1, 0)]
         for at, name in enumerate(self.names):
@@ -277,7 +264,8 @@ class _Sides:
             sets = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
             fix = "run one of them again with the challenge, --seed and --limit of the other"
             self.refuse(f"they have no common item{sets}", fix)
-        before = [name for name in ANSWERED_BEFORE if name in first and name in second]
+        earlier = schema_of(self.runs[0].manifest["audit"]).earlier_answers
+        before = [name for name in earlier if name in first and name in second]
         same_before = (first[before].astype(str) == second[before].astype(str)).all(axis=1).to_numpy()
         for name in QUESTION_COLUMNS if self.other_texts else ():
             if name in first and name in second:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from functools import cache
+from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from undertow._schemas import first_problem
-
-LARGEST = 2**63 - 1
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Number = Annotated[float, Field(ge=-1e300, le=1e300)]
-Texts = list[str]
-Fact = str | bool | Number | None
-Facts = dict[str, Fact]
-strict = with_config(ConfigDict(strict=True))
+from undertow.audits import schema_of
+from undertow.audits.record_schema import LARGEST, Count, Facts, Number, Texts, strict
 
 
 @strict
@@ -44,18 +39,6 @@ class Part(TypedDict):
 
 
 @strict
-class Control(TypedDict):
-    """A control sentence; for a challenge file with its group and the group that the model prefers."""
-
-    prompt: str
-    text: str
-    missing_reason: str
-    other_words: Number | None
-    gold: NotRequired[str]
-    preferred: NotRequired[str]
-
-
-@strict
 class Decided(TypedDict):
     """Result of the sanity check: numbers of right and of all answers; the rest for control sentences of a challenge file."""
 
@@ -63,30 +46,6 @@ class Decided(TypedDict):
     of: Count
     chance_percent: NotRequired[Number]
     better_than_chance: NotRequired[bool]
-
-
-@strict
-class CovariatePart(TypedDict):
-    """One of two crossed W lists."""
-
-    name: str
-    values: Texts
-    axis: list[Number]
-    order: str
-    scale: str
-    unit: str
-    uneven: bool
-
-
-@strict
-class Covariate(TypedDict, total=False):
-    """One W list."""
-
-    order: str
-    scale: str
-    unit: str
-    uneven: bool
-    parts: Annotated[list[CovariatePart], Field(min_length=2, max_length=2)]
 
 
 @strict
@@ -132,69 +91,6 @@ class Precision(TypedDict):
     could_change: Texts
     beyond_interval: Count
     unknown_results: Count
-
-
-@strict
-class AnyDesign(TypedDict, total=False):
-    """Entries that a run adds to the design of every audit."""
-
-    protocol: str
-    w_notes: Texts
-    limitations: Texts
-    words: dict[str, Texts]
-    prompts: dict[str, str]
-    prompt_masks: dict[str, Any]
-    scoring_method: str
-    scoring_methods: dict[str, str]
-    models: dict[str, Facts]
-    controls: dict[str, list[Control]]
-    tokens_of_word: dict[str, dict[str, Count]]
-
-
-@strict
-class WordDesign(AnyDesign, total=False):
-    """Design of an audit of word groups."""
-
-    groups: Annotated[Texts, Field(min_length=1)]
-    gaps: list[Annotated[Texts, Field(min_length=2, max_length=2)]]
-    title: str
-    source: str
-    normalised: bool
-    notes: Texts
-    covariates: dict[str, Covariate]
-    inject: str
-    endpoint_window: Annotated[int, Field(ge=1, le=LARGEST)]
-    threshold: Number
-
-
-@strict
-class TextDesign(AnyDesign, total=False):
-    """Design of an audit of bias in text."""
-
-    task: Literal["bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"]
-    labels: Texts
-    title: str
-    source: str
-    document_notes: Texts
-    documents_sha256: str
-    sampled: bool
-
-
-@strict
-class ChecklistDesign(AnyDesign, total=False):
-    """Design of the occupation checklist."""
-
-    margin: Number
-    greedy: bool
-    query_type: str
-    title: str
-    source: str
-    notes: Texts
-    female_percent: dict[str, Number]
-    attributes: dict[str, Texts]
-    questions: str
-    pair_groups: Annotated[Texts, Field(min_length=2, max_length=2)]
-    grants: Literal["random"]
 
 
 @strict
@@ -260,14 +156,7 @@ class Results(TypedDict):
     results: list[Row]
 
 
-_TEXTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
-_DESIGNS: Mapping[str, TypeAdapter[Any]] = {
-    "spurious-correlation": (of_words := TypeAdapter(WordDesign)),
-    "task-specification": of_words,
-    "occupation-checklist": TypeAdapter(ChecklistDesign),
-    **dict.fromkeys(_TEXTS, TypeAdapter(TextDesign)),
-}
-_MANIFEST, _RESULTS, _ANY = TypeAdapter(Manifest), TypeAdapter(Results), TypeAdapter(AnyDesign)
+_MANIFEST, _RESULTS = TypeAdapter(Manifest), TypeAdapter(Results)
 
 
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
@@ -277,7 +166,12 @@ def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
 
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
     """The first invalid field of a design; "" if there is none."""
-    return wrong_field(_DESIGNS.get(audit, _ANY), design, "design.")
+    return wrong_field(_adapter(schema_of(audit).design), design, "design.")
+
+
+@cache
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:

@@ -43,6 +43,8 @@ from undertow._files import (
     read_parquet,
 )
 from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
+from undertow.audits import schema_of
+from undertow.audits.record_schema import NUMBER, TEXT, TRUTH, WHOLE, Column
 from undertow.errors import UndertowError
 from undertow.types import Result, as_json
 
@@ -65,64 +67,8 @@ MAX_CHALLENGE_BYTES = 2**28
 CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
 """Names of a copy of the challenge file, by its kind."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables", *CHALLENGES)
-TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
-OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
-
-
-def _columns(text: str, **others: str) -> dict[str, str]:
-    """Types of columns: names of text columns, and the types of others."""
-    return {**dict.fromkeys(text.split(), TEXT), **others}
-
-
-_REPLIES = _columns("reply reply_outcome", first_token_low=NUMBER, first_token_high=NUMBER)
-_OF_SENTENCES = _REPLIES | _columns(
-    "item model challenge prompt part w_name w cluster text missing_reason",
-    w_index=WHOLE, w_value=NUMBER, truncated_prob=NUMBER,
-)  # fmt: skip
-CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
-    ("spurious-correlation",): _OF_SENTENCES,
-    ("task-specification",): {
-        **_OF_SENTENCES,
-        **_columns("sentence expected", well_specified=TRUTH, coreferent=NUMBER, percent_female=NUMBER),
-    },
-    OF_DOCUMENTS: _REPLIES | _columns(
-        "item model document dimension gold text passage description_class wording sampling decoding answer missing_reason cluster",
-        shots=WHOLE, draw=WHOLE, n_shots=WHOLE, n_dropped_shots=WHOLE, nats=NUMBER, yes_percent=NUMBER,
-    ),
-    ("occupation-checklist",): _REPLIES | _columns(
-        "item model question_type pair woman man occupation soc_code context attribute_donor attribute category order subject "
-        "attribute_holder gold text answer query_type missing_reason cluster",
-        **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), wording=WHOLE, whole=TRUTH,
-    ),
-}  # fmt: skip
-"""Types of columns by audit; audits of other packages have their own columns."""
-_OF_ALL = "item model missing_reason cluster"
-NEEDED: Mapping[tuple[str, ...], Sequence[str]] = {
-    ("spurious-correlation", "task-specification"): f"{_OF_ALL} challenge prompt w_name w_index w".split(),
-    ("spurious-correlation",): ["w_value"],
-    ("task-specification",): ["sentence", "well_specified"],
-    OF_DOCUMENTS: f"{_OF_ALL} document dimension gold description_class wording shots sampling draw decoding answer".split(),
-    (
-        "occupation-checklist",
-    ): f"{_OF_ALL} question_type pair woman man occupation context order subject wording".split(),
-}
-"""Columns that the observations of every run of an audit have."""
 _NAMED = ("model", "challenge", "w_name")
 """Factors of results whose values are values of the observations."""
-_OFTEN_EMPTY = (
-    "prompt",
-    "missing_reason",
-    "text",
-    "expected",
-    "passage",
-    "wording",
-    "sampling",
-    "answer",
-    "dimension",
-    "reply",
-    "reply_outcome",
-)
-"""Text columns that may be empty in every row, which other tools write as a column without a type."""
 
 
 class CorruptRunError(UndertowError):
@@ -403,7 +349,7 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 
 
 def check_observations(record: Record) -> None:
-    """Refuse observations without a column of `NEEDED`, a name that the results have, or a position of W.
+    """Refuse observations without a required column, a name that the results have, or a position of W.
 
     Metrics of other packages may have results with names of their own.
 
@@ -415,11 +361,10 @@ def check_observations(record: Record) -> None:
     from undertow.metrics.groups import Groups
     from undertow.metrics.metric import METRICS, OVER_PROMPTS
 
-    audit, rows = record.manifest["audit"], record.observations
-    if not any(audit in names for names in CELLS):
+    schema, rows = schema_of(record.manifest["audit"]), record.observations
+    if not schema.columns:
         return
-    lacking = [name for audits, names in NEEDED.items() if audit in audits for name in names if name not in rows]
-    if lacking:
+    if lacking := [name for name in schema.required if name not in rows]:
         _refuse_wrong(Path(OBSERVATIONS), f"it has no column {lacking[0]!r}")
     if "w_value" in rows and rows["w_value"].isna().any():
         _refuse_wrong(Path(OBSERVATIONS), "its column 'w_value' has an empty cell")
@@ -440,7 +385,7 @@ def check_observations(record: Record) -> None:
 
 
 def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
-    """The observations with the column types of `CELLS`; ignores pandas metadata."""
+    """The observations with the column types of the audit; ignores pandas metadata."""
     from pyarrow import ArrowException
 
     path = folder / OBSERVATIONS
@@ -448,15 +393,15 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
     if file_size(path) > MAX_VALUE_BYTES:
         raise UndertowError(f"{path}: is too large for the observations of a run; use fewer items in one run")
-    cells = dict(next((kinds for names, kinds in CELLS.items() if manifest["audit"] in names), {}))
-    for group in [*manifest["design"].get("groups", ()), "other_words"] if cells else []:
-        cells |= {name: NUMBER for name in (group, f"{group}.low", f"{group}.high") if name not in _OF_SENTENCES}
+    known = dict(schema_of(manifest["audit"]).columns)
+    for group in [*manifest["design"].get("groups", ()), "other_words"] if known else []:
+        known = dict.fromkeys((group, f"{group}.low", f"{group}.high"), Column(NUMBER)) | known
     try:
         with path.open("rb") as file:  # Arrow does not open a path that is not text
-            table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, partial(_check_columns, may_nest=not cells))
-        for name, must in cells.items():
+            table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, partial(_check_columns, may_nest=not known))
+        for name, column in known.items():
             if name in table.column_names:
-                table = table.set_column(table.column_names.index(name), name, _cast(table[name], name, must))
+                table = table.set_column(table.column_names.index(name), name, _cast(table[name], name, column))
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except TooLargeError as error:
         raise UndertowError(
@@ -478,8 +423,8 @@ def _check_columns(schema: Any, *, may_nest: bool) -> None:
             raise ValueError(f"its column {field.name!r} must hold values or lists of values")
 
 
-def _cast(column: Any, name: str, must: str) -> Any:
-    """The column with its type; numbers, booleans and some texts may be missing in all rows."""
+def _cast(cells: Any, name: str, column: Column) -> Any:
+    """The cells with their type; other tools write a column that is empty in all rows without one."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -488,16 +433,15 @@ def _cast(column: Any, name: str, must: str) -> Any:
         NUMBER: (pa.float64(), lambda kind: types.is_integer(kind) or types.is_floating(kind)),
         WHOLE: (pa.int64(), types.is_integer),
         TRUTH: (pa.bool_(), types.is_boolean),
-    }[must]
-    may_lack = must in (NUMBER, TRUTH) or (must == TEXT and name in _OFTEN_EMPTY)
+    }[column.kind]
     try:
-        if not (is_kind(column.type) or (may_lack and types.is_null(column.type))):
+        if not (is_kind(cells.type) or (column.may_be_empty and types.is_null(cells.type))):
             raise pa.ArrowInvalid("another kind")
-        if column.null_count and must == WHOLE:
+        if cells.null_count and column.kind == WHOLE:
             raise pa.ArrowInvalid("a missing cell")
-        return column.cast(target)
+        return cells.cast(target)
     except pa.ArrowException as error:
-        raise ValueError(f"its column {name!r} must hold {must}") from error
+        raise ValueError(f"its column {name!r} must hold {column.kind}") from error
 
 
 def _read_precision(folder: Path) -> pd.DataFrame | None:

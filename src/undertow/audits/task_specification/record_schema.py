@@ -1,0 +1,12 @@
+"""What a run of the task specification audit holds."""
+
+from undertow.audits.record_schema import RecordSchema, columns
+from undertow.audits.shared.sentence_schema import REQUIRED, SENTENCE_COLUMNS, WordDesign
+
+SCHEMA = RecordSchema(
+    WordDesign,
+    SENTENCE_COLUMNS
+    | columns("sentence", empty="expected", numbers="coreferent percent_female", truth="well_specified"),
+    (*REQUIRED, "part", "sentence", "well_specified"),
+    shares_only=True,
+)
