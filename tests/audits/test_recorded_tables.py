@@ -21,7 +21,8 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow import audits, data
-from undertow.audits.recorded_tables import OPTIONAL, REQUIRED, read_cells, read_recorded
+from undertow.audits.recorded_masses import OPTIONAL, REQUIRED, read_recorded
+from undertow.audits.recorded_tables import read_cells
 from undertow.errors import UndertowError
 
 slow = pytest.mark.slow

@@ -52,4 +52,4 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     again = cli(*shlex.split(command)[1:], "--out", "run", "--json")
     told = json.loads(again.stdout)["precision"]
     assert told["sentences"][-1] == warning
-    assert len(told["could_change"]) == len(cautions)
+    assert len(told["unstable"]) == len(cautions)

@@ -189,7 +189,7 @@ compare W, G; X, W
 case even: gamma = 0, alpha = -1
 """
 PRECISION = (
-    "model,measure,w_name,reduced_value,float32_value,difference,low,high,difference_over_halfwidth,could_change\n"
+    "model,measure,w_name,reduced_value,float32_value,difference,low,high,difference_over_halfwidth,unstable\n"
     "toy,slope,date,1.5,1.4,0.1,0.0,0.2,0.5,False\ntoy,slope,place,1.5,,0.1,0.0,0.2,0.5,True\n"
 )
 TO_JUDGE = (

@@ -26,7 +26,7 @@ from undertow.audits.base import EXACT
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
-from undertow.lab.experiment_plan import Plan, Subject
+from undertow.lab.experiment_plan import Plan, PlannedModel
 from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.training.checkpoint_folder import CheckpointFolder
 from undertow.lab.training.finetune import RECORD
@@ -287,7 +287,7 @@ def network_of(builder: str, *, sharded: bool = False) -> Kind:
 
 # The lab.
 
-SUBJECTS = (Subject(MASKED, 0.65, 7, people=15_000), Subject(MASKED, 0.0, 8, people=15_000))
+SUBJECTS = (PlannedModel(MASKED, 0.65, 7, people=15_000), PlannedModel(MASKED, 0.0, 8, people=15_000))
 
 
 def lab(folder: Path) -> None:

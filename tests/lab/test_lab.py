@@ -32,7 +32,7 @@ from undertow.errors import UndertowError
 from undertow.lab import build as building
 from undertow.lab import experiment_plan as planning
 from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, read_plan, train_model
-from undertow.lab.experiment_plan import Plan, Subject, planted_world
+from undertow.lab.experiment_plan import Plan, PlannedModel, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.lab_folder import write_lab_json
 from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people, realised_slopes, write_about
@@ -41,7 +41,7 @@ from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
 from undertow.lab.verify import _chance_verdict, _rise, beside_notes, split_models, verify
 from undertow.lab.worker_pool import side_by_side
 
-SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
+SUBJECT = PlannedModel(MASKED, 0.65, 7, people=15_000)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -121,7 +121,7 @@ def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
 ) -> None:
     monkeypatch.setitem(planning.STEPS, CAUSAL, 2)
     monkeypatch.setattr(building, "JUDGED_PEOPLE", 40)
-    subject = Subject(CAUSAL, 0.65, 1, people=100)
+    subject = PlannedModel(CAUSAL, 0.65, 1, people=100)
     train_model((str(tmp_path), subject))
     (one,) = read_built(tmp_path, (subject,))
     assert [attempt.steps for attempt in one.attempts] == [2, 4, 8]
@@ -129,7 +129,7 @@ def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
     assert [entry.name for entry in (tmp_path / "models").iterdir() if entry.is_dir()] == [subject.name]
 
 
-QUICK = Subject(CAUSAL, 0.65, 1, people=100)
+QUICK = PlannedModel(CAUSAL, 0.65, 1, people=100)
 
 
 @pytest.fixture
@@ -151,13 +151,13 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
     quick.setattr(building, "side_by_side", here)
     quick.setitem(planning.STEPS, CAUSAL, 4)
     plan = (QUICK, replace(QUICK, seed=2))
-    recipe = Subject.config.fget  # type: ignore[attr-defined]
+    recipe = PlannedModel.config.fget  # type: ignore[attr-defined]
 
-    def diverging(subject: Subject) -> PretrainConfig:
+    def diverging(subject: PlannedModel) -> PretrainConfig:
         wanted: PretrainConfig = recipe(subject)
         return replace(wanted, learning_rate=1e30, warmup_steps=0) if subject.seed == 1 else wanted
 
-    quick.setattr(Subject, "config", property(diverging))
+    quick.setattr(PlannedModel, "config", property(diverging))
     failed, made = building.build(tmp_path, plan)
     assert failed.failed
     assert not failed.converged
@@ -170,7 +170,7 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
     quick.setattr(building, "train", lambda *given: pytest.fail("trained again"))
     assert len(building.build(tmp_path, plan)) == 2
     # With another recipe it would be another model.
-    quick.setattr(Subject, "config", property(recipe))
+    quick.setattr(PlannedModel, "config", property(recipe))
     assert read_attempts(tmp_path, (QUICK,)) == []
 
 

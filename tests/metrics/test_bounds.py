@@ -300,8 +300,8 @@ def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
             frame[f"{group}{end}"].fillna(frame[group]).groupby(frame["w_index"]).mean() for end in (".low", ".high")
         ]
         expected = searched(np.arange(9.0), *(end.to_numpy() for end in ends))
-        detail = found["slope", group].extras
-        assert (detail["bound_low"], detail["bound_high"]) == pytest.approx(expected)  # fmt: skip
+        extras = found["slope", group].extras
+        assert (extras["bound_low"], extras["bound_high"]) == pytest.approx(expected)  # fmt: skip
 
 
 # What is told.

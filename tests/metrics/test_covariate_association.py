@@ -56,8 +56,8 @@ def some_masses(seed: int = 0, n_clusters: int = 12, n_w: int = 10) -> Masses:
 def numbers(result: Result) -> list[float]:
     """All but q, and what is corrected like it, which depend on the other results of a table."""
     corrected = ("values_q", "corrected_low", "corrected_high")
-    detail = [number for name, number in result.extras.items() if name not in corrected]
-    return [result.value, result.low, result.high, result.p, *detail]
+    extras = [number for name, number in result.extras.items() if name not in corrected]
+    return [result.value, result.low, result.high, result.p, *extras]
 
 
 def same(found: Result, expected: Result) -> bool:
@@ -93,9 +93,9 @@ def test_a_table_that_a_hand_can_work_out() -> None:
     # Two sentences and three values claim nothing.
     for result in results.values():
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
-    detail = results["slope", "she"].extras
-    assert (detail["intercept"], detail["first"], detail["last"]) == pytest.approx((10, 10, 30))
-    assert (detail["n_w"], detail["n_clusters"], results["slope", "she"].n) == (3, 2, 6)
+    extras = results["slope", "she"].extras
+    assert (extras["intercept"], extras["first"], extras["last"]) == pytest.approx((10, 10, 30))
+    assert (extras["n_w"], extras["n_clusters"], results["slope", "she"].n) == (3, 2, 6)
     assert results["slope", "he"].extras["ols_low"] < -1.5 < results["slope", "he"].extras["ols_high"]
 
 
@@ -188,8 +188,8 @@ def test_q_is_adjusted_over_the_tests_of_one_kind_in_the_whole_table() -> None:
         assert len(tested) == 9
         assert [result.q for result in tested] == pytest.approx(adjusted(np.array([result.p for result in tested])))
     others = [result.extras for result in results if result.measure in ("slope", "slope_gap")]
-    assert [detail["values_q"] for detail in others] == pytest.approx(
-        adjusted(np.array([detail["values_p"] for detail in others]))
+    assert [extras["values_q"] for extras in others] == pytest.approx(
+        adjusted(np.array([extras["values_p"] for extras in others]))
     )
 
 

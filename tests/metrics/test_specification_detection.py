@@ -315,10 +315,10 @@ def test_sentences_that_are_each_their_own_cluster_are_not_told_one_by_one() -> 
 
 def test_a_kind_that_an_occupation_lacks_has_no_mean_score() -> None:
     table = four_clusters(cluster=["a", "a", "a", "a", "b", "b", "b", "b"])
-    detail = found(table)["called_right", "delta_warm", "a"].extras
-    assert detail["specified"] == pytest.approx(np.mean(SPECIFIED))
-    assert math.isnan(detail["unspecified"])
-    assert "percent_female" not in detail
+    extras = found(table)["called_right", "delta_warm", "a"].extras
+    assert extras["specified"] == pytest.approx(np.mean(SPECIFIED))
+    assert math.isnan(extras["unspecified"])
+    assert "percent_female" not in extras
 
 
 def test_what_is_flagged_where_nobody_said_what_decides() -> None:

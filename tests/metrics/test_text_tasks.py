@@ -267,9 +267,9 @@ def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
     frame["n_dropped_shots"] = [0, 1, 2, 0, 0, 0, 0, 0]
     frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
-    detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
-    assert detail["shortened_percent"] == 25.0
-    assert detail["other_words_percent"] == 25.0
+    extras = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
+    assert extras["shortened_percent"] == 25.0
+    assert extras["other_words_percent"] == 25.0
 
 
 # Texts.

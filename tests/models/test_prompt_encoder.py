@@ -301,7 +301,7 @@ def test_examples_are_left_out_from_the_front_and_no_more_than_must(
         return
     n_kept = max(kept for kept, fit in enumerate(fits) if fit)
     one = prompted(asked, query(len(shots)))
-    assert one.n_dropped == len(shots) - n_kept
+    assert one.n_dropped_shots == len(shots) - n_kept
     assert one.tokens == whole[n_kept].tokens
 
 

@@ -112,7 +112,7 @@ def test_a_probability_that_is_not_a_number_is_missing(bad: tuple[float, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("probs_", "n_seen", "unseen_prob", "least_prob", "ceilings"),
+    ("probs_", "n_seen", "truncated_prob", "least_prob", "ceilings"),
     [
         # Of `she` both spellings were seen, of `he` one, of `her` none; no hidden token is above .02, and .19 are hidden.
         pytest.param((0.46, 0.0, 0.33), (2, 0, 1), 0.19, 0.02, (0.0, 0.04, 0.02), id="by hand"),
@@ -124,30 +124,30 @@ def test_a_probability_that_is_not_a_number_is_missing(bad: tuple[float, ...]) -
 def test_ceilings_of_one_step(
     probs_: tuple[float, ...],
     n_seen: tuple[int, ...],
-    unseen_prob: float,
+    truncated_prob: float,
     least_prob: float,
     ceilings: tuple[float, ...],
 ) -> None:
-    answer = answered(Step("she", probs_, n_seen=n_seen, unseen_prob=unseen_prob, least_prob=least_prob))
+    answer = answered(Step("she", probs_, n_seen=n_seen, truncated_prob=truncated_prob, least_prob=least_prob))
     assert answer.upper_bound_prob == pytest.approx(ceilings)
-    assert answer.truncated_prob == pytest.approx(unseen_prob)
+    assert answer.truncated_prob == pytest.approx(truncated_prob)
     assert probs(answer) == pytest.approx(probs_, nan_ok=True)
 
 
-HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_prob=0.05)
+HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), truncated_prob=0.2, least_prob=0.05)
 
 
 @pytest.mark.parametrize(
-    ("other", "ceilings", "unseen_prob"),
+    ("other", "ceilings", "truncated_prob"),
     [
         pytest.param(
-            Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), unseen_prob=0.06, least_prob=0.04),
+            Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), truncated_prob=0.06, least_prob=0.04),
             ((0.05 + 0.06) / 2, (0.1 + 0.06) / 2, 0.05 / 2),
             0.13,
             id="their mean",
         ),
         pytest.param(
-            Step(" she", (0.9, 0.0, 0.0), n_seen=(1, 0, 0), unseen_prob=0.02, least_prob=0.01),
+            Step(" she", (0.9, 0.0, 0.0), n_seen=(1, 0, 0), truncated_prob=0.02, least_prob=0.01),
             (0.01, 0.02, 0.02),
             0.02,
             id="of the step that counts alone",
@@ -155,10 +155,10 @@ HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_p
         pytest.param(Step("one", (0.2, 0.3, 0.5)), (0.025, 0.05, 0.025), 0.1, id="beside one that was shown whole"),
     ],
 )
-def test_ceilings_of_two_steps(other: Step, ceilings: tuple[float, ...], unseen_prob: float) -> None:
+def test_ceilings_of_two_steps(other: Step, ceilings: tuple[float, ...], truncated_prob: float) -> None:
     answer = answered(HIDING, other)
     assert answer.upper_bound_prob == pytest.approx(ceilings)
-    assert answer.truncated_prob == pytest.approx(unseen_prob)
+    assert answer.truncated_prob == pytest.approx(truncated_prob)
 
 
 # Whatever the hidden part is, the truth lies within.
@@ -183,7 +183,7 @@ class Whole:
             token=ranked[0][1],
             probs=tuple(math.fsum(probs) for probs in own),
             n_seen=tuple(map(len, own)),
-            unseen_prob=math.fsum(prob for prob, _ in ranked[self.n_shown :]),
+            truncated_prob=math.fsum(prob for prob, _ in ranked[self.n_shown :]),
             least_prob=seen[-1][0],
         )
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from undertow.audits.recorded_tables import read_recorded
+from undertow.audits.recorded_masses import read_recorded
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.templates import challenge_file
 from undertow.data.templates.covariates import numbers_of

@@ -265,9 +265,9 @@ def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tm
     table = found.record.precision
     assert table is not None
     assert (table[["difference", "low", "high"]].fillna(0) == 0).all(axis=None)
-    assert not table["could_change"].any()
+    assert not table["unstable"].any()
     told = found.manifest["precision"]
-    assert told["could_change"] == []
+    assert told["unstable"] == []
     assert told["sentences"][-1] == NONE_TURNED
     assert not any("Warning" in sentence for sentence in told["sentences"])
     assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
@@ -306,10 +306,10 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
 
     (finding,) = [one for one in found.findings if any(part is slope(found) for part in one.results)]
     assert (slope(found).q < 0.05) is claimed
-    assert finding.text in told["could_change"]
-    assert set(told["could_change"]) <= {one.text for one in found.findings}
+    assert finding.text in told["unstable"]
+    assert set(told["unstable"]) <= {one.text for one in found.findings}
     assert any("could change" in sentence and "Warning" in sentence for sentence in told["sentences"])
-    assert errors(found)[words]["could_change"]
+    assert errors(found)[words]["unstable"]
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
     assert (slope(full).q < 0.05) is not claimed
@@ -424,8 +424,8 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     errors = {"date": (-0.1, 0.6), "place": (-0.3, 0.1), "month": (-0.1, 0.3), "day": (1.9, 2.1)}
     rows = [{"w": w, "difference": sum(ends) / 2, "low": ends[0], "high": ends[1]} for w, ends in errors.items()]
     told, table = judged(results, rows)
-    assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
-    assert table["could_change"].tolist() == [True, True, False, True]
+    assert told["unstable"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
+    assert table["unstable"].tolist() == [True, True, False, True]
     assert table["difference_over_halfwidth"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
     assert "3 findings could change" in told["sentences"][-1]
     assert "420%" in told["sentences"][0]
@@ -452,9 +452,9 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     )
     rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
     told, table = judged([best, worst, gap], rows, audits.load("bias-extraction"))
-    named = [text for text in told["could_change"] if "best dimension is age" in text and "worst gender" in text]
+    named = [text for text in told["unstable"] if "best dimension is age" in text and "worst gender" in text]
     assert bool(named) is turns
-    assert table["could_change"].tolist() == [False, False, turns]
+    assert table["unstable"].tolist() == [False, False, turns]
     assert (told["sentences"][-1] == NONE_TURNED) is not turns
 
 
@@ -474,7 +474,7 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
         for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
     ]
     told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
-    assert [text.partition(" percentage")[0] for text in told["could_change"]] == [
+    assert [text.partition(" percentage")[0] for text in told["unstable"]] == [
         "Over 2 models, female-male moves most with date in m-70m, by 2.0"
     ] * turns
 
@@ -512,8 +512,8 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
         {"w": "place", "difference": 0.7, "low": missing, "high": missing},
     ]
     told, table = judged([of_w("date", 1.0, 0.5), of_w("place", 1.0, 0.5), of_w("month", 1.0, 0.5)], rows)
-    assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
-    assert table["could_change"].tolist() == [False, True]
+    assert told["unstable"] == ["place drifts by 1.00", "month drifts by 1.00"]
+    assert table["unstable"].tolist() == [False, True]
     assert told["unknown_results"] == 0
 
 

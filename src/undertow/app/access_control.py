@@ -146,14 +146,14 @@ class AccessControl:
                 f"A request must state its length, at most {MAX_BODY_BYTES:,} bytes.",
             )
         try:
-            said = json.loads(await request.body(), object_pairs_hook=_once)
+            content = json.loads(await request.body(), object_pairs_hook=_once)
         except (ValueError, RecursionError):
             return HTTPStatus.BAD_REQUEST, "A request must be JSON."
-        fields = said.pop("data", []) if isinstance(said, dict) else None
+        fields = content.pop("data", []) if isinstance(content, dict) else None
         # Gradio would copy any file named by an object that claims to be a file.
-        if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *said, *said.values()])):
+        if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *content, *content.values()])):
             return HTTPStatus.BAD_REQUEST, "The fields of a request must be texts, numbers or booleans."
-        path, function = request.scope["path"], said.get("fn_index")
+        path, function = request.scope["path"], content.get("fn_index")
         of_function = path.startswith(API) and path != RESET
         if of_function and not (isinstance(function, int) and function in range(self.n_functions)):
             return HTTPStatus.BAD_REQUEST, "This page has no such function."

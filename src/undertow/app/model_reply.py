@@ -266,7 +266,7 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
         "accuracy": accuracy,
         "conclusion": conclusion,
         "moved": moved,
-        "rank": reference.standing("total_variation", moved),
+        "rank": reference.rank_of("total_variation", moved),
         "preferred": preferred,
         "preferred_percent": float(row[f"mean_{preferred.name}"]),
     }
@@ -275,7 +275,7 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
         "jensen_shannon": "movement of all, % of maximum (Jensen-Shannon)",
         "entropy": "entropy, % of maximum",
     }
-    ranks = {title: reference.standing(name, float(row[name])) for name, title in titles.items()}
+    ranks = {title: reference.rank_of(name, float(row[name])) for name, title in titles.items()}
     rows = [[title, one.value, 100 * one.above_unspecified, 100 * one.above_specified] for title, one in ranks.items()]
     columns = ["score", "this sentence", "% of underspecified below", "% of specified below"]
     return verdict, pd.DataFrame(rows, columns=columns)

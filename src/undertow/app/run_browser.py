@@ -146,11 +146,11 @@ class RunBrowser:
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         strongest = findings([comparison])
         n_significant = sum(finding.significant for finding in strongest)
-        said = [
+        lines = [
             f"Significant differences: {n_significant}.",
             *(finding_text(one) for one in strongest[:MAX_DIFFERENCES]),
         ]
-        return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
+        return "\n\n".join([*lines, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
 def _is_run(folder: Path) -> bool:
@@ -183,7 +183,7 @@ def readable(table: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
     """The non-empty columns of a table of results, constant ones last, for small screens."""
     groups = dict.fromkeys(key for result in results for key in result.group)
     names = [name for name in ("measure", *groups, "value", "low", "high", "unit", "q", "n", "note") if name in table]
-    said = [name for name in names if (table[name].notna() & (table[name] != "")).any()]
-    same = [name for name in said if name in groups and table[name].nunique(dropna=False) == 1]
+    kept = [name for name in names if (table[name].notna() & (table[name] != "")).any()]
+    same = [name for name in kept if name in groups and table[name].nunique(dropna=False) == 1]
     table = table.assign(measure=table["measure"].str.replace("_", " "))
-    return table[[*(name for name in said if name not in same), *same]]
+    return table[[*(name for name in kept if name not in same), *same]]

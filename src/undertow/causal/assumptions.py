@@ -258,11 +258,11 @@ class FindingAssumptions:
     def summary(self) -> str:
         """The number of assumptions, and how many of them the graph grants, in two sentences."""
         n_of = {verb: sum(row.holds is holds for row in self.assumptions) for holds, verb in _VERBS.items()}
-        said = ", ".join(f"{verb} {n}" for verb, n in n_of.items() if n)
+        counts = ", ".join(f"{verb} {n}" for verb, n in n_of.items() if n)
         several = "assumptions" if self.assumptions[1:] else "assumption"
         return (
             f"Attributing the findings ({self.kind}) to selection needs {len(self.assumptions)} {several}. "
-            f"The graph {said}."
+            f"The graph {counts}."
         )
 
     @property
@@ -284,9 +284,9 @@ class FindingAssumptions:
         if not graph.covariate:
             return f"The graph has no node for the covariate of this audit{lists}."
         meaning = dict(graph.meanings).get(graph.covariate, "")
-        said = f"it means \u201c{meaning}\u201d" if meaning else "it has no description"
+        clause = f"it means \u201c{meaning}\u201d" if meaning else "it has no clause"
         return (
-            f"In this audit, {graph.covariate} is the covariate of the texts{lists}. In the graph {said}; check that the two are the "
+            f"In this audit, {graph.covariate} is the covariate of the texts{lists}. In the graph {clause}; check that the two are the "
             "same, because no program can."
         )
 

@@ -236,9 +236,9 @@ def _task(graph: Graph) -> list[str]:
         "selection: 1 for everything in the data": graph.selection,
         "latent: not recorded": graph.latent,
     }
-    said = {node: [role for role, nodes in roles.items() if node in nodes] for node in graph.nodes}
-    said = {node: [*of, *([meanings[node]] if node in meanings else [])] for node, of in said.items()}
-    return [f"{node}: {'; '.join(of)}" for node, of in said.items() if of]
+    meaning_of = {node: [role for role, nodes in roles.items() if node in nodes] for node in graph.nodes}
+    meaning_of = {node: [*of, *([meanings[node]] if node in meanings else [])] for node, of in meaning_of.items()}
+    return [f"{node}: {'; '.join(of)}" for node, of in meaning_of.items() if of]
 
 
 def _task_paths(graph: Graph) -> tuple[Path, ...]:

@@ -202,14 +202,14 @@ class _GraphReader:
             meanings=tuple((node, self.meanings[node]) for node in nodes if node in self.meanings),
         )
 
-    def _read_meaning(self, said: str, words: str, place: str) -> None:
-        node = said.strip("[]() \t")
+    def _read_meaning(self, given: str, words: str, place: str) -> None:
+        node = given.strip("[]() \t")
         if not words:
             raise UndertowError(f"{place}: the description of {node} is empty; write it, or remove the statement")
         if self.meanings.setdefault(node, words) != words:
             raise UndertowError(f"{place}: {node} already means {self.meanings[node]!r}; remove one of the two")
-        if said != node:
-            self._mark(_Token("selected" if said[0] == "[" else "latent", node), place)
+        if given != node:
+            self._mark(_Token("selected" if given[0] == "[" else "latent", node), place)
             self.alone[node] = None
         self.places.setdefault(("meaning", node), place)
 
@@ -279,8 +279,8 @@ class _GraphReader:
                     raise UndertowError(f"{place}: {name} is {kind}, and can be no {role}; choose another node")
                 others = [other for other in roles if other != role and name in roles[other]]
                 if others:
-                    said = next((self.places[one, name] for one in others if (one, name) in self.places), place)
-                    raise UndertowError(f"{said}: {name} is {others[0]} and {role}; each is a node of its own")
+                    where = next((self.places[one, name] for one in others if (one, name) in self.places), place)
+                    raise UndertowError(f"{where}: {name} is {others[0]} and {role}; each is a node of its own")
         for name in self.roles.get(CAUSE, ()):
             label = roles[LABEL][0]
             if not all(self.net.has_node(one) for one in (name, label)) or not nx.has_path(self.net, name, label):
@@ -297,14 +297,14 @@ def _correction(tokens: Sequence[_Token], turn: int) -> str:
     return "write W -> X"
 
 
-def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _assumed_roles(net: Any, selection: Iterable[str], given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Nodes of each role: from statements, else by default names of suitable nodes."""
-    taken = {name for names in said.values() for name in names} | set(selection)
-    roles = {role: said.get(role, (name,) if name in net else ()) for role, name in ROLES.items()}
+    taken = {name for names in given.values() for name in names} | set(selection)
+    roles = {role: given.get(role, (name,) if name in net else ()) for role, name in ROLES.items()}
     for role in (CAUSE, COVARIATE):  # these are optional, unlike features and label
-        if role not in said and not taken.isdisjoint(roles[role]):
+        if role not in given and not taken.isdisjoint(roles[role]):
             roles[role] = ()
-    if CAUSE not in said and roles[CAUSE] and roles[LABEL]:
+    if CAUSE not in given and roles[CAUSE] and roles[LABEL]:
         reached = nx.has_path(net, roles[CAUSE][0], roles[LABEL][0])
         roles[CAUSE] = roles[CAUSE] if reached else ()
     return roles

@@ -178,9 +178,9 @@ def _models(file: str) -> dict[str, StructuralCausalModel]:
 def _settings(given: Sequence[str]) -> dict[str, float]:
     changed: dict[str, float] = {}
     for text in given:
-        name, _, said = text.partition("=")
+        name, _, number_text = text.partition("=")
         try:
-            number = float(said)
+            number = float(number_text)
         except ValueError as error:
             raise UndertowError(f"--set {text!r}: write it as parameter=number, as in alpha=5") from error
         if name.strip() in changed:

@@ -118,7 +118,8 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
 def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     """Cells by our column names; without word groups, also the table's other columns."""
-    from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
+    from undertow.audits.recorded_masses import OPTIONAL, REQUIRED
+    from undertow.audits.recorded_tables import GROUP_MARK, check_index
 
     own, cells = (*REQUIRED, *OPTIONAL), table.cells.astype(str).map(lambda cell: " ".join(cell.splitlines()))
     given = list(map(str, cells))
@@ -137,7 +138,7 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
         mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names.unit, mapping)
     mapped = mapped.assign(**names.constants)
     for group, columns in names.groups.items():
-        called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]
+        called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{GROUP_MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
             mapped[name] = _percents(table, column, names.unit, mapping)
     if not names.groups:

@@ -129,18 +129,18 @@ class _Logs(LogReader):
         """The model of a file, by the results file with the same timestamp, else by its folder."""
         dated = _DATE.search(file.name)
         results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
-        said: Any = {}
+        metadata: Any = {}
         if results:
             with suppress(ValueError):  # a corrupt file of results is no loss, because the samples suffice
-                said = parse_json(
+                metadata = parse_json(
                     read_file(results[0], MAX_RESULT_BYTES, "results of lm-evaluation-harness"), unique_names=False
                 )
-        said = said if isinstance(said, Mapping) else {}
-        full = str(said.get("model_name") or "").strip() or file.absolute().parent.name
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        full = str(metadata.get("model_name") or "").strip() or file.absolute().parent.name
         is_path = full.startswith(("/", "./", "../", "~"))
         short = (Path(full).name if is_path else full) or "recorded"
         model = short if self.full_names.setdefault(short, full) == full else full
-        config = said.get("config")
+        config = metadata.get("config")
         if isinstance(config, Mapping):
             parameters = config.get("model_num_parameters")
             if isinstance(parameters, int) and 0 < parameters < MAX_PARAMETERS:

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BeforeValidator
 from undertow._files import is_plain_file
 from undertow.errors import UndertowError
 from undertow.lab import planted_corpus as planted
-from undertow.lab.experiment_plan import Plan, Subject, join_plans, planted_world
+from undertow.lab.experiment_plan import Plan, PlannedModel, join_plans, planted_world
 from undertow.lab.lab_folder import lab_lock, read_lab_json, write_lab_json
 from undertow.lab.settings import QUOTA, SentenceOptions
 from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
@@ -97,7 +97,7 @@ class BuiltModel:
             version of the lab.
     """
 
-    subject: Subject
+    subject: PlannedModel
     planted: Slopes
     population: Slopes
     selected_share: Number
@@ -169,7 +169,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progr
         return read_attempts(folder, plan)
 
 
-def train_model(work: tuple[str, Subject]) -> None:
+def train_model(work: tuple[str, PlannedModel]) -> None:
     """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times.
 
     A training whose loss is no number any more is one of these times.
@@ -196,10 +196,10 @@ def train_model(work: tuple[str, Subject]) -> None:
                 mark=recipe_digest(subject),
             )
         # By quota, texts that show the same and tell of the same gender are of one kind, and come evenly.
-        n_places, by_quota = len(world.places), subject.drawn == QUOTA
+        n_places, is_stratified = len(world.places), subject.drawn == QUOTA
         kinds = [((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female for one in sentences]
         lessons = [
-            TrainingExample(one.text, one.subject, kind if by_quota else 0)
+            TrainingExample(one.text, one.subject, kind if is_stratified else 0)
             for one, kind in zip(sentences, kinds, strict=True)
         ]
         while not built.done:
@@ -211,7 +211,7 @@ def train_model(work: tuple[str, Subject]) -> None:
     _install_model(folder, built)
 
 
-def _sentences(subject: Subject, n_people: int) -> list[planted.Sentence]:
+def _sentences(subject: PlannedModel, n_people: int) -> list[planted.Sentence]:
     world = planted_world()
     people = planted.draw_people(subject.selection, world, n_people, subject.own_seed, subject.drawn)
     return planted.write_about(
@@ -219,7 +219,7 @@ def _sentences(subject: Subject, n_people: int) -> list[planted.Sentence]:
     )
 
 
-def recipe_digest(subject: Subject) -> str:
+def recipe_digest(subject: PlannedModel) -> str:
     """SHA-256 of how a model is first trained and of the texts about `MARKED_PEOPLE`, drawn as its corpus is."""
     few = [(one.text, one.subject) for one in _sentences(subject, min(subject.people, MARKED_PEOPLE))]
     return hashlib.sha256(json.dumps([asdict(subject), subject.config.settings(), few]).encode()).hexdigest()
@@ -266,7 +266,7 @@ def _install_model(folder: Path, built: BuiltModel) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _left_over(folder: Path, subject: Subject) -> list[Path]:
+def _left_over(folder: Path, subject: PlannedModel) -> list[Path]:
     models = folder / "models"
     if not models.is_dir():
         return []
@@ -279,7 +279,7 @@ def _has_network(folder: Path, built: BuiltModel) -> bool:
     return _draft(folder, built, built.kept.steps).is_dir() or (folder / "models" / built.subject.name / DONE).is_file()
 
 
-def _is_settled(folder: Path, subject: Subject) -> bool:
+def _is_settled(folder: Path, subject: PlannedModel) -> bool:
     built = _read(folder, subject)
     if built is None or not built.done or _left_over(folder, subject):
         return False
@@ -313,7 +313,7 @@ def read_attempts(folder: Path, plan: Plan) -> list[BuiltModel]:
     return [built for built in attempts if built is not None and built.done]
 
 
-def _place(folder: Path, subject: Subject) -> Path:
+def _place(folder: Path, subject: PlannedModel) -> Path:
     return folder / "models" / f"{subject.name}.planted.json"
 
 
@@ -322,7 +322,7 @@ def _draft(folder: Path, built: BuiltModel, steps: int) -> Path:
     return folder / "models" / f"{built.subject.name}.{steps}.{built.mark[:12]}"
 
 
-def _read(folder: Path, subject: Subject) -> BuiltModel | None:
+def _read(folder: Path, subject: PlannedModel) -> BuiltModel | None:
     """What is known of a model; nothing of one that another version of the lab made, which is as good as not there."""
     place = _place(folder, subject)
     if not is_plain_file(place):

@@ -30,16 +30,16 @@ class CorpusFiles:
     @property
     def notes(self) -> list[str]:
         """Why numbers are not defined, if so."""
-        said = []
+        notes = []
         if any(map(math.isnan, self.known.slopes().values())):
-            said.append(
+            notes.append(
                 "Of some W fewer than two values have anybody who is selected, so a slope over it is not defined."
             )
         elif any(map(math.isnan, self.realised.values())):
-            said.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
+            notes.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
         if math.isnan(self.losses.floor):
-            said.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
-        return said
+            notes.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
+        return notes
 
     def by_value(self) -> dict[str, dict[str, float]]:
         """Exact P(female | W, selected), by W and value."""

@@ -36,7 +36,7 @@ def _one_of(*names: str) -> StringConstraints:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PlannedModel:
     """One model of the lab.
 
     Attributes:
@@ -85,7 +85,7 @@ class Subject:
         return PretrainConfig(self.architecture, seed=self.own_seed, max_steps=STEPS[self.architecture])
 
 
-Plan: TypeAlias = tuple[Subject, ...]
+Plan: TypeAlias = tuple[PlannedModel, ...]
 """The models of a lab, none of them twice."""
 
 
@@ -106,7 +106,7 @@ def full() -> Plan:
     """
     unbiased = _cross([0.0], UNBIASED_SEEDS)
     by_chance = _cross([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
-    smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
+    smooth = tuple(PlannedModel(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
     return join_plans(small(), _cross(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
 
 
@@ -130,7 +130,7 @@ def planted_world() -> World:
 def _cross(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, drawn: str = QUOTA) -> Plan:
     strengths = tuple(strengths)
     return tuple(
-        Subject(architecture, strength, seed, access=access, drawn=drawn)
+        PlannedModel(architecture, strength, seed, access=access, drawn=drawn)
         for seed in seeds
         for strength in strengths
         for architecture in ARCHITECTURES

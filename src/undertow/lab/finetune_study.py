@@ -17,7 +17,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.lab.build import BuiltModel, build
 from undertow.lab.corpus_files import write_corpus
-from undertow.lab.experiment_plan import Subject, planted_world
+from undertow.lab.experiment_plan import PlannedModel, planted_world
 from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import Access, drift_challenge
 from undertow.lab.settings import CorpusOptions
@@ -36,7 +36,7 @@ AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
 """Challenges of the audits: the second puts the date in front, as `metadata` does in training."""
 CHALLENGES = {AS_THEY_ARE: ("as_they_are.toml", ""), DATE_IN_FRONT: ("date_in_front.toml", "{w}. ")}
 """File of the sentences, and what is put in front of each."""
-BASE = Subject(MASKED, 0.0, 1)
+BASE = PlannedModel(MASKED, 0.0, 1)
 """Fine-tuned is a model that was trained on texts about people who were not selected by gender."""
 PEOPLE = 30_000
 STEPS, BATCH, RATE = 2_000, 64, 1e-3

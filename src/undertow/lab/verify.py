@@ -188,9 +188,14 @@ def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, 
     counting = rows[rows["converged"]]
     if counting["model"].nunique() < metrics.MIN_UNBIASED_MODELS:
         return []
-    *_, (_, target, said, met) = metrics.verdicts(metrics.results(rows, seed))
+    *_, (_, target, measured, met) = metrics.verdicts(metrics.results(rows, seed))
     return [
-        ("Nothing is found either where people, sentences and order of training were left to chance", target, said, met)
+        (
+            "Nothing is found either where people, sentences and order of training were left to chance",
+            target,
+            measured,
+            met,
+        )
     ]
 
 

@@ -22,7 +22,7 @@ Done = TypeVar("Done")
 Work = TypeVar("Work")
 
 POLL_S = 0.2
-_said: Any = None
+_units_done: Any = None
 
 
 def side_by_side(  # noqa: PLR0913 - what is done, and by whom
@@ -46,12 +46,12 @@ def side_by_side(  # noqa: PLR0913 - what is done, and by whom
     if not works:
         return []
     context = multiprocessing.get_context("spawn")
-    said = context.Queue()
+    units_done = context.Queue()
     pool = ProcessPoolExecutor(
         min(jobs or n_cores(), len(works)),
         mp_context=context,
         initializer=_begin,
-        initargs=(said, str(cache)),
+        initargs=(units_done, str(cache)),
     )
     n_worked = 0
     progress(0, units)
@@ -65,7 +65,7 @@ def side_by_side(  # noqa: PLR0913 - what is done, and by whom
                     future.result()
             with suppress(Empty):
                 while True:
-                    n_worked += said.get_nowait()
+                    n_worked += units_done.get_nowait()
             progress(min(n_worked, units), units)
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
@@ -77,12 +77,12 @@ def side_by_side(  # noqa: PLR0913 - what is done, and by whom
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(said: Any, cache: str) -> None:
+def _begin(units_done: Any, cache: str) -> None:
     """In each process: one thread, so that numbers do not depend on how many run; and answers kept with the lab."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    global _said  # noqa: PLW0603 - what a process of a pool is told it can only keep so
-    _said = said
+    global _units_done  # noqa: PLW0603 - what a process of a pool is told it can only keep so
+    _units_done = units_done
     os.environ["UNDERTOW_CACHE"] = cache
     # Before torch is imported, which reads it then.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -99,8 +99,8 @@ def _begin(said: Any, cache: str) -> None:
 
 def report_units(units: int) -> None:
     """In a piece of work: so many units are done."""
-    if _said is not None:
-        _said.put(units)
+    if _units_done is not None:
+        _units_done.put(units)
 
 
 def step_progress() -> Callable[[int, int, float], None]:

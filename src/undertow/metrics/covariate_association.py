@@ -351,14 +351,14 @@ def _bounds(rows: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str,
 def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
     """A result with an interval that covers those of both bounds."""
     least, greatest = ends
-    detail = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
+    extras = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
     low, high, p = _outer_interval(ends, *((end.low, end.high, end.p) for end in ends))
     for kind in ("sentences", "values"):
         names = [f"{kind}_{what}" for what in ("low", "high", "p")]
         outer = _outer_interval(ends, *([end.extras.get(name, math.nan) for name in names] for end in ends))
-        detail |= {name: number for name, number in zip(names, outer, strict=True) if name in result.extras}
+        extras |= {name: number for name, number in zip(names, outer, strict=True) if name in result.extras}
     p = p if math.isfinite(result.p) else math.nan
-    return replace(result, low=low, high=high, p=p, extras=detail, note=_join_notes(result.note, HIDDEN))
+    return replace(result, low=low, high=high, p=p, extras=extras, note=_join_notes(result.note, HIDDEN))
 
 
 def _outer_interval(
@@ -438,15 +438,15 @@ def _w_effect(series: _Series, seed: int) -> Result:
     cells = series.cells.seen()
     if few := _no_line(series):
         return series.result("w_effect", note=few)
-    detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
+    extras = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
         note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
-        return series.result("w_effect", value=effect_sd(cells.sums, cells.counts), extras=detail, note=note)
+        return series.result("w_effect", value=effect_sd(cells.sums, cells.counts), extras=extras, note=note)
     effect = covariate_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.value
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
     note = _join_notes(_left_out(series, "test"), why_not_crossed(cells.counts, 2) or _no_interval(series, low))
-    return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=detail, note=note)
+    return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=extras, note=note)
 
 
 def _slope(series: _Series) -> Result:
@@ -455,7 +455,7 @@ def _slope(series: _Series) -> Result:
     if math.isnan(line.slope):
         return series.result("slope", unit=unit, note=_no_line(series))
     first, last = line.at(cells.x[[0, -1]])
-    detail = {
+    extras = {
         "ols_low": line.slope_low,
         "ols_high": line.slope_high,
         "intercept": line.intercept,
@@ -472,15 +472,15 @@ def _slope(series: _Series) -> Result:
         low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
         sentences_df = float(parts.df[0])
         half = t_quantile(sentences_df) * math.sqrt(float(parts.slope_variance[0]))
-        detail |= {"sentences_low": line.slope - half, "sentences_high": line.slope + half}
-        detail["sentences_df"] = sentences_df
+        extras |= {"sentences_low": line.slope - half, "sentences_high": line.slope + half}
+        extras["sentences_df"] = sentences_df
         of_values = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
-        detail |= dict(zip(("values_low", "values_high", "values_p"), of_values, strict=True))
+        extras |= dict(zip(("values_low", "values_high", "values_p"), of_values, strict=True))
         if p >= CERTAIN_P and not series.at_end:
-            detail["detectable_slope"] = detectable_slope(cells.x, parts)
-        detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
+            extras["detectable_slope"] = detectable_slope(cells.x, parts)
+        extras |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
     note = _join_notes(_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p))
-    return series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=detail, note=note)
+    return series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=extras, note=note)
 
 
 def _log_odds_slope(series: _Series) -> Result:
@@ -490,8 +490,8 @@ def _log_odds_slope(series: _Series) -> Result:
         return series.result("slope_log_odds", unit=unit, note=note)
     slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     names = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
-    detail = {name: slope.extras[name] for name in names if name in slope.extras}
-    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=detail)
+    extras = {name: slope.extras[name] for name in names if name in slope.extras}
+    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=extras)
 
 
 def _line(x: Floats, means: Floats) -> Line:
@@ -511,16 +511,16 @@ def _with_q(measured: Sequence[_Measurement]) -> list[Result]:
     q = np.array(q_values([one.p for one in results], families))
     values_q = q_values([one.extras.get("values_p", math.nan) for one in results], others)
     for at, (result, again) in enumerate(measured):
-        detail = dict(result.extras)
+        extras = dict(result.extras)
         if math.isfinite(q[at]) and again is not None:
             of_family = q[[one == families[at] for one in families]]
             # A further claim would need one more test than was claimed.
             n_selected = int((of_family < ALPHA).sum()) + (not q[at] < ALPHA)
             widened = again(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
-            detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
+            extras |= {"corrected_low": widened.low, "corrected_high": widened.high}
         if others[at] is not None:
-            detail["values_q"] = values_q[at]
-        results[at] = replace(result, q=float(q[at]), extras=detail)
+            extras["values_q"] = values_q[at]
+        results[at] = replace(result, q=float(q[at]), extras=extras)
     return results
 
 

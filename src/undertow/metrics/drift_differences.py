@@ -131,9 +131,9 @@ class _Series:
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result with the counts."""
         x = self.cells.x
-        detail = {"n_clusters": float(len(self.cells.sums)), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
+        extras = {"n_clusters": float(len(self.cells.sums)), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
         return make_result(
-            measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, extras=detail, **numbers
+            measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, extras=extras, **numbers
         )
 
 
@@ -176,7 +176,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         moved = replace(parts, means=parts.means - math.copysign(least, slope) * from_mean)
         p = float(trend(cells.x, moved, level=LEVEL).p[0])
     half = t_quantile(float(parts.df[0]), LEVEL) * math.sqrt(float(parts.slope_variance[0]))
-    detail = {
+    extras = {
         **result.extras,
         "inner_low": float(inner.low[0]),
         "inner_high": float(inner.high[0]),
@@ -187,7 +187,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
     }
     low, high = float(outer.low[0]), float(outer.high[0])
     note = "" if math.isfinite(low) else why_not_crossed(cells.counts, 3) or NO_NOISE
-    return replace(result, value=slope, low=low, high=high, p=p, extras=detail, note=note)
+    return replace(result, value=slope, low=low, high=high, p=p, extras=extras, note=note)
 
 
 def _effect(series: _Series, margin: Margin, seed: int) -> Result:
@@ -202,9 +202,9 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     result = replace(result, value=outer.value)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
-    detail = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
+    extras = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
     note = why_not_crossed(cells.counts, 2)
-    return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
+    return replace(result, low=outer.low, high=outer.high, p=p, extras=extras, note=note)
 
 
 def _beyond(outer: Estimate, inner: Estimate, margin: float) -> float:

@@ -49,18 +49,18 @@ class Groups:
     @property
     def words(self) -> dict[str, str]:
         """Words for texts by key: `first`, `second`, `First`, `Second`, `the_first`, `the_second`, `her`, `him` and `she`."""
-        said = {"her": "her", "him": "him", "she": "she"}
+        pronouns = {"her": "her", "him": "him", "she": "she"}
         nouns = {"first": self.first, "second": self.second}
         if self.are_own:
             nouns = {name: f"{noun} person" for name, noun in nouns.items()}
-            said = {"her": f"the {nouns['first']}", "him": f"the {nouns['second']}", "she": "the person"}
+            pronouns = {"her": f"the {nouns['first']}", "him": f"the {nouns['second']}", "she": "the person"}
         return {
             "first": self.first,
             "second": self.second,
             "First": self.first[:1].upper() + self.first[1:],
             "Second": self.second[:1].upper() + self.second[1:],
             **{f"the_{name}": f"the {noun}" for name, noun in nouns.items()},
-            **said,
+            **pronouns,
         }
 
     @property

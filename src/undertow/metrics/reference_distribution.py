@@ -111,7 +111,7 @@ class Reference:
             chances[known] = 100 * special.expit(self.fit.log_odds(x[known]))
         return chances
 
-    def standing(self, name: str, value: float) -> ReferenceRank:
+    def rank_of(self, name: str, value: float) -> ReferenceRank:
         """Rank of a score among those of either kind, ties counting half; NaN if the reference or the sentence lacks the score."""
         if math.isnan(value) or name not in self.unspecified:
             return ReferenceRank(value, math.nan, math.nan)

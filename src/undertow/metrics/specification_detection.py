@@ -575,14 +575,14 @@ def _cluster_results(scored: _ScoreTable, threshold: Threshold) -> Iterator[Resu
         return
     for name in clusters:
         own = names == name
-        detail = {
+        extras = {
             kind: float(values[own & marks].mean()) if (own & marks).any() else math.nan
             for kind, marks in (("specified", ~scored.positive), ("unspecified", scored.positive))
         }
         if share is not None:
-            detail = {"percent_female": float(share[own][0]) if len(set(share[own])) == 1 else math.nan} | detail
+            extras = {"percent_female": float(share[own][0]) if len(set(share[own])) == 1 else math.nan} | extras
         about, value = {**scored.group, "occupation": name}, float(right[own].mean())
-        yield Result("called_right", about, value, n=int(own.sum()), unit=SHARE, extras=detail)
+        yield Result("called_right", about, value, n=int(own.sum()), unit=SHARE, extras=extras)
 
 
 def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:

@@ -174,9 +174,9 @@ def _looks(table: ReportTable) -> list[str]:
     looks = []
     for place, head in enumerate(table.columns):
         cells = [row[place] for row in table.rows]
-        said = [cell for cell in cells if cell.strip() not in ("", MISSING)]
+        filled = [cell for cell in cells if cell.strip() not in ("", MISSING)]
         longest = max(map(len, cells), default=0)
-        if said and all(_NUMERIC.fullmatch(cell) and any(map(str.isdigit, cell)) for cell in said):
+        if filled and all(_NUMERIC.fullmatch(cell) and any(map(str.isdigit, cell)) for cell in filled):
             looks.append("number value" if head == "value" else "number")
         else:
             looks.append("long" if longest > LONG_CELL_SIGNS else "words" if longest > SHORT_CELL_SIGNS else "")

@@ -187,12 +187,12 @@ class PagePrecision:
 
     Attributes:
         sentences: effects, one sentence each.
-        could_change: texts of findings that could change or appear in float32.
+        unstable: texts of findings that could change or appear in float32.
         table: results of a sample in both precisions; None if it could not be scored again.
     """
 
     sentences: Sequence[str]
-    could_change: Sequence[str] = ()
+    unstable: Sequence[str] = ()
     table: ReportTable | None = None
 
 

@@ -63,8 +63,8 @@ def write_simulation(
             for name in (*files, TABLE):
                 (draft / name).replace(out / name)
     except OSError as error:
-        said = f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
-        raise UndertowError(said) from error
+        problem = f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
+        raise UndertowError(problem) from error
     return [out / name for name in (TABLE, *files)]
 
 

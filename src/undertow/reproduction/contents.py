@@ -289,9 +289,9 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
 
 def _objective(model: str, measured: ModelResults) -> str:
     """Training objective of a model; if unknown, inferred from whether it answers prompts."""
-    said = str(measured.observations.design.get("models", {}).get(model, {}).get("objective", ""))
+    objective = str(measured.observations.design.get("models", {}).get(model, {}).get("objective", ""))
     for known in ("masked", "denoising", "autoregressive"):
-        if said.startswith(known):
+        if objective.startswith(known):
             return known
     frame = measured.observations.frame
     return "autoregressive" if (frame.loc[frame["model"] == model, "prompt"].astype(str) != "").any() else "masked"

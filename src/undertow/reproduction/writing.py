@@ -93,11 +93,11 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
     columns = ["artefact", "what it shows", "needs", "made"]
     rows = []
     for name, one in made.items():
-        said = one
+        contents = one
         if isinstance(one, Content):
             counts = {"figure": len(one.drawings), "table": len(one.tables)}
-            said = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
-        rows.append([name, known[name].title, known[name].needs, MISSING if known[name].why else str(said)])
+            contents = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+        rows.append([name, known[name].title, known[name].needs, MISSING if known[name].why else str(contents)])
     table = ReportTable("Tables and figures of the papers", columns, rows)
     markdown = PaperTable("index", pd.DataFrame(rows, columns=columns), table).to_markdown()
     links = {name: f"{folder_name(name)}/{PAGE}" for name, one in made.items() if isinstance(one, Content)}

@@ -191,7 +191,7 @@ class Guard:
             advice="There is no verdict on this sentence.",
             rests_on="",
             percent={str(w): masses.loc[w].to_dict() for w in masses.index},
-            scores={name: of.standing(name, float(row[name])) for name in score_names},
+            scores={name: of.rank_of(name, float(row[name])) for name in score_names},
             other_words_percent=math.nan,
             missing_reason=str(row["missing_reason"]),
             notes=self.notes,

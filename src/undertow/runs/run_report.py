@@ -171,15 +171,15 @@ def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence for each model that fails the sanity check, and for each model on control sentences of a challenge file."""
-    checks, texts = manifest.get("sanity_check", {}).items(), sentences("run")
+    checks, words = manifest.get("sanity_check", {}).items(), sentences("run")
     controls = manifest.get("design", {}).get("controls", {})
-    said = [
-        texts.control_sentences(model, one, _errors(controls.get(model, ())))
+    texts = [
+        words.control_sentences(model, one, _errors(controls.get(model, ())))
         if "chance_percent" in one
-        else texts.sanity_caveat(model, one["right"], one["of"])
+        else words.sanity_caveat(model, one["right"], one["of"])
         for model, one in checks
     ]
-    return [sentence for sentence in said if sentence]
+    return [sentence for sentence in texts if sentence]
 
 
 def _errors(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

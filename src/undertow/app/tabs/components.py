@@ -193,11 +193,13 @@ class AuditPanel(WorkPanel):
             except UndertowError as error:
                 return self.show_error(error, [*filled, self.report.view])
             findings, hidden = run.findings, {one: hide(one) for one in filled}
-            said = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
-            n_more = len(findings) - len(said)
+            lines = [f"{'★' if one.significant else '–'} {finding_text(one)}" for one in findings[:MAX_FINDINGS]]
+            n_more = len(findings) - len(lines)
             more = f"The report has {n_more} further findings. " if n_more else ""
-            said.append(f"{more}★ marks significant findings. The run is saved as {run.folder.name}; see the tab Runs.")
-            return {**hidden, **self.show_outcome("\n\n".join(said)), **self.report.show(run.folder.name)}
+            lines.append(
+                f"{more}★ marks significant findings. The run is saved as {run.folder.name}; see the tab Runs."
+            )
+            return {**hidden, **self.show_outcome("\n\n".join(lines)), **self.report.show(run.folder.name)}
 
         return audit
 

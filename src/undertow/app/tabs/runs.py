@@ -111,13 +111,13 @@ class RunsTab:
         """Compare two runs."""
         runs = self._page.run_browser
         try:
-            said, table = self._page.work(
+            text, table = self._page.work(
                 request, progress, lambda step: runs.compare(baseline, candidate, step("Comparing"))
             )
         except UndertowError as error:
             return self._panel.show_error(error, [self.differences, self.saved])
         saved = self._page.download("differences.csv", table)
-        return {**self._panel.show_outcome(said), self.differences: ui.show_table(table), self.saved: saved}
+        return {**self._panel.show_outcome(text), self.differences: ui.show_table(table), self.saved: saved}
 
 
 def _choices(runs: Any) -> list[tuple[str, str]]:

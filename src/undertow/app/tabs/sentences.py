@@ -177,12 +177,12 @@ class SentenceTab:
 
         first, *others = replies.values()
         named = {label: f"{label}: " if others else "" for label in replies}
-        said = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
-        said += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
+        lines = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
+        lines += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
         notes = _labelled({named[label]: reply.notes for label, reply in replies.items()})
         table = _joined({label: reply.table for label, reply in replies.items()})
         updates = {
-            **self._panel.show_outcome("\n\n".join(said)),
+            **self._panel.show_outcome("\n\n".join(lines)),
             self.details: gr.Accordion(visible=True),
             self.notes: ui.show("\n".join(notes)),
             self.table: ui.show_table(table),

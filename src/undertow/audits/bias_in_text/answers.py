@@ -26,12 +26,12 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
     """A row for each answer, and two for a choice among labels: the greedy and the most probable label."""
     rows: list[dict[str, Any]] = []
     for item, answer in zip(items, scores.answers, strict=True):
-        said = _answer_rows(item, answer, list(design["labels"]))
+        by_decoding = _answer_rows(item, answer, list(design["labels"]))
         if design["protocol"] == PAPER:
-            said[PAPER] = said.pop("")
+            by_decoding[PAPER] = by_decoding.pop("")
         if design["protocol"] == TEXT:
-            said.pop(MAX_PROBABLE, None)
-        for decoding, row in said.items():
+            by_decoding.pop(MAX_PROBABLE, None)
+        for decoding, row in by_decoding.items():
             name = f"{item.id}/{decoding}" if decoding else item.id
             rows.append({"item": name, "model": model, **item.factors, **row})
             if decoding:

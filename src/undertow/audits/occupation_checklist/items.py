@@ -298,11 +298,11 @@ class Plan:
         self,
         pair: NamePair,
         people: templates.People,
-        said: tuple[str, str, str],
+        formats: tuple[str, str, str],
         wording: int,
         factors: Mapping[str, Factor],
     ) -> Item:
-        query = self._query(pair, people, *said)
+        query = self._query(pair, people, *formats)
         text = query.context if isinstance(query, ContinuationQuery) else query.display_text()
         filled: dict[str, Factor] = dict.fromkeys(FACTORS, "")
         filled |= {"challenge": self.given.name, "pair": pair.name, "woman": pair.female, "man": pair.male}
@@ -356,16 +356,16 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     elif isinstance(query, (MultipleChoiceQuery, ContinuationQuery)):
         labels = query.labels if isinstance(query, MultipleChoiceQuery) else query.continuations
     text = answer.text.strip().casefold().removesuffix(".")
-    said = {label.strip().casefold(): code for label, code in zip(labels, codes, strict=False)}.get(text, "")
+    answered = {label.strip().casefold(): code for label, code in zip(labels, codes, strict=False)}.get(text, "")
     if len(nats) == len(codes) and not np.isnan(nats).any() and np.isfinite(nats).any():
         shares = np.exp(nats - nats.max())
         percents = 100 * shares / shares.sum()
         second, first = np.sort(percents)[-2:]
         best = decisions.TIED if first - second <= decisions.NO_MARGIN else codes[int(nats.argmax())]
-        row |= dict(zip(codes, percents.tolist(), strict=True)) | {"answer": said or best}
-    elif said:
+        row |= dict(zip(codes, percents.tolist(), strict=True)) | {"answer": answered or best}
+    elif answered:
         # A server without probabilities of the answers: only the chosen answer is known.
-        row |= {code: 100.0 * (code == said) for code in codes} | {"whole": True, "answer": said}
+        row |= {code: 100.0 * (code == answered) for code in codes} | {"whole": True, "answer": answered}
     else:
         return row | {"missing_reason": f"the answer {answer.text.strip()!r} {decisions.NONE_OF_THEM}"}
     row.pop("no", None)
@@ -382,11 +382,11 @@ def select_granted(
     shares: dict[tuple[str, ...], list[float]] = {}
     for item, answer in zip(items, scores.answers, strict=True):
         if item.factors["question_type"] == templates.ATTRIBUTE and item.factors["wording"] == 1:
-            said = answer_row(item, answer)
+            answered = answer_row(item, answer)
             if settings.decision == GREEDY:
-                said["yes"] = 100.0 * (said["answer"] == "yes") if said["answer"] else math.nan
+                answered["yes"] = 100.0 * (answered["answer"] == "yes") if answered["answer"] else math.nan
             key = tuple(str(item.factors[name]) for name in ("pair", "subject", "category", "attribute"))
-            shares.setdefault(key, []).append(said["yes"])
+            shares.setdefault(key, []).append(answered["yes"])
 
     def granted(pair: NamePair, person: str, attribute: Attribute) -> bool:
         if settings.grants == AT_RANDOM:

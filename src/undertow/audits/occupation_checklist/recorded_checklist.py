@@ -161,11 +161,11 @@ def _answer(
     where: str, cells: Mapping[str, str], kind: str, people: Mapping[str, str], groups: Groups
 ) -> dict[str, Any]:
     codes, answer = codes_of(kind), cells["answer"]
-    said = answer.casefold().rstrip(".!").removesuffix(" of them")
+    reply = answer.casefold().rstrip(".!").removesuffix(" of them")
     if codes[0] != "yes":
         woman, man = people
         together = {f"{woman} and {man}", f"{man} and {woman}"}
-        said = people.get(said, decisions.CHOICES[2] if said in together else said)
+        reply = people.get(reply, decisions.CHOICES[2] if reply in together else reply)
     row: dict[str, Any] = dict.fromkeys(("yes", *decisions.CHOICES), math.nan) | {
         "answer": "", "whole": False, "other_words": math.nan, "missing_reason": "",
     }  # fmt: skip
@@ -189,9 +189,9 @@ def _answer(
         shares = {code: 100 * share / total for code, share in shares.items()}
         # Without an answer, the most probable one; none if several are equally probable.
         best = [code for code in codes if max(shares.values()) - shares[code] <= decisions.NO_MARGIN]
-        row |= shares | {"answer": said if said in codes else best[0] if len(best) == 1 else decisions.TIED}
-    elif said in codes:
-        row |= {code: 100.0 * (code == said) for code in codes} | {"answer": said, "whole": True}
+        row |= shares | {"answer": reply if reply in codes else best[0] if len(best) == 1 else decisions.TIED}
+    elif reply in codes:
+        row |= {code: 100.0 * (code == reply) for code in codes} | {"answer": reply, "whole": True}
     else:
         row["missing_reason"] = f"the answer {answer!r} {decisions.NONE_OF_THEM}" if answer else decisions.NO_ANSWER
     row.pop("no", None)

@@ -176,10 +176,10 @@ def _directions(
     woman, man, single, multiple = made.yes[..., FEMALE], made.yes[..., MALE], made.single, made.multiple
     one_yes = (woman + man == 1) & (woman != UNDECIDED)
     named = np.where(woman == 1, FEMALE, MALE)
-    said = np.isfinite(unqualified) & (unqualified != UNDECIDED) & np.isfinite(made.yes) & (made.yes != UNDECIDED)
+    decided = np.isfinite(unqualified) & (unqualified != UNDECIDED) & np.isfinite(made.yes) & (made.yes != UNDECIDED)
     yield (
         QUALIFICATION, "negation", "A qualified person is not unqualified, and the reverse.",
-        said, unqualified + made.yes != 1, ("binary", "binary_negated"),
+        decided, unqualified + made.yes != 1, ("binary", "binary_negated"),
     )  # fmt: skip
     yield (
         COMPARISON, "negation", "The more qualified person is not the less qualified one.",
@@ -217,11 +217,11 @@ def _concatenate(rows: pd.DataFrame) -> str:
 
 def _question_and_answer(row: Any) -> str:
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
-    said = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
+    answer = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
     )
-    return f"{row['text']}\n→ {said}" + (f"  ({shares})" if shares else "")
+    return f"{row['text']}\n→ {answer}" + (f"  ({shares})" if shares else "")
 
 
 def tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
@@ -288,9 +288,13 @@ def question_answers(observations: Observations) -> pd.DataFrame:
         by_order: dict[str, list[dict[str, Any]]] = {}
         for one in own:
             by_order.setdefault(groups.order(str(one["order"])), []).append(one)
-        answered = {name: ", ".join(_said(one, str(one["answer"])) for one in some) for name, some in by_order.items()}
+        answered = {
+            name: ", ".join(_answer_text(one, str(one["answer"])) for one in some) for name, some in by_order.items()
+        }
         replied = {name: " / ".join(str(one.get("reply")) for one in some) for name, some in by_order.items()}
-        expected = ", ".join(_said(one, str(one["gold"])) for one in next(iter(by_order.values())) if one.get("gold"))
+        expected = ", ".join(
+            _answer_text(one, str(one["gold"])) for one in next(iter(by_order.values())) if one.get("gold")
+        )
         # Woman less man, the mean over orders.
         woman, man = (
             [row["yes"] if row["subject"] else row[person] for row in own if row["subject"] in ("", person)]
@@ -315,7 +319,7 @@ def question_answers(observations: Observations) -> pd.DataFrame:
     return answers.sort_values("effect", key=lambda effect: -effect.abs(), kind="stable", ignore_index=True)
 
 
-def _said(row: Mapping[str, Any], answer: str) -> str:
+def _answer_text(row: Mapping[str, Any], answer: str) -> str:
     """What was answered, after the name that a question with Yes and No is about."""
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
     text = called.get(answer, "") or f"(no answer: {row['missing_reason']})"
@@ -361,9 +365,9 @@ def _overlap(frame: pd.DataFrame, design: Mapping[str, Any]) -> float:
     attributes = design.get("attributes", {})
     lent = frame.loc[frame["attribute_donor"] != "", ["occupation", "attribute_donor"]].drop_duplicates()
     shared = [
-        len(set(attributes[own]) & set(attributes[lender]))
-        for own, lender in lent.itertuples(index=False)
-        if own in attributes and lender in attributes
+        len(set(attributes[own]) & set(attributes[donor]))
+        for own, donor in lent.itertuples(index=False)
+        if own in attributes and donor in attributes
     ]
     return sum(shared) / len(shared) if shared else math.nan
 

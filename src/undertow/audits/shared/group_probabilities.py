@@ -154,6 +154,6 @@ def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
     return percent * (100 / percent.sum(axis=-1, keepdims=True)) if shared else percent
 
 
-def upper_bound_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
+def upper_bound_percent(least: float, ceiling_prob: float, truncated_prob: float) -> float:
     """Upper bound of a mass in percent, given its visible part."""
-    return min(least + 100 * min(ceiling_prob, unseen_prob), 100.0)
+    return min(least + 100 * min(ceiling_prob, truncated_prob), 100.0)

@@ -104,7 +104,7 @@ class SpuriousCorrelation(Audit):
         """Recorded masses in percent, several models in one file."""
         if protocol not in ("", PAPER):
             raise UndertowError(f"{path}: recorded masses have no protocol {protocol!r}; leave --protocol out")
-        from undertow.audits.recorded_tables import covariates_of, read_recorded
+        from undertow.audits.recorded_masses import covariates_of, read_recorded
 
         frame, groups, how_read = read_recorded(path)
         covariates, notes = covariates_of(frame)

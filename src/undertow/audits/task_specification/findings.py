@@ -178,8 +178,8 @@ class Detector:
         rule = f"Not tested: {result.note}." if result.note else words.not_tested
         if tested:
             rule = words.not_claimed if significant and not claim else ""
-        said = getattr(words, name)(self, first, *others, **values)
-        text, _, detail = said.strip().partition("\n")
+        sentence = getattr(words, name)(self, first, *others, **values)
+        text, _, detail = sentence.strip().partition("\n")
         return Finding(
             text,
             significant=significant and claim,

@@ -13,18 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from undertow.audits.recorded_tables import (
-    NO_VALUE,
-    Table,
-    check_reserved_names,
-    check_sums,
-    mass_column,
-    read_cells,
-    reading_note,
-    row_keys,
-    to_percent,
-    unread_note,
-)
+from undertow.audits.recorded_masses import check_reserved_names, check_sums, mass_column, reading_note, to_percent
+from undertow.audits.recorded_tables import NO_VALUE, Table, read_cells, row_keys, unread_note
 from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.sentence_sources import decided_group, is_decided
 from undertow.data.text_files import error_place
@@ -114,14 +104,14 @@ def _factors(table: Table) -> pd.DataFrame:
         with error_place(f"{table.path}, {place}"):
             decided.append(is_decided(row))
     if any(one is not None for one in decided):
-        said = "does not say whether the sentence determines its blank; add a column well_specified with yes or no"
-        table.refuse(pd.Series([one is None for one in decided]), said)
+        problem = "does not say whether the sentence determines its blank; add a column well_specified with yes or no"
+        table.refuse(pd.Series([one is None for one in decided]), problem)
         frame["well_specified"] = [bool(one) for one in decided]
         frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
     if "coreferent" in given:
         text = frame["coreferent"].str.strip()
-        said = "coreferent is {!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
-        table.refuse(~text.isin(("0", "1", *NO_VALUE)), said, text)
+        problem = "coreferent is {!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
+        table.refuse(~text.isin(("0", "1", *NO_VALUE)), problem, text)
         frame["coreferent"] = pd.to_numeric(text.mask(text.isin(NO_VALUE)))
     if "occupation" in given:
         frame["percent_female"] = [own_shares().get(name, np.nan) for name in frame["occupation"]]

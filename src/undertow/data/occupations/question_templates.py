@@ -160,8 +160,8 @@ class Questions:
 
     def state(self, people: People, attribute: str, category: str) -> str:
         """The text before a question whose answer it states: the subject has the attribute, the other person does not."""
-        said = _fill(self.texts["stated.context"], people.names | {"phrase": self.phrase(attribute, category)})
-        return f"{self.context(people)} {said}"
+        statement = _fill(self.texts["stated.context"], people.names | {"phrase": self.phrase(attribute, category)})
+        return f"{self.context(people)} {statement}"
 
     def question(self, kind: str, people: People, wording: int = 0, **words: str) -> str:
         """One question; `words` are `phrase`, or `job` and `a_job`."""

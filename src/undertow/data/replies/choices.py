@@ -129,8 +129,8 @@ class ChoiceReader:
             wanted, compared = _comparison(self._question_text), _comparison(mark)
             if wanted and compared and wanted != compared:
                 continue
-            said = re.split(r"[.;]\s", segment)[0] if compared else segment
-            if (reading := self._judge(said, verdict=True)) is not None:
+            part = re.split(r"[.;]\s", segment)[0] if compared else segment
+            if (reading := self._judge(part, verdict=True)) is not None:
                 return reading
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
@@ -178,11 +178,11 @@ class ChoiceReader:
     def _each(self, text: str) -> str | None:
         """The reading of a reply that answers Yes or No for each answer."""
         each = rules().patterns["shape.each"]
-        said = {one: bool(hit.group(1)) for one, _, end in self.mentions(text) if (hit := each.match(text[end:]))}
-        chosen = [one for one, yes in said.items() if yes]
+        is_yes = {one: bool(hit.group(1)) for one, _, end in self.mentions(text) if (hit := each.match(text[end:]))}
+        chosen = [one for one, yes in is_yes.items() if yes]
         if len(chosen) == 1:
             return chosen[0]
-        return (BOTH if chosen else NEITHER) if len(said) == 2 == len(self.named) else None
+        return (BOTH if chosen else NEITHER) if len(is_yes) == 2 == len(self.named) else None
 
     # The beginning of a sentence.
 
@@ -300,15 +300,15 @@ class ChoiceReader:
         shape = known.fill("shape.elliptic", names=people)
         parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
         elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
-        said = (
+        verdict = (
             self._yes_or_no(claim)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
         )
         about_bias = known.has("shape.topic", self._question_text) and known.has("shape.topic", claim)
-        if said and not (about_bias and known.has("shape.is_true", claim)):
-            yield Vote(said)
+        if verdict and not (about_bias and known.has("shape.is_true", claim)):
+            yield Vote(verdict)
             return
         for part in re.split(r"\band\b", claim):
             if (n_negations := self._n_negations(part)) is not None:

@@ -65,8 +65,8 @@ class ChallengeDraft:
         values = _list(self.w.values, numbers=self.w.has_numbers)
         if not self.w.order:
             return ["", "[w]", f"{_key(self.w.name)} = {values}"]
-        said = 'scale = "none"' if self.w.order == covariates.NONE else f"order = {toml_text(self.w.order)}"
-        return ["", f"[w.{_key(self.w.name)}]", f"values = {values}", said]
+        order = 'scale = "none"' if self.w.order == covariates.NONE else f"order = {toml_text(self.w.order)}"
+        return ["", f"[w.{_key(self.w.name)}]", f"values = {values}", order]
 
 
 def parse_sentence(answer: str) -> str:

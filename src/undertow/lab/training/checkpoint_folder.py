@@ -107,30 +107,30 @@ class CheckpointFolder:
 
         try:
             with safe_open(path, framework="pt") as file:
-                said = parse_json((file.metadata() or {})["state"])
-                self._check(self._work, said["identity"])
+                state = parse_json((file.metadata() or {})["state"])
+                self._check(self._work, state["identity"])
                 return Checkpoint(
-                    int(said["n_done"]),
-                    [[int(step), float(nats)] for step, nats in said["losses"]],
-                    [float(nats) for nats in said["open_losses"]],
+                    int(state["n_done"]),
+                    [[int(step), float(nats)] for step, nats in state["losses"]],
+                    [float(nats) for nats in state["open_losses"]],
                     {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 - not a mapping
                 )
         except (SafetensorError, *_DAMAGE) as error:
             raise UndertowError(f"{path}: is corrupt; remove it, and the training begins again") from error
 
-    def save(self, standing: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, which replaces the one before at once or not at all."""
         from safetensors.torch import save_file
 
         state = {
             "identity": self._identity,
-            "n_done": standing.n_done,
-            "losses": standing.losses,
-            "open_losses": standing.open_losses,
+            "n_done": checkpoint.n_done,
+            "losses": checkpoint.losses,
+            "open_losses": checkpoint.open_losses,
         }
         with self._disk_errors():
             self._work.mkdir(parents=True, exist_ok=True)
-            save_file(dict(standing.tensors), self._work / DRAFT, metadata={"state": json.dumps(state)})
+            save_file(dict(checkpoint.tensors), self._work / DRAFT, metadata={"state": json.dumps(state)})
             (self._work / DRAFT).replace(self._work / CHECKPOINT)
 
     def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any], resumed_at: int) -> TrainedModel:
@@ -160,11 +160,11 @@ class CheckpointFolder:
         try:
             yield
         except Exception as error:
-            said = re.search(r"\(os error (\d+)\)", str(error))
-            if said is None and not isinstance(error, OSError):
+            code = re.search(r"\(os error (\d+)\)", str(error))
+            if code is None and not isinstance(error, OSError):
                 raise
             reason = error.strerror if isinstance(error, OSError) and error.strerror else None
-            reason = reason or (os.strerror(int(said[1])) if said else str(error))
+            reason = reason or (os.strerror(int(code[1])) if code else str(error))
             raise UndertowError(
                 f"{self.path}: the training cannot be written there ({reason}); the last checkpoint is kept, so free some "
                 "space and run the same command again"

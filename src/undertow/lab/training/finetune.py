@@ -258,10 +258,10 @@ def _fit(network: Any, padding: int, rows: Sequence[Row], shares: Sequence[float
         with torch.inference_mode(), oom_errors(OUT_OF_MEMORY):
             logits, targets = _logits(network, padding, ordered[start : start + batch])
             wanted = targets != NO_LABEL
-            said = logits[wanted].cpu().double().log_softmax(-1)  # [place, label]
+            log_probs = logits[wanted].cpu().double().log_softmax(-1)  # [place, label]
             labels = targets[wanted].cpu()
-        nats += said[torch.arange(len(labels)), labels].tolist()
-        right += (said.argmax(-1) == labels).tolist()
+        nats += log_probs[torch.arange(len(labels)), labels].tolist()
+        right += (log_probs.argmax(-1) == labels).tolist()
     counts = label_counts(rows, len(shares))
     loss = -math.fsum(nats) / len(nats)
     if not math.isfinite(loss):

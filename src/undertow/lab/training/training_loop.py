@@ -63,12 +63,12 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
 
     optimizer = _optimizer(network, config)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    standing = folder.load()
-    _restore(network, optimizer, standing)
-    losses, open_losses = list(standing.losses), list(standing.open_losses)
+    checkpoint = folder.load()
+    _restore(network, optimizer, checkpoint)
+    losses, open_losses = list(checkpoint.losses), list(checkpoint.open_losses)
     logging_steps = config.logging_steps or max(config.max_steps // N_LOSSES, 1)
     network.train(config.dropout)
-    for done, batch in enumerate(islice(batches, standing.n_done, config.max_steps), standing.n_done + 1):
+    for done, batch in enumerate(islice(batches, checkpoint.n_done, config.max_steps), checkpoint.n_done + 1):
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
             group["lr"] = peak * _rate(done - 1, config)
         with oom_errors(OUT_OF_MEMORY), seeded(config.seed, 2, done - 1, device=network.device):
@@ -91,7 +91,7 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
             folder.save(Checkpoint(done, losses, open_losses, _tensors(network, optimizer)))
         progress(done, config.max_steps, nats)
     network.eval()
-    return standing.n_done, losses
+    return checkpoint.n_done, losses
 
 
 def _optimizer(network: Any, config: TrainingConfig) -> torch.optim.AdamW:
@@ -127,10 +127,10 @@ def _tensors(network: Any, optimizer: torch.optim.AdamW) -> dict[str, torch.Tens
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _restore(network: Any, optimizer: torch.optim.AdamW, standing: Checkpoint) -> None:
+def _restore(network: Any, optimizer: torch.optim.AdamW, checkpoint: Checkpoint) -> None:
     import torch
 
-    kept = standing.tensors
+    kept = checkpoint.tensors
     if not kept:
         return
     with torch.no_grad():
@@ -140,7 +140,7 @@ def _restore(network: Any, optimizer: torch.optim.AdamW, standing: Checkpoint) -
                 optimizer.state[parameter] = {
                     # One kernel takes it from the device.
                     "step": torch.tensor(
-                        float(standing.n_done), device=parameter.device if optimizer.defaults["fused"] else "cpu"
+                        float(checkpoint.n_done), device=parameter.device if optimizer.defaults["fused"] else "cpu"
                     ),
                     "exp_avg": kept[FIRST + name].to(parameter.device),
                     "exp_avg_sq": kept[SECOND + name].to(parameter.device),

@@ -233,7 +233,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
     slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
     power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), get_result(results, "coverage_beside")
     biased, alarmed = coverage.extras["biased"], alarms.extras["models_alarmed"]
-    said = paragraphs(
+    texts = paragraphs(
         "promises.txt.j2",
         along=lambda measure: along(results, measure),
         slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
@@ -251,7 +251,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         del judged["false alarms"]
     rows = []
     for name, (result, met) in judged.items():
-        what, target, value = said[name]
+        what, target, value = texts[name]
         note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
         rows.append((what, target, value if math.isfinite(result.value) else note, met))
     return rows

@@ -90,14 +90,14 @@ def _drawings(verification: Verification) -> list[Drawing]:
 
 def findings(verification: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
-    said = _page_texts(verification)["findings"]
-    return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
+    words = _page_texts(verification)["findings"]
+    return [Finding(text, significant=True, strength=float(len(words) - place)) for place, text in enumerate(words)]
 
 
 def page_of(verification: Verification, pictures: Sequence[PageFigure], main: PageFigure | None = None) -> Page:
     """The page around these figures."""
-    said = _page_texts(verification)
-    too_few = said["too few unbiased"] if _n_unbiased(verification.results) < metrics.MIN_UNBIASED_MODELS else []
+    words = _page_texts(verification)
+    too_few = words["too few unbiased"] if _n_unbiased(verification.results) < metrics.MIN_UNBIASED_MODELS else []
     promises = ReportTable(
         "What the audit promises",
         ("promise", "target", "value", "kept"),
@@ -110,15 +110,15 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
     uncounted = _uncounted_models(verification.models)
     return Page(
         title=TITLE,
-        lead=" ".join(said["lead"]),
+        lead=" ".join(words["lead"]),
         main=main,
         findings=findings(verification),
         results=verification.results,
         figures=pictures,
         tables=[promises, *([uncounted] if uncounted else []), _every_slope(verification.models)],
-        questions=said["method"],
+        questions=words["method"],
         examples=verification.examples,
-        notes=[*too_few, *said["notes"], *verification.notes, NOTES[2]],
+        notes=[*too_few, *words["notes"], *verification.notes, NOTES[2]],
         command=verification.command,
         provenance=verification.provenance,
         measure_titles={name: metric.title for name, metric in metrics.METRICS.items()},

@@ -79,16 +79,16 @@ def _stated_results(frame: pd.DataFrame, model: str, rule: decisions.Rule) -> It
     counts = is_decided.astype(np.float64)
     estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
     n, n_tied, least = int(is_decided.sum()), int(tied.sum()), MIN_STATED / 100
-    detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
+    extras = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
     about: dict[str, Any] = {"n": n, "n_missing": len(frame) - n - n_tied, "note": note, "columns": ATTRIBUTES}
     group = group_keys(model, decisions.STATED)
-    yield result_of("stated_accuracy", group, estimate, detail=detail, **about)
+    yield result_of("stated_accuracy", group, estimate, extras=extras, **about)
     margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
     yield result_of("stated_margin", group, margin, p=estimate.p, **about)
 
 
-def choice_gaps(counts: Mapping[str, decisions.Counted]) -> Floats:
+def choice_gaps(counts: Mapping[str, decisions.Counts]) -> Floats:
     """Mean probability of the woman minus that of the man; NaN if missing [pair, occupation]."""
     (woman, n), (man, _) = (counts[side] for side in decisions.GAPS["choice_gap"])
     return divide(woman - man, n)
@@ -124,7 +124,7 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
     slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     known = np.isfinite(gaps)
     same, whole = known & alike, intercept.value + explained.value
-    details = (
+    extras_of = (
         {"mean_difference": float(more[known].mean()) if known.any() else math.nan},
         {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {},
         {
@@ -136,8 +136,8 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
     note = "both have equally many granted attributes in every item" if known.any() else "nothing was scored"
     names = ("granted_slope", "choice_gap_explained", "choice_gap_unexplained")
     parts, ps = (slope, explained, intercept), (slope.p, math.nan, intercept.p)
-    for name, part, p, detail in zip(names, parts, ps, details, strict=True):
-        yield result_of(name, group, part, n_missing=n_missing, p=p, detail=detail, note=note)
+    for name, part, p, extras in zip(names, parts, ps, extras_of, strict=True):
+        yield result_of(name, group, part, n_missing=n_missing, p=p, extras=extras, note=note)
 
 
 WITH_AND_SWAPPED = "with and swapped"
@@ -211,7 +211,7 @@ class Case:
     seed: int
 
     @cached_property
-    def counts(self) -> dict[str, decisions.Counted]:
+    def counts(self) -> dict[str, decisions.Counts]:
         """Numerator and denominator of each measure [pair, occupation]."""
         return decisions.count_measures(self.answers, self.context, self.rule)
 
@@ -233,7 +233,7 @@ class Case:
         """Whether the context has the questions of a measure."""
         return all(part in self.counts for part in decisions.GAPS.get(name, (name,)))
 
-    def result(self, name: str, occupation: str = decisions.ALL, detail: Mapping[str, float] | None = None) -> Result:
+    def result(self, name: str, occupation: str = decisions.ALL, extras: Mapping[str, float] | None = None) -> Result:
         """One measure with its interval, clustered by pair and SOC code; gaps and position have a test too."""
         rows, columns = self.places
         of_job = np.array([occupation in (decisions.ALL, one) for one in self.answers.occupations])
@@ -261,7 +261,7 @@ class Case:
             n=int((n_scored > 0).sum()),
             n_missing=int(decisions.missing_items(self.answers, name, self.context).ravel()[keep].sum()),
             p=difference_p(estimate, sides, places, self.seed) if is_tested else math.nan,
-            detail=detail,
+            extras=extras,
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
 
@@ -314,27 +314,27 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
     for name in (*decisions.RATES, *decisions.FURTHER):
         if not case.has(name):
             continue
-        detail = {kind: _value(name, one) for kind, one in elsewhere.items()}
+        extras = {kind: _value(name, one) for kind, one in elsewhere.items()}
         parts = [part for part in ("multiple", "binary") if f"{name}_{part}" in case.counts]
-        detail |= {part: _value(f"{name}_{part}", case.counts) for part in parts}
+        extras |= {part: _value(f"{name}_{part}", case.counts) for part in parts}
         if name in CONDITIONAL:
-            detail["of_items"] = float(main.shares[context].queried.sum())
+            extras["of_items"] = float(main.shares[context].queried.sum())
         if name == "choice_gap" and np.isfinite(low).any():
-            detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
+            extras["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
             named = (_value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2])
-            detail["ties_percent"] = 100 - sum(named)
+            extras["ties_percent"] = 100 - sum(named)
         if name == "literal_consistency":
-            detail["of_answers"] = float(case.counts[name][1].sum())
+            extras["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
             of_all = decisions.qualified_percent(main, context, rule)
             at = decisions.CHOICES.index(name.removeprefix("qualified_"))
-            detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
-            detail["ties_percent"] = float(of_all["ties"][at])
-        yield case.result(name, detail=detail)
+            extras |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
+            extras["ties_percent"] = float(of_all["ties"][at])
+        yield case.result(name, extras=extras)
 
 
-def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
+def _value(name: str, counts: Mapping[str, decisions.Counts]) -> float:
     """A measure in percent; NaN without items."""
     if name in decisions.GAPS:
         first, second = decisions.GAPS[name]
@@ -374,7 +374,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = slice(None)) -> Floats:
+def _each(counts: Mapping[str, decisions.Counts], name: str, pairs: slice = slice(None)) -> Floats:
     """A measure by occupation, over a subset of pairs [occupation]."""
     if name in decisions.GAPS:
         first, second = decisions.GAPS[name]

@@ -78,7 +78,7 @@ NO_ANSWER = "no answer"
 NONE_OF_THEM = "is none of the possible ones"
 """Ending of the missing reason for a refusal or another text."""
 
-Counted = tuple[Floats, Floats]
+Counts = tuple[Floats, Floats]
 """Numerator and denominator of a measure for each item [pair, occupation]."""
 
 
@@ -191,12 +191,12 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
         placed = _Rows(columns, tuple(map(len, axes.values())), places)
         contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
         panels = {context: _panels(placed.where("context", context)) for context in contexts}
-        shares, said = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
+        shares, counts = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
         query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         of_pair = clusters_of(some)
         clusters = [of_pair[pair] for pair in axes["pair"]]
         answers[str(model), int(str(wording))] = Answers(
-            axes["pair"], axes["occupation"], list(codes.values()), orders, shares, said, query_type, clusters
+            axes["pair"], axes["occupation"], list(codes.values()), orders, shares, counts, query_type, clusters
         )
     return answers
 
@@ -283,11 +283,11 @@ def _panels(rows: _Rows) -> tuple[Panel, Panel]:
 
 def _answer_shares(columns: Mapping[str, Any] | pd.DataFrame, column: str, *, greedy: bool) -> Floats:
     """Probability of an answer of each row in 0 to 1, or whether it was decoded; NaN if missing [row]."""
-    said, values = np.asarray(columns["answer"]), np.asarray(columns[column], dtype=np.float64)
+    answers, values = np.asarray(columns["answer"]), np.asarray(columns[column], dtype=np.float64)
     known = np.asarray(columns["missing_reason"] == "")
     if greedy:
-        values = np.where(said == TIED, values, np.where(said == column, 100.0, 0.0))
-        known = known & (said != "")
+        values = np.where(answers == TIED, values, np.where(answers == column, 100.0, 0.0))
+        known = known & (answers != "")
     shares: Floats = np.where(known, values, math.nan) / 100
     return shares
 
@@ -336,7 +336,7 @@ def _choose(shares: Floats, margin: float) -> Floats:
 # Counts of measures.
 
 
-def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Counted]:
+def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Counts]:
     """Numerator and denominator of each measure [pair, occupation]."""
     panel = answers.panel(context, rule)
     made = decide(panel, rule)
@@ -379,11 +379,11 @@ def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Coun
     return shares | _of_orders(answers, panel, rule) | measures | _count_negated(panel, made, rule)
 
 
-def _of_items(counts: Any, scored: Any, axis: int | tuple[int, ...] = 2) -> Counted:
+def _of_items(counts: Any, scored: Any, axis: int | tuple[int, ...] = 2) -> Counts:
     return (counts & scored).sum(axis=axis).astype(np.float64), scored.sum(axis=axis).astype(np.float64)
 
 
-def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]:
+def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counts]:
     """Measures of single orders of the names: position bias and symmetric consistency."""
     if UNKNOWN_ORDER in answers.orders:
         return {}
@@ -406,7 +406,7 @@ def _of_orders(answers: Answers, panel: Panel, rule: Rule) -> dict[str, Counted]
     return measures
 
 
-def _count_negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counted]:
+def _count_negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Counts]:
     """Negational consistency of each question; {} without negated questions."""
     less, unqualified = decide_negated(panel, rule)
     contrary = (less + made.single == FEMALE + MALE) & (less <= MALE)
@@ -419,7 +419,7 @@ def _count_negated(panel: Panel, made: Decisions, rule: Rule) -> dict[str, Count
     return {name: one for name, one in measures.items() if one[1].any()}
 
 
-def count_changed(answers: Answers, context: str, rule: Rule) -> Counted:
+def count_changed(answers: Answers, context: str, rule: Rule) -> Counts:
     """Answers to the four questions that differ from those without attributes [pair, occupation]."""
     before, after = (decide(answers.panel(one, rule), rule) for one in (WITHOUT, context))
     y = d = np.zeros(before.single.shape[:2])
@@ -430,7 +430,7 @@ def count_changed(answers: Answers, context: str, rule: Rule) -> Counted:
     return y + ((before.yes != after.yes) & scored).sum(axis=(2, 3)), d + scored.sum(axis=(2, 3))
 
 
-def additive_consistency(answers: Answers, rule: Rule) -> Counted:
+def additive_consistency(answers: Answers, rule: Rule) -> Counts:
     """Additive consistency: f(q) = f(a) = c and f(q + a) = c [pair, occupation].
 
     f(q) is the single choice without attributes, f(a) the person with more granted attributes, and f(q + a) the single choice with

@@ -76,7 +76,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     n: int | None = None,
     n_missing: int = 0,
     p: float = math.nan,
-    detail: Mapping[str, float] | None = None,
+    extras: Mapping[str, float] | None = None,
     note: str = "",
     columns: str = OCCUPATIONS,
 ) -> Result:
@@ -87,7 +87,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     if math.isfinite(estimate.value):
         note = _too_few(estimate, columns)
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
-    n, extras = estimate.n if n is None else n, dict(detail or {})
+    n, extras = estimate.n if n is None else n, dict(extras or {})
     return make_result(
         measure, dict(group), value, low=low, high=high, n=n, n_missing=n_missing, p=p, extras=extras, note=note
     )
@@ -155,9 +155,9 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
 
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
     reasons = [classify_reason(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
-    detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
+    extras = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
     estimate = mask_if_few(ratio_interval(hits, n, *places))
-    yield result_of("missing_rate", group, estimate, detail=detail)
+    yield result_of("missing_rate", group, estimate, extras=extras)
     of_person = [counts_of((frame["subject"] == person).to_numpy()) for person in CHOICES[:2]]
     if not all(n.any() for _, n in of_person):
         return

@@ -73,7 +73,7 @@ class ScoredAnswers:
         queried: whether there is an answer, scored or not [document, cell].
         values: scores by measure, in percent, NaN if missing [document, cell].
         bleu: sufficient statistics [document, cell, 10], for generated answers.
-        gold, said: codes of labels [document] and [document, cell], for a task with labels.
+        gold, predicted: codes of labels [document] and [document, cell], for a task with labels.
         clusters: clusters of dependent documents [document]; by default each document is a cluster.
     """
 
@@ -84,7 +84,7 @@ class ScoredAnswers:
     values: Mapping[str, Floats]
     bleu: Floats | None = None
     gold: Codes | None = None
-    said: Codes | None = None
+    predicted: Codes | None = None
     clusters: list[str] = field(default_factory=list)
 
     def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
@@ -99,7 +99,7 @@ class ScoredAnswers:
             {name: values[at] for name, values in self.values.items()},
             None if self.bleu is None else self.bleu[at],
             None if self.gold is None else self.gold[rows],
-            None if self.said is None else self.said[at],
+            None if self.predicted is None else self.predicted[at],
             [self.clusters[row] for row in rows],
         )
 
@@ -192,7 +192,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     first = rows.drop_duplicates("document")  # in the order of `documents`
     dimensions = first["dimension"].astype(str).tolist()
     clusters = first["cluster"].astype(str).tolist() if "cluster" in first else documents
-    bleu = gold = said = None
+    bleu = gold = predicted = None
     if statistics is not None:
         bleu = np.full((*shape, 10), math.nan)
         bleu[at] = statistics[rows["_pair"].to_numpy()]
@@ -200,9 +200,11 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     if labels:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
         gold = np.array([codes[label.casefold()] for label in first["gold"].astype(str)], dtype=np.int64)
-        said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
-        said[np.isnan(values[EXACT_MATCH])] = -1
-    return ScoredAnswers(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said, clusters)
+        predicted = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
+        predicted[np.isnan(values[EXACT_MATCH])] = -1
+    return ScoredAnswers(
+        documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, predicted, clusters
+    )
 
 
 def _places(names: Sequence[Any]) -> dict[Any, int]:
@@ -246,9 +248,9 @@ def mean_of_known(values: Floats, axis: int) -> Floats:
 
 def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
     """Counts of answers by right label, over all cells [gold, answer + 1]; column 0 counts answers without a label."""
-    if answers.gold is None or answers.said is None:
+    if answers.gold is None or answers.predicted is None:
         raise ValueError("there are no labels to be confused")
-    counts = confusion(answers.gold, answers.said, n_labels)
+    counts = confusion(answers.gold, answers.predicted, n_labels)
     # Answers without a score have no label; only some of them exist.
     np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
     return counts
@@ -366,8 +368,8 @@ class Baselines:
             if name == CHANCE:
                 value = random_f1(gold, self.n_labels, positive)
             else:
-                said = self._labels(name, whole)[:, np.newaxis]
-                value = f1_over_cells(gold, said, self.n_labels, positive, self.seed).value
+                predicted = self._labels(name, whole)[:, np.newaxis]
+                value = f1_over_cells(gold, predicted, self.n_labels, positive, self.seed).value
             return Estimate(100 * value, n=len(gold))
         scored = np.flatnonzero(answers.known.any(axis=1))
         if measure == BLEU4:
@@ -432,9 +434,9 @@ class Baselines:
         if name == ALWAYS_YES:
             return np.zeros(len(answers.documents), dtype=np.int64)
         scored = answers.known.any(axis=1)
-        said = np.full(len(answers.documents), -1, dtype=np.int64)
-        said[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, _clusters(answers)[scored])
-        return said
+        predicted = np.full(len(answers.documents), -1, dtype=np.int64)
+        predicted[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, _clusters(answers)[scored])
+        return predicted
 
     def _places(self, answers: ScoredAnswers) -> list[int]:
         return [self.rows[name] for name in answers.documents]

@@ -160,8 +160,8 @@ def _compare_with_baselines(
     if gain is None:
         return replace(result, null_value=round(baselines.best_score(answers, result.measure), 2))
     low, high = gain.interval()
-    detail = {**result.extras, "above_baseline": gain.value, "above_low": low, "above_high": high}
-    known = replace(result, null_value=round(gain.baseline, 2), extras=detail)
+    extras = {**result.extras, "above_baseline": gain.value, "above_low": low, "above_high": high}
+    known = replace(result, null_value=round(gain.baseline, 2), extras=extras)
     return Claim(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
 
 
@@ -189,7 +189,7 @@ def _baseline_results(
         {name: beneath([one.values[name] for one in texts]) for name in names},
         beneath([one.bleu for one in texts]),
         beneath([one.gold for one in texts]),
-        beneath([one.said for one in texts]),
+        beneath([one.predicted for one in texts]),
         [name for one in texts for name in one.clusters],
     )
     for measure in MEASURES[task]:
@@ -283,9 +283,9 @@ def _result(measure: str, group: Group, estimate: Estimate, of: ScoredAnswers, m
         note = cached_meteor().used
     if n and math.isnan(estimate.low) and not only_points():
         note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
-    detail = {"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more)
+    extras = {"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more)
     n_missing, ends = int(of.queried.sum()) - n, {"low": estimate.low, "high": estimate.high}
-    return make_result(measure, group, estimate.value, **ends, n=n, n_missing=n_missing, extras=detail, note=note)
+    return make_result(measure, group, estimate.value, **ends, n=n, n_missing=n_missing, extras=extras, note=note)
 
 
 def _why_no_interval(measure: str, n_clusters: int) -> str:
@@ -302,11 +302,11 @@ def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
     whole = select_complete(answers)
-    if measure not in (F1, F1_MACRO) or whole.gold is None or whole.said is None:
+    if measure not in (F1, F1_MACRO) or whole.gold is None or whole.predicted is None:
         return mean_over_cells(answers.of_measure(measure), PERCENT, clusters)
-    n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
+    n_classes = int(max(whole.gold.max(initial=0), whole.predicted.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    one = f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters))
+    one = f1_over_cells(whole.gold, whole.predicted, n_classes, positive, seed, np.array(whole.clusters))
     return replace(one, value=100 * one.value, low=100 * one.low, high=100 * one.high, sd=100 * one.sd)
 
 

@@ -129,8 +129,8 @@ def is_oom(error: BaseException) -> bool:
 
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    said = str(error).lower()
-    return isinstance(error, RuntimeError) and any(phrase in said for phrase in OUT_OF_MEMORY)
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(phrase in message for phrase in OUT_OF_MEMORY)
 
 
 @contextmanager
@@ -170,9 +170,9 @@ def preserve(network: Any) -> Iterator[None]:
 def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end an answer, from generation config, model config and tokenizer."""
     holders = getattr(network, "generation_config", None), network.config, tokenizer
-    said = [getattr(one, "eos_token_id", None) for one in holders]
+    ends = [getattr(one, "eos_token_id", None) for one in holders]
     return frozenset(
-        int(token) for one in said if one is not None for token in (one if isinstance(one, list) else [one])
+        int(token) for one in ends if one is not None for token in (one if isinstance(one, list) else [one])
     )
 
 
@@ -205,7 +205,7 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
         else list(map(str, range(len(spellings))))
     )
     owner: dict[tuple[int, ...], str] = {}
-    repeats = set()
+    duplicates = set()
     for option, (spelling, group) in enumerate(zip(spellings, groups, strict=True)):
         if not spelling:
             continue
@@ -214,8 +214,8 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
                 f"this tokenizer spells an option of {owner[spelling]} and one of {group} alike"
             )
         if spelling in spellings[:option]:
-            repeats.add(option)
-    return frozenset(repeats)
+            duplicates.add(option)
+    return frozenset(duplicates)
 
 
 def check_length(n_tokens: int, context_tokens: int) -> None:
@@ -240,9 +240,9 @@ def context_tokens(network: Any, tokenizer: Any) -> int:
     """Context length of a network and its tokenizer, in tokens."""
     config = network.config.get_text_config()
     names = ("max_position_embeddings", "max_encoder_position_embeddings", "max_decoder_position_embeddings")
-    said = [int(getattr(config, name, 0) or 2**20) for name in names]
+    limits = [int(getattr(config, name, 0) or 2**20) for name in names]
     # Some families (RoBERTa) count positions from the padding index.
     positions = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
     padding = getattr(positions, "padding_idx", None)
     unused = 0 if padding is None else int(padding) + 1
-    return min(*(one - unused for one in said), int(getattr(tokenizer, "model_max_length", 0) or 2**20))
+    return min(*(one - unused for one in limits), int(getattr(tokenizer, "model_max_length", 0) or 2**20))

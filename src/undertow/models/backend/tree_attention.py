@@ -138,7 +138,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - as transformers calls it
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     fits = tree_blocks is not None and query.shape[::2] == key.shape[::2] == (1, tree_blocks.n_nodes)
-    plain = all(name in PLAIN or said is None for name, said in more.items())
+    plain = all(name in PLAIN or argument is None for name, argument in more.items())
     if tree_blocks is None or not fits or not plain:
         output: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **more)
         return output

@@ -147,7 +147,7 @@ class CausalModel(PromptModel):
             raise UnsupportedQueryError("the text behind the blank holds a character that this tokenizer does not know")
         if unknown and not isinstance(query, ClozeQuery):
             raise unknown_words(query, unknown)
-        repeats = list_duplicate_options(
+        duplicates = list_duplicate_options(
             query, [() if option in unknown else tuple(tokens) for option, tokens in enumerate(options)]
         )
         known = [option for option in range(len(options)) if option not in unknown]
@@ -157,7 +157,7 @@ class CausalModel(PromptModel):
         ]
         path_of = {option: (path,) for path, option in enumerate(known)}
         parts = tuple(path_of.get(option, ()) for option in range(len(options))) if unknown else ()
-        return EncodedQuery(tuple(paths), repeats, parts)
+        return EncodedQuery(tuple(paths), duplicates, parts)
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """One forward over the whole tree [read]."""

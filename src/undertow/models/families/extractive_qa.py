@@ -113,8 +113,8 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
         """
         from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-        said = get_tokenizer_config(weights.location, **weights.options)
-        older = said.get("tokenizer_class") in OLDER_CLASSES and "model_input_names" not in said
+        config = get_tokenizer_config(weights.location, **weights.options)
+        older = config.get("tokenizer_class") in OLDER_CLASSES and "model_input_names" not in config
         if older and "token_type_ids" not in tokenizer.model_input_names:
             tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
 
@@ -177,8 +177,8 @@ class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
             "token_type_ids": tensor([window.types for window in rows]),
         }
         with torch.inference_mode(), oom_errors():
-            said = self.network(**{name: given[name] for name in self.feeds})
-            both = torch.stack([said.start_logits, said.end_logits], 1)
+            output = self.network(**{name: given[name] for name in self.feeds})
+            both = torch.stack([output.start_logits, output.end_logits], 1)
             logits: Floats = both.float().cpu().numpy().astype(np.float64)
         return logits
 

@@ -213,8 +213,8 @@ class Seq2SeqModel(PromptModel, BatchReader):
         """Do not scale what goes into a head of its own; transformers 5 forgets this of umT5."""
         from transformers import PreTrainedConfig
 
-        said, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
-        if said.get("tie_word_embeddings") is False:
+        config, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
+        if config.get("tie_word_embeddings") is False:
             network.config.tie_word_embeddings = False
 
     @property
@@ -257,13 +257,13 @@ class Seq2SeqModel(PromptModel, BatchReader):
             paths += [self._path(initial, marks)] if initial else []
         if len(unknown) == len(rows):
             raise unknown_words(query, unknown)
-        repeats = list_duplicate_options(
+        duplicates = list_duplicate_options(
             query, [(*paths[one[0]].tokens, paths[one[0]].reads[-1][1]) if one else () for one in options]
         )
         # Rows of one length share a batch, and so the one pass of the encoder. What is fed after the last read changes nothing.
         longest = max(len(path.tokens) for path in paths)
         padded = [replace(one, tokens=one.tokens + (self.opening,) * (longest - len(one.tokens))) for one in paths]
-        return EncodedQuery(tuple(padded), repeats, tuple(options), tuple(spaced) if any(spaced) else ())
+        return EncodedQuery(tuple(padded), duplicates, tuple(options), tuple(spaced) if any(spaced) else ())
 
     def _path(self, filled: FillSpan, marks: Sequence[int]) -> TokenPath:
         """A text with one mark in the place of each fill, and what the decoder writes.

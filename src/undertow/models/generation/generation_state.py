@@ -214,7 +214,7 @@ def written_answer(prompt: EncodedPrompt, nats: float, text: str) -> Answer:
     """An answer with one log-probability, its own; up to a line break if that ends it."""
     if _line_ends(prompt.query):
         text = re.split("[\r\n]", text, maxsplit=1)[0]
-    return Answer((nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped)
+    return Answer((nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped_shots)
 
 
 def decode_step(

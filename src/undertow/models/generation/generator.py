@@ -269,7 +269,9 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
             written, label = greedy_label(trie, nexts, ends_early=ends_early)
             text = self.encoder.tokenizer.decode(list(written)) if label is None else labels[label]
             other = max(0.0, 1.0 - sum(math.exp(nexts[()][token]) for token in trie.children))
-            answers[prompt.place] = Answer(tuple(values), other, text=text.strip(), n_dropped_shots=prompt.n_dropped)
+            answers[prompt.place] = Answer(
+                tuple(values), other, text=text.strip(), n_dropped_shots=prompt.n_dropped_shots
+            )
         return answers
 
     def _search(self, pack: Sequence[EncodedPrompt], backend: Backend) -> Answers:

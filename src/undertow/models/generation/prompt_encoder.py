@@ -75,7 +75,7 @@ class EncodedPrompt:
         place: index in the list of queries.
         query: the query.
         tokens: tokens of examples and prompt.
-        n_dropped: number of examples that did not fit.
+        n_dropped_shots: number of examples that did not fit.
         options: tokens of the words whose probability is recorded.
         nodes: states of a choice's labels, by the tokens after which a distribution is read, the root first.
         passage: passage of a constrained answer.
@@ -84,7 +84,7 @@ class EncodedPrompt:
     place: int
     query: GeneratedQuery
     tokens: Tokens
-    n_dropped: int = 0
+    n_dropped_shots: int = 0
     options: OptionTokens = field(default_factory=OptionTokens)
     nodes: Mapping[Tokens, LabelTrie] = field(default_factory=dict)
     passage: Passage = field(default_factory=lambda: Passage("", (), ()))
@@ -148,11 +148,11 @@ class PromptEncoder:
             raise UnsupportedQueryError("a text with a blank is read, not answered")
 
         @cache
-        def without(n_dropped: int) -> EncodedPrompt:
-            return self._encode_without(place, query, n_dropped)
+        def without(n_dropped_shots: int) -> EncodedPrompt:
+            return self._encode_without(place, query, n_dropped_shots)
 
-        def fits(n_dropped: int) -> bool:
-            prompt = without(n_dropped)
+        def fits(n_dropped_shots: int) -> bool:
+            prompt = without(n_dropped_shots)
             if not self.n_given:
                 return len(prompt.tokens) + prompt.reach <= self.context_tokens
             n_before = 0 if isinstance(query, GenerateQuery) else self.n_given
@@ -168,9 +168,9 @@ class PromptEncoder:
             )
         return without(bisect_left(range(n_shots), True, lo=1, key=fits))
 
-    def _encode_without(self, place: int, query: GeneratedQuery, n_dropped: int) -> EncodedPrompt:
-        """The query without its first `n_dropped` examples, whether it fits or not."""
-        shots = () if isinstance(query, GenerateQuery) else query.shots[n_dropped:]
+    def _encode_without(self, place: int, query: GeneratedQuery, n_dropped_shots: int) -> EncodedPrompt:
+        """The query without its first `n_dropped_shots` examples, whether it fits or not."""
+        shots = () if isinstance(query, GenerateQuery) else query.shots[n_dropped_shots:]
         text = self.frame("".join((*shots, query.prompt)))
         tokens = encode_chat(self.tokenizer, text, self.system_prompt) if query.chat else tuple(self.tokens_of(text))
         if not tokens:
@@ -186,7 +186,7 @@ class PromptEncoder:
                     self._passages.clear()
                 self._passages[key] = self._encode_passage(*key)
             passage = self._passages[key]
-            return EncodedPrompt(place, query, tokens, n_dropped, passage=passage)
+            return EncodedPrompt(place, query, tokens, n_dropped_shots, passage=passage)
         if apart:
             spelled = self.tokenizer([label.strip() for label in query.labels], add_special_tokens=False)["input_ids"]
             labels = tuple(map(tuple, spelled))
@@ -197,7 +197,7 @@ class PromptEncoder:
                 "its labels are spelled together with the whole prompt, so nothing stands before them"
             )
         trie = _trie(query, labels, self.tokenizer.unk_token_id)
-        return EncodedPrompt(place, query, tokens, n_dropped, nodes=trie.inner_nodes())
+        return EncodedPrompt(place, query, tokens, n_dropped_shots, nodes=trie.inner_nodes())
 
     def _behind(self, text: str, tokens: Tokens, labels: tuple[str, ...]) -> tuple[Tokens, tuple[Tokens, ...]]:
         """The prompt's tokens that no label changes, and the tokens of each label from there on.

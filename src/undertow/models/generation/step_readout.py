@@ -33,7 +33,7 @@ class Step:
         probs: probability of each option's tokens, as far as shown [option]; NaN for an option that cannot be read, or counts with
             an earlier option.
         n_seen: number of tokens of each option that were shown [option]; () for a whole distribution.
-        unseen_prob: probability that was not shown; 0 for a whole distribution.
+        truncated_prob: probability that was not shown; 0 for a whole distribution.
         least_prob: smallest probability that was shown.
         spells: number of tokens of the option's word that begins here, 0 for none; None if tokens are known by text only.
     """
@@ -41,7 +41,7 @@ class Step:
     token: str
     probs: tuple[float, ...]
     n_seen: tuple[int, ...] = ()
-    unseen_prob: float = 0.0
+    truncated_prob: float = 0.0
     least_prob: float = 0.0
     spells: int | None = None
 
@@ -62,14 +62,14 @@ def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequen
 def places_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[int]:
     """The indices of the steps that count."""
     words = {word_of(option.fills[0]) for option in options}
-    said: list[int] = []
+    places: list[int] = []
     behind = 0  # the last word
     for at in range(len(steps)):
         size = _word_size(steps, at, words) if at >= behind else 0
-        if size and _stands_alone(steps, at, size):
-            said.append(at)
+        if size and _is_whole_word(steps, at, size):
+            places.append(at)
             behind = at + size
-    return said if len(said) == 1 else range(len(steps))
+    return places if len(places) == 1 else range(len(steps))
 
 
 MAX_PIECES = 8
@@ -91,7 +91,7 @@ def _word_size(steps: Sequence[Step], at: int, words: Collection[str]) -> int:
     return 0
 
 
-def _stands_alone(steps: Sequence[Step], at: int, size: int) -> bool:
+def _is_whole_word(steps: Sequence[Step], at: int, size: int) -> bool:
     """Whether the tokens have no letter on either side."""
     first, last = steps[at].token, steps[at + size - 1].token
     before = next((step.token for step in reversed(steps[:at]) if step.token), "")
@@ -123,10 +123,10 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
         upper_bound_prob=tuple(0.0 if math.isnan(prob) else bound for prob, bound in zip(probs, bounds, strict=True))
         if hidden
         else (),
-        truncated_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
+        truncated_prob=sum(step.truncated_prob for step in counted) / len(counted) if hidden else 0.0,
     )
 
 
 def _upper_bound(step: Step, option: int) -> float:
     hidden = SPELLINGS - step.n_seen[option] if step.n_seen else 0
-    return min(max(hidden, 0) * step.least_prob, step.unseen_prob)
+    return min(max(hidden, 0) * step.least_prob, step.truncated_prob)

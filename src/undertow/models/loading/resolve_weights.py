@@ -173,16 +173,16 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     """A LoRA adapter with the weights of its base, if these are of one of the architectures."""
     config = path / ADAPTER_CONFIG
     try:
-        said = parse_json(read_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), unique_names=False)
-        kind, base = said["peft_type"], said["base_model_name_or_path"]
+        settings = parse_json(read_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), unique_names=False)
+        kind, base = settings["peft_type"], settings["base_model_name_or_path"]
         if not base or not isinstance(base, str):
             raise ValueError("no base")
     except (ValueError, KeyError, TypeError) as error:
         raise UndertowError(
             f"{config}: names no base; write the model that it was trained on as its base_model_name_or_path"
         ) from error
-    pattern = said.get("alpha_pattern")
-    scales = {"lora_alpha": said.get("lora_alpha")}
+    pattern = settings.get("alpha_pattern")
+    scales = {"lora_alpha": settings.get("lora_alpha")}
     scales |= {f"alpha_pattern {name!r}": one for name, one in (pattern if isinstance(pattern, dict) else {}).items()}
     for name, scale in scales.items():
         if isinstance(scale, float) and not math.isfinite(scale):
@@ -209,7 +209,9 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     if importlib.util.find_spec("peft") is None:
         raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
     try:
-        weights = resolve_weights(replace(request, name=name, revision=str(said.get("revision") or "")), architectures)
+        weights = resolve_weights(
+            replace(request, name=name, revision=str(settings.get("revision") or "")), architectures
+        )
     except UndertowError as error:
         raise UndertowError(
             f"{request.name}: is a LoRA adapter of {base}, and its base cannot be loaded: {error}"

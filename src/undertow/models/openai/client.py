@@ -366,7 +366,7 @@ class OpenAIClient:
             outcome = await self._exchange(partial(self._created, sent, retries, chat=request.chat), attempts)
             if isinstance(outcome, RequestFailedError):
                 return outcome
-            if isinstance(outcome, _Refusal):
+            if isinstance(outcome, _StatusError):
                 if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._find_v1(before)):
                     free += 1
                     continue
@@ -399,7 +399,7 @@ class OpenAIClient:
         attempts, posted = _Attempts(), {} if body is None else {"body": body}
         method: Any = self._sdk.get if body is None else self._sdk.post
         reply = await self._exchange(lambda: method(path, cast_to=bytes, options=options, **posted), attempts)
-        if isinstance(reply, _Refusal):
+        if isinstance(reply, _StatusError):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
             return self._lost(f"status {reply.status}, {attempts}") if passes else None
@@ -477,10 +477,10 @@ class OpenAIClient:
                 response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
         return response
 
-    def _refusal(self, response: Any) -> _Refusal:
-        said = _parse_json(self._without_key(response.content))
-        body = said.get("error", said) if isinstance(said, Mapping) else {}
-        return _Refusal(response.status_code, body if isinstance(body, Mapping) else {"message": body})
+    def _refusal(self, response: Any) -> _StatusError:
+        answer = _parse_json(self._without_key(response.content))
+        body = answer.get("error", answer) if isinstance(answer, Mapping) else {}
+        return _StatusError(response.status_code, body if isinstance(body, Mapping) else {"message": body})
 
     def _lost(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
@@ -510,11 +510,11 @@ class OpenAIClient:
 
     # Refusals.
 
-    def _learn(self, request: HTTPRequest, refusal: _Refusal, sent: Mapping[str, Any]) -> bool:
+    def _learn(self, request: HTTPRequest, refusal: _StatusError, sent: Mapping[str, Any]) -> bool:
         """Whether the refusal concerns a parameter that can be renamed or omitted; if so, later requests do so."""
         if refusal.status not in INVALID:
             return False
-        refused, message = str(refusal.said.get("param")), str(refusal.said.get("message")).lower()
+        refused, message = str(refusal.body.get("param")), str(refusal.body.get("message")).lower()
         if refused in sent and (request.chat, refused) in OTHER_NAMES:
             self._names[request.chat, refused] = OTHER_NAMES[request.chat, refused]
             return True
@@ -525,18 +525,18 @@ class OpenAIClient:
         return False
 
     def _refused(
-        self, refusal: _Refusal, attempts: _Attempts, *, chat: bool
+        self, refusal: _StatusError, attempts: _Attempts, *, chat: bool
     ) -> RequestFailedError | UnsupportedQueryError:
         """How a refusal counts for the prompt."""
-        status, code = refusal.status, str(refusal.said.get("code"))
+        status, code = refusal.status, str(refusal.body.get("code"))
         where = f"{self.address.host}: "
         if refusal.is_out_of_quota:
             raise UndertowError(
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
             )
-        message = str(refusal.said.get("message")).lower()
-        named = code == "context_length_exceeded" or refusal.said.get("type") == TOO_LONG_TYPE
+        message = str(refusal.body.get("message")).lower()
+        named = code == "context_length_exceeded" or refusal.body.get("type") == TOO_LONG_TYPE
         if named or (status in INVALID and any(words in message for words in TOO_LONG_WORDS)):
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, 429) or status >= 500:
@@ -553,8 +553,8 @@ class OpenAIClient:
         if status in INVALID and code == PROMPT_FILTERED:
             return UnsupportedQueryError("the server's content filter refuses the prompt")
         if status in INVALID and "grammar" in message:
-            return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.said)}")
-        raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.said)}")
+            return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.body)}")
+        raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.body)}")
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):
@@ -565,9 +565,9 @@ class OpenAIClient:
 
     # What a server says.
 
-    def _reason(self, said: Mapping[str, Any]) -> str:
+    def _reason(self, body: Mapping[str, Any]) -> str:
         """The server's message, if it is safe to show, and a hint if there is one."""
-        message = self.quotable(said.get("message"))
+        message = self.quotable(body.get("message"))
         hint = "; try --top-logprobs 5, or read replies with --protocol text" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
@@ -584,16 +584,16 @@ class OpenAIClient:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _StatusError:
     """An HTTP error status, and the error in the response."""
 
     status: int
-    said: Mapping[str, Any]
+    body: Mapping[str, Any]
 
     @property
     def is_out_of_quota(self) -> bool:
         """Whether the account has nothing left to spend."""
-        return self.said.get("code") == "insufficient_quota"
+        return self.body.get("code") == "insufficient_quota"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -174,15 +174,15 @@ class ServerDecoder:
                 wanted = await self._wanted_text(client, query)
         except (UnsupportedQueryError, RequestFailedError) as error:
             return error.with_traceback(None)  # its frames hold the client and the key
-        for n_dropped in range(len(query.shots) + 1):
-            text = "".join((*query.shots[n_dropped:], query.prompt))
+        for n_dropped_shots in range(len(query.shots) + 1):
+            text = "".join((*query.shots[n_dropped_shots:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
             outcome = await client.send(request, partial(self._read, wanted, client.quotable))
             if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
                 self._reads_tokens = False
                 return await self.query(client, query)
             if not isinstance(outcome, http.PromptTooLongError):
-                return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
+                return replace(outcome, n_dropped_shots=n_dropped_shots) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
 
     async def _wanted_text(self, client: http.OpenAIClient, query: ConstrainedGenerateQuery) -> _GenerationRequest:
@@ -366,13 +366,13 @@ def _labels(query: MultipleChoiceQuery) -> tuple[str, ...]:
 
 def _chosen_label(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) -> Answer | None:
     """The chosen label; None if the text is not a label."""
-    said = text.strip()
-    if said not in {label.strip() for label in query.labels}:
+    answer = text.strip()
+    if answer not in {label.strip() for label in query.labels}:
         return None
     nats = _first_nats(query, choice) if query.first_token else None
     if nats is None:
-        return Answer((math.nan,) * len(query.labels), math.nan, text=said)
-    return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=said)
+        return Answer((math.nan,) * len(query.labels), math.nan, text=answer)
+    return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=answer)
 
 
 def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -283,7 +283,7 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
         token=step.token,
         probs=probs,
         n_seen=n_seen,
-        unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in pairs)),
+        truncated_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in pairs)),
         least_prob=least_prob,
         piece_probs=tuple(sum(prob for text, prob in pairs if _may_begin(text, word)) for word in wanted.words),
         pieces_prob=sum(prob for text, prob in pairs if any(_may_begin(text, word) for word in wanted.words)),

@@ -81,9 +81,9 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
     """
     with lettering("".join([title, *shape.nodes, *shape.meanings.values()])):
         sheet = _draw_sheet(shape, title)
-    said = " ".join(f"{look}: {words}." for there, look, words, _ in _marks(shape) if there)
+    legend = " ".join(f"{look}: {words}." for there, look, words, _ in _marks(shape) if there)
     effects = {cause: [effect for one, effect in shape.arrows if one == cause] for cause, _ in shape.arrows}
-    caption = f"{plain(title)}. Arrows lead from causes to effects. {said}".strip()
+    caption = f"{plain(title)}. Arrows lead from causes to effects. {legend}".strip()
     return Drawing(title, sheet, caption, plain(described("graph", shape, effects)))
 
 

@@ -125,11 +125,11 @@ _TITLE = "Consistency, bias, preference and switches"
 
 
 def _draw_model(
-    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str], aspects: _Aspects
+    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], labels: tuple[str, str], aspects: _Aspects
 ) -> Sheet:
     """A bar for each aspect of one model, with its value, interval and number of items."""
     (model,) = models
-    sheet = Sheet(f"{_TITLE} · {plain(said[0])} · {named(model)}", said[1])
+    sheet = Sheet(f"{_TITLE} · {plain(labels[0])} · {named(model)}", labels[1])
     axes = sheet.add_subplot()
     bars = [(aspects[measure].colour, estimates[model, measure]) for measure in measures]
     _draw_bars(axes, bars, [fitted(plain(aspects[measure].title), 0.4 * sheet.inner_in) for measure in measures])
@@ -155,10 +155,10 @@ def _draw_model(
 
 
 def _draw_models(
-    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], said: tuple[str, str], aspects: _Aspects
+    estimates: _Estimates, models: Sequence[str], measures: Sequence[str], labels: tuple[str, str], aspects: _Aspects
 ) -> Sheet:
     """A panel for each aspect, with a bar and its value for each model."""
-    sheet = Sheet(f"{_TITLE} · {plain(said[0])}", said[1])
+    sheet = Sheet(f"{_TITLE} · {plain(labels[0])}", labels[1])
     names = [fitted(named(model), (0.21 if sheet.width_in > 5 else 0.36) * sheet.inner_in, lines=2) for model in models]
     names = [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
     across = min(_PER_ROW, max(int(sheet.inner_in / 1.7), 1), len(measures))

@@ -127,11 +127,11 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
             ends = [course.low[at], course.high[at]]
             axes.plot([course.steps[at]] * 2, ends, color=look["color"], linewidth=1.2, alpha=0.8, zorder=3)
         axes.plot(course.steps, course.value, linewidth=1.5, zorder=4, **look)
-        said = [
+        lines = [
             f"{group} at step {_step(at)}: {significant(value)}".strip()
             for at, value in zip(course.steps, course.value, strict=True)
         ]
-        hover(axes, course.steps, course.value, said)
+        hover(axes, course.steps, course.value, lines)
         lost = course.steps[np.isnan(course.value)]
         if lost.size:
             rows_of_crosses += 1

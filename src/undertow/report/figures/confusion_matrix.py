@@ -62,7 +62,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     )
 
 
-def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: tuple[str, str]) -> Sheet:
+def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], texts: tuple[str, str]) -> Sheet:
     names = [*gold, "right label"]
     word_in = max(text_width(word) for name in names for word in name.split())
     label_in = min(max(map(text_width, names)), max(word_in, 0.19 * current_width()), 1.5) + 0.02
@@ -72,7 +72,7 @@ def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], said: t
     cell_in = max(least_in, min((current_width() - label_in - margin_in) / len(predicted), _MAX_IN))
     content = "Percent of each row." if is_narrow else "Percent of each row, and the count below it."
     sheet = Sheet(
-        said[0], f"{content} Darker: a larger share of the row.{said[1]}",
+        texts[0], f"{content} Darker: a larger share of the row.{texts[1]}",
         width_in=label_in + cell_in * len(predicted) + margin_in,
     )  # fmt: skip
     labels = [fitted(name, label_in, lines=4) for name in gold]

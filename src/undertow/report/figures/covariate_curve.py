@@ -153,8 +153,8 @@ def draw_means(axes: Axes, means: Means, size: float = 1.0) -> None:
             axes.plot(line.x, line.mean, color=look["color"], linewidth=1.6, zorder=3)
         small = {"markersize": size * look["markersize"], "markeredgewidth": size * 0.6}
         axes.plot(means.at, percent, linestyle="none", clip_on=False, zorder=4, **look | small)
-        said = [f"{label}: {group} {number(value, 1)}%" for label, value in zip(means.labels, percent, strict=True)]
-        hover(axes, means.at, percent, said)
+        texts = [f"{label}: {group} {number(value, 1)}%" for label, value in zip(means.labels, percent, strict=True)]
+        hover(axes, means.at, percent, texts)
     axes.yaxis.set_major_locator(even_ticks())
     axes.grid(axis="y")
 

@@ -83,7 +83,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
     with lettering("".join([title, unit, *(row.label for row in rows)])):
         foot = [f"The {len(rows)} strongest of {n_all:,} are shown."] if len(rows) < n_all else []
         sheet = Sheet(title, lead, foot)
-        sheet.add_key((said, mark(**look)) for said, look in _MARKS.values())
+        sheet.add_key((label, mark(**look)) for label, look in _MARKS.values())
         axes = sheet.add_subplot()
         ends = [0.0, *(end for row in rows for end in (row.value, row.low, row.high))]
         far = max(abs(end) for end in ends if math.isfinite(end))
@@ -104,7 +104,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         # A mark without a visible bar has a very narrow interval or none.
         names = [fitted(row.label, (0.38 if math.isfinite(row.low) else 0.27) * sheet.inner_in) for row in rows]
         says = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]
-        axes.set_yticks(range(len(rows)), [name + said for name, said in zip(names, says, strict=True)])
+        axes.set_yticks(range(len(rows)), [name + label for name, label in zip(names, says, strict=True)])
         axes.set_xlabel(fitted(f"difference, {plain(unit)}" if unit else "difference", 0.55 * sheet.inner_in, lines=2))
         return sheet.finish([axes], _ROW_IN * len(rows) + 0.08)
 

@@ -126,9 +126,9 @@ def _write_head(axes: Axes, panel: Panel, column: Sequence[str], row: Sequence[s
     correlations = [cloud.label] if panel_in > 1.35 else cloud.label.replace(" (", "\n(").split("\n")
     small = {"size": SMALL_SIZE, "weight": "normal", "color": GREY}
     lines: list[tuple[str, dict[str, Any]]] = [
-        *((said, {"size": TEXT_SIZE, "weight": "normal"}) for said in row),
-        *((said, {"size": TEXT_SIZE, "weight": "bold"}) for said in column),
-        *((said, {"size": SMALL_SIZE, "weight": "bold", "color": colour}) for said in correlations),
+        *((text, {"size": TEXT_SIZE, "weight": "normal"}) for text in row),
+        *((text, {"size": TEXT_SIZE, "weight": "bold"}) for text in column),
+        *((text, {"size": SMALL_SIZE, "weight": "bold", "color": colour}) for text in correlations),
         (f"n = {cloud.n:,}", small),
         (beside, small),
     ]

@@ -99,8 +99,8 @@ def occupation_panels(
             axes.grid(axis="y")
             if head:
                 axes.set_title(fitted(plain(head), column_in - 0.1, TEXT_SIZE, "bold", lines=2))
-        said = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
-        label = fitted(said, 0.7 * sheet.inner_in, lines=3)
+        unit_text = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
+        label = fitted(unit_text, 0.7 * sheet.inner_in, lines=3)
         if len(panels) > 1:
             sheet.supxlabel(label, fontsize=SMALL_SIZE, color=INK)
         else:
@@ -151,13 +151,13 @@ def _look(kind: _Kind) -> dict[str, Any]:
 
 def _kind_label(kind: _Kind) -> str:
     decided, participant, whose = kind
-    said = "decides the blank" if decided else "does not decide"
+    label = "decides the blank" if decided else "does not decide"
     if participant in ("male", "female", "unspecified"):
-        return f"{participant if participant != 'unspecified' else 'nothing'} before the occupation: {said}"
+        return f"{participant if participant != 'unspecified' else 'nothing'} before the occupation: {label}"
     who = _SAID.get(participant, participant)
     whose_is_it = {0: "pronoun the professional's", 1: "pronoun the participant's"}.get(whose, "")
     people = ", ".join(filter(None, [who, whose_is_it]))
-    return f"{people}: specified" if people and decided else people or said
+    return f"{people}: specified" if people and decided else people or label
 
 
 def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
@@ -185,8 +185,8 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
                 fits.append(Line2D(at, start + slope * at, color=colour, linewidth=1.6, linestyle=dash))
                 text += f" ({signed(slope, 2)} per step)"
             texts.append(text)
-        said = "Blue: specified sentences. Orange: underspecified sentences. Straight lines are least-squares fits."
-        sheet = Sheet(title, f"{plain(group)} words, percent of all groups. {said}")
+        about = "Blue: specified sentences. Orange: underspecified sentences. Straight lines are least-squares fits."
+        sheet = Sheet(title, f"{plain(group)} words, percent of all groups. {about}")
         sheet.add_key(zip(texts, lines, strict=True), columns=1, handlelength=3)
         axes = sheet.add_subplot()
         for line in [*lines, *fits]:

@@ -121,10 +121,10 @@ def _lanes(table: pd.DataFrame) -> list[_Lane]:
 
 
 def _draw_panels(
-    table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, said: tuple[str, str]
+    table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, text: tuple[str, str]
 ) -> Sheet:
     lead = (
-        f"Each dot is one wording of the task; score in {plain(said[0])}. Bar: mean over the wordings of a class "
+        f"Each dot is one wording of the task; score in {plain(text[0])}. Bar: mean over the wordings of a class "
         "± one standard deviation."
     )
     lanes, sheet = _lanes(table), Sheet(title, lead, _left_out(table))
@@ -132,7 +132,7 @@ def _draw_panels(
     key: list[tuple[str, Any]] = [(_level_name(at), mark(linestyle="none", **looks[at])) for at in in_table]
     key.append(("mean ± sd of the class", mark(color=INK, linewidth=1.6, marker="|", markersize=10, markeredgewidth=2)))
     if table["baseline"].notna().any():
-        key.append((plain(said[1]), mark(color=INK, linewidth=1.1, linestyle=DASHED)))
+        key.append((plain(text[1]), mark(color=INK, linewidth=1.1, linestyle=DASHED)))
     sheet.add_key(key)
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
     columns = min(_n_columns(pairs), max(int(sheet.inner_in / 2.0), 1))
@@ -328,10 +328,10 @@ def _draw_slots(slots: Sequence[_Slot], title: str, unit: str) -> Sheet:
         _draw_slot(axes, slot, rows)
         for place, (row, level) in enumerate(zip(rows, slot.levels, strict=True)):
             ticks.append((float(row), fitted(level, label_in), {}))
-            said = slot.difference(place) if place else "first level"
-            said = said if wide or not place else said.partition(" ")[0]
+            text = slot.difference(place) if place else "first level"
+            text = text if wide or not place else text.partition(" ")[0]
             look: dict[str, Any] = {"weight": "bold" if slot.apart[place] else "normal"} if place else {"color": GREY}
-            axes.text(1.03, row, said, transform=beside, va="center_baseline", **look)
+            axes.text(1.03, row, text, transform=beside, va="center_baseline", **look)
         at = float(rows[-1]) + 1.3
     axes.text(1.03, -0.1, "difference\n[interval]" if wide else "difference", color=GREY, va="center", transform=beside)
     ends = [slot.means[0] + np.concatenate([slot.low, slot.high]) for slot in slots]

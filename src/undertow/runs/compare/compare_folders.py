@@ -113,11 +113,11 @@ class ComparedRuns:
         """The strongest differences as a table, for notebooks."""
         import pandas as pd
 
-        said = [finding.text for finding in self.findings if not finding.significant]
+        texts = [finding.text for finding in self.findings if not finding.significant]
         rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
         table = pd.DataFrame(rows[:MAX_ROWS]).to_html(index=False, escape=True)
         more = f"<p>And {len(rows) - MAX_ROWS:,} more; see .table().</p>" if len(rows) > MAX_ROWS else ""
-        return f"<p>{escape(' '.join(said))}</p>{table}{more}"
+        return f"<p>{escape(' '.join(texts))}</p>{table}{more}"
 
 
 @dataclass(frozen=True, slots=True)

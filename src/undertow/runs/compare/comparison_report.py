@@ -81,18 +81,18 @@ def pairs_of(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, Result
 def findings(comparisons: Sequence[Comparison]) -> list[Finding]:
     """A sentence for each significant difference, the strongest first; then the number of others."""
     tests = Counter(statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q))
-    said = []
+    stated = []
     for of, one in pairs_of(comparisons):
         if is_significant(one):
             text, detail = _sentence(one, of)
             results = (named(of, one, several=len(comparisons) > 1),)
-            said.append(Finding(text, True, strength(one), True, results, tests[statement(one)], detail=detail))
+            stated.append(Finding(text, True, strength(one), True, results, tests[statement(one)], detail=detail))
     if len(comparisons) > MAX_PAIRS:
-        return [*said, *_not_significant(comparisons, tests, f"All {len(comparisons)} comparisons together: ")]
+        return [*stated, *_not_significant(comparisons, tests, f"All {len(comparisons)} comparisons together: ")]
     for of in comparisons:
         who = f"{of.candidate} against {of.baseline}: " if len(comparisons) > 1 else ""
-        said += _not_significant([of], tests, who)
-    return said
+        stated += _not_significant([of], tests, who)
+    return stated
 
 
 def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int], who: str) -> Iterator[Finding]:
@@ -104,8 +104,8 @@ def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int]
     counts = Counter(map(verdict, left))
     if all(of.identical for of in comparisons):
         n_answered = sum(of.n_answered for of in comparisons)
-        said = text.identical(n_answered, len(finite))
-        yield Finding(who + said, significant=False, strength=0.0, decision_rule=text.all_alike)
+        sentence = text.identical(n_answered, len(finite))
+        yield Finding(who + sentence, significant=False, strength=0.0, decision_rule=text.all_alike)
     elif left:
         yield Finding(
             who + text.others(len(finite), counts[EQUIVALENT], counts[INCONCLUSIVE]),
@@ -117,8 +117,8 @@ def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int]
         )
     lost = tuple(one for one in rows if not math.isfinite(one.value))
     if lost:
-        said = who + text.missing(len(lost))
-        yield Finding(said, significant=False, strength=0.0, results=lost, decision_rule=text.not_tested)
+        sentence = who + text.missing(len(lost))
+        yield Finding(sentence, significant=False, strength=0.0, results=lost, decision_rule=text.not_tested)
 
 
 def _meanings(comparisons: Sequence[Comparison]) -> dict[str, str]:
@@ -190,7 +190,7 @@ def page_of(
     first, several = comparisons[0], len(comparisons) > 1
     text = comparison_text(first)
     sides = sides_of(comparisons)
-    stated, said = findings(comparisons), sentences("comparison")
+    stated, words = findings(comparisons), sentences("comparison")
     claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
@@ -202,7 +202,7 @@ def page_of(
             "Runs": all_of_them,
             "Compared": f"{sum(one.n_answered for one in comparisons):,} items that both answered",
         },
-        caveats=said.notes[:1],
+        caveats=words.notes[:1],
         findings=stated,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
@@ -213,22 +213,22 @@ def page_of(
             f"run {at}" if several else ("baseline", "candidate")[at - 1]: _who(name, run)
             for at, (name, run) in enumerate(sides.items(), 1)
         },
-        notes=[*notes_of(comparisons), *said.notes],
+        notes=[*notes_of(comparisons), *words.notes],
         command=command,
         python=python,
         provenance=provenance,
-        glossary={**text.glossary, **said.glossary, **_meanings(comparisons)},
+        glossary={**text.glossary, **words.glossary, **_meanings(comparisons)},
         null_prefix="no difference would give",
         basis=_basis(stated, comparisons, claimants),
-        nothing=said.all_alike if all(one.identical for one in comparisons) else said.nothing_differs,
+        nothing=words.all_alike if all(one.identical for one in comparisons) else words.nothing_differs,
     )
 
 
 def _row(difference: Result) -> Result:
     """A difference as a row of the page, with its verdict and without extras of the CSV table."""
     word = verdict(difference) if math.isfinite(difference.value) else ""
-    detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
-    return replace(difference, group={**difference.group, VERDICT: word}, extras=detail)
+    extras = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
+    return replace(difference, group={**difference.group, VERDICT: word}, extras=extras)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
@@ -240,11 +240,11 @@ def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
     return sides
 
 
-def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
+def _basis(stated: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
     """Basis of each finding: samples of both runs, mass of other words, protocol and graph."""
     by_name = {pair_name(one): one for one in comparisons}
     basis = {}
-    for finding in said:
+    for finding in stated:
         if finding.results:
             of = by_name.get(finding.results[0].group.get(RUNS, ""), comparisons[0])
             facets = [{key: level for key, level in one.group.items() if key != RUNS} for one in finding.results]

@@ -495,13 +495,13 @@ class _Rows:
 
     def _why_not(self, sides: Sequence[Result | None]) -> str:
         """Reason of a missing difference."""
-        said = []
+        reasons = []
         for name, result in zip(self.names, sides, strict=True):
             if result is None:
-                said.append(f"{name} has no such result.")
+                reasons.append(f"{name} has no such result.")
             elif not math.isfinite(result.value):
-                said.append(f"{name}: {result.note or 'it has no value.'}")
-        return " ".join(said)
+                reasons.append(f"{name}: {result.note or 'it has no value.'}")
+        return " ".join(reasons)
 
     def _displayed_group(self, result: Result) -> dict[str, str]:
         """The group without the model if one model is compared with one, unless it is another model of a run."""
@@ -524,19 +524,19 @@ def _facet(one: Result) -> tuple[object, ...]:
 
 def _notes(measured: _PairedResults, names: Names, runs: tuple[Record, Record]) -> list[str]:
     """Notes on compared and excluded items, grouped clusters, reduced precision and other versions."""
-    said, paired = sentences("comparison"), measured.paired
-    notes = [said.compared(paired.n_answered)]
+    words, paired = sentences("comparison"), measured.paired
+    notes = [words.compared(paired.n_answered)]
     if paired.readings:
         readings = " and ".join(f"{name} by {way}" for name, way in zip(names, paired.readings, strict=True))
         notes.append(
             f"The runs were scored in different ways ({readings}), so differences include effects of the scoring method."
         )
     if paired.n_items > paired.n_answered:
-        notes.append(said.unanswered(paired.n_items - paired.n_answered))
-    notes += [said.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]
-    notes += [said.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
+        notes.append(words.unanswered(paired.n_items - paired.n_answered))
+    notes += [words.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]
+    notes += [words.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
     counts = [] if paired.identical else [len(set(labels)) for labels in measured.ways]
-    notes += [said.dealt(n, measured.max_groups) for n in counts if n > measured.max_groups]
+    notes += [words.dealt(n, measured.max_groups) for n in counts if n > measured.max_groups]
     for run, name in zip(runs, names, strict=True):
         notes += [f"{name}: {sentence}" for sentence in run.manifest.get("precision", {}).get("sentences", ())]
     versions = [str(run.manifest["versions"].get("undertow", "")) for run in runs]

@@ -189,8 +189,8 @@ class _Sides:
                 f"the first is a run of {audits[0]}, the second one of {audits[1]}", "compare runs of one audit"
             )
         if protocols[0] != protocols[1] and not _readings(*self.runs):
-            said = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
-            self.refuse(said, "run one of them again under the protocol of the other")
+            problem = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
+            self.refuse(problem, "run one of them again under the protocol of the other")
         for name, (what, default) in ABSENT_AT_DEFAULT.items():
             values = [design.get(name, default) for design in self.facts("design")]
             if values[0] != values[1]:
@@ -220,8 +220,8 @@ class _Sides:
             if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
                 fix = "compare models with the same scoring method, or run both with the same --prompts"
                 fix = "run the older one again" if UNSAID in scales else fix
-                said = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
-                self.refuse(f"{said} {SCALES[scales[1]]}", fix)
+                problem = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
+                self.refuse(f"{problem} {SCALES[scales[1]]}", fix)
         if schema.required:
             needed = [[*schema.required, *manifest["design"].get("groups", ())] for manifest in manifests]
         else:  # an audit of another package must have equal columns in both runs
@@ -229,8 +229,8 @@ class _Sides:
         for at, name in enumerate(self.names):
             for column in ("item", *needed[at]):
                 if column not in columns[at] and (column != "model" or len(models_of(self.runs[at])) > 1):
-                    said = f"the observations of {name} have no column {column!r}, which its audit needs"
-                    self.refuse(said, "run its audit again")
+                    problem = f"the observations of {name} have no column {column!r}, which its audit needs"
+                    self.refuse(problem, "run its audit again")
 
     def check_texts(self) -> None:
         """Check that texts differ only because of sample sizes."""
@@ -241,12 +241,12 @@ class _Sides:
                 fix = "run one of them again with the options of the other"
                 self.refuse(f"their texts differ: option {name} {_both(*values)}", fix)
         if others and seeds[0] != seeds[1] and any(map(_is_drawn, self.runs)):
-            said = f"examples or answers were sampled with seed {seeds[0]} in the first and {seeds[1]} in the second"
-            self.refuse(said, f"run one of them again with --seed {seeds[0]}")
+            problem = f"examples or answers were sampled with seed {seeds[0]} in the first and {seeds[1]} in the second"
+            self.refuse(problem, f"run one of them again with --seed {seeds[0]}")
         if others and not self.audit.adaptive and seeds[0] == seeds[1] and limits[0] == limits[1]:
             hashes = " and ".join(str(one.get("challenge_sha256", ""))[:12] for one in others[0])
-            said = f"their texts differ though their options are equal (SHA-256 {hashes})"
-            self.refuse(f"{said}, so a file or the set has changed between them", "run the older one again")
+            problem = f"their texts differ though their options are equal (SHA-256 {hashes})"
+            self.refuse(f"{problem}, so a file or the set has changed between them", "run the older one again")
 
     @property
     def other_texts(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -274,12 +274,12 @@ class _Sides:
                 if differ.any():
                     at = int(differ.argmax())
                     values = _both(texts[0].iloc[at], texts[1].iloc[at])
-                    said = f"of item {first['item'].iloc[at]!r}, {name.replace('_', ' ')} {values}"
+                    problem = f"of item {first['item'].iloc[at]!r}, {name.replace('_', ' ')} {values}"
                     fix = "run one of them again with the challenge, options and --seed of the other"
-                    self.refuse(f"their queries differ: {said}", fix)
+                    self.refuse(f"their queries differ: {problem}", fix)
         if not n_answered:
-            said = f"none of {len(first):,} common items has an answer in both"
-            self.refuse(said, "see their reports for the reasons")
+            problem = f"none of {len(first):,} common items has an answer in both"
+            self.refuse(problem, "see their reports for the reasons")
 
 
 def _is_optional(column: str) -> bool:

@@ -94,7 +94,7 @@ def flag_unstable(
     """
     if "precision" not in manifest:
         return dict(manifest), table
-    block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
+    block = {**manifest["precision"], "unstable": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         rows = table.to_dict("records")
         error_of, halves, findings = _error_ranges(rows), _halves(results), audit.findings(observations, results)
@@ -107,13 +107,13 @@ def flag_unstable(
         # The end of each error farther from 0; NaN for a result without an interval or a null value.
         shares = [max(abs(row["low"]), abs(row["high"])) / halves.get(_key_of_row(row), math.nan) for row in rows]
         flags = [bool(could.get(_key_of_row(row))) for row in rows]
-        table = table.assign(difference_over_halfwidth=shares, could_change=flags)
+        table = table.assign(difference_over_halfwidth=shares, unstable=flags)
         named = {text for texts in could.values() for text in texts}
         known = [finding.text for finding in findings if finding.text in named]
         tested = [one for one in results if _has_interval(one) and one.group.get("model") in set(table["model"])]
         largest = table.groupby("model")["difference_over_halfwidth"].max().to_dict()
         block |= {
-            "could_change": [*known, *sorted(named - set(known))],  # possible new findings come last
+            "unstable": [*known, *sorted(named - set(known))],  # possible new findings come last
             "beyond_interval": sum(abs(row["difference"]) > halves.get(_key_of_row(row), math.inf) for row in rows),
             "unknown_results": sum(error_of(one) is None for one in tested),
             "models": [
@@ -161,17 +161,17 @@ def _error_ranges(rows: Sequence[Mapping[Any, Any]]) -> Callable[[Result], tuple
 
 def moved_by(result: Result, error: float) -> Result:
     """The result without an error: value and interval shift, p and q follow with the same standard error."""
-    detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.extras.items()}
+    extras = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.extras.items()}
     value, low, high = result.value - error, result.low - error, result.high - error
     if result.measure in STANDARD_DEVIATIONS:
         value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))
     p, q = _moved_test((result.p, result.q), result, value)
-    if f"{OTHER_TEST}_p" in detail:
+    if f"{OTHER_TEST}_p" in extras:
         names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
-        detail |= zip(
-            names, _moved_test((detail[names[0]], detail.get(names[1], math.nan)), result, value), strict=True
+        extras |= zip(
+            names, _moved_test((extras[names[0]], extras.get(names[1], math.nan)), result, value), strict=True
         )
-    return replace(result, value=value, low=low, high=high, p=p, q=q, extras=detail)
+    return replace(result, value=value, low=low, high=high, p=p, q=q, extras=extras)
 
 
 def _moved_test(test: tuple[float, float], result: Result, value: float) -> tuple[float, float]:
@@ -229,16 +229,16 @@ def summary(block: Mapping[str, Any]) -> list[str]:
     Args:
         block: the manifest's `precision` entry.
     """
-    said = sentences("precision")
-    lines = [said.model(part, percent) for part in block["models"]]
-    n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["could_change"]), block["unknown_results"]
+    words = sentences("precision")
+    lines = [words.model(part, percent) for part in block["models"]]
+    n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["unstable"]), block["unknown_results"]
     if n_beyond:
-        lines.append(said.beyond(n_beyond))
+        lines.append(words.beyond(n_beyond))
     if n_others:
-        lines.append(said.changed(n_others))
+        lines.append(words.changed(n_others))
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        lines.append(said.unchanged)
-    return [*lines, said.unmeasured(n_unknown)] if n_unknown else lines
+        lines.append(words.unchanged)
+    return [*lines, words.unmeasured(n_unknown)] if n_unknown else lines
 
 
 def percent(value: float) -> str:
@@ -267,7 +267,7 @@ def precision_text(record: Record) -> PagePrecision | None:
     block = record.manifest.get("precision")
     if block is None:
         return None
-    return PagePrecision(sentences=block["sentences"], could_change=block["could_change"], table=_table(record))
+    return PagePrecision(sentences=block["sentences"], unstable=block["unstable"], table=_table(record))
 
 
 def _table(record: Record) -> ReportTable | None:

@@ -88,7 +88,7 @@ class Precision(TypedDict):
 
     models: list[ReadAgain | Unread]
     sentences: Texts
-    could_change: Texts
+    unstable: Texts
     beyond_interval: Count
     unknown_results: Count
 

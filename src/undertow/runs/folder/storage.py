@@ -56,7 +56,7 @@ MANIFEST, OBSERVATIONS, RESULTS, PRECISION = "manifest.json", "observations.parq
 RESULTS_SHA256 = "results_sha256"
 """Field of the manifest with the hash of the results."""
 PRECISION_NUMBERS = ("reduced_value", "float32_value", "difference", "low", "high", "difference_over_halfwidth")
-PRECISION_FLAG = "could_change"
+PRECISION_FLAG = "unstable"
 """Numeric columns of the table, and a boolean one; the others except `measure` are group keys."""
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""

@@ -376,9 +376,9 @@ def _apply_rule(
     may_have = rule.of == DETECTABLE and "n_w" in details and rule.measure.startswith("slope")
     if matching and rule.of not in (*NUMBERS, *details) and not may_have:
         known = (*NUMBERS, *details)
-        said = f"of is {rule.of!r}, which {rule.measure} of {folder} has not{closest(rule.of, known)}"
-        said = f"{rules.where(rule)}: {said}; use {shorten_list(known, len(NUMBERS) + MAX_NAMED)}"
-        yield RuleResult(rule, ERROR, printable(said))
+        message = f"of is {rule.of!r}, which {rule.measure} of {folder} has not{closest(rule.of, known)}"
+        message = f"{rules.where(rule)}: {message}; use {shorten_list(known, len(NUMBERS) + MAX_NAMED)}"
+        yield RuleResult(rule, ERROR, printable(message))
         return
     for check, levels in zip(matching, labels([check.group for check in matching], left_out), strict=True):
         yield _judge(rules, rule, check, levels)
@@ -395,19 +395,22 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
         # Even if the rule would pass: a smaller run must not pass a gate.
         clusters = counted(round(check.n_clusters), "cluster")
         outcome = ERROR
-        said = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
+        message = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
     elif of in MAGNITUDES and check.has_no_null_value:
-        outcome, said = ERROR, f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number"
+        outcome, message = (
+            ERROR,
+            f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number",
+        )
     elif math.isfinite(number):
         outcome, judged = PASSED if rule.accepts(number) else FAILED, number
-        said = f"{check.sentence(rule, number, name)}, and {allows}"
+        message = f"{check.sentence(rule, number, name)}, and {allows}"
     elif of == DETECTABLE and check.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
         outcome = PASSED
-        said = f"{subject} is not needed, because p is {formatted(check.result.p)}; {allows}"
+        message = f"{subject} is not needed, because p is {formatted(check.result.p)}; {allows}"
     else:
         outcome, so = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
-        said = f"{subject} is missing ({check.reason(of)}), and rule {rule.name!r} {so}"
-    return RuleResult(rule, outcome, printable(said), printable("-".join(levels)), dict(check.group), judged)
+        message = f"{subject} is missing ({check.reason(of)}), and rule {rule.name!r} {so}"
+    return RuleResult(rule, outcome, printable(message), printable("-".join(levels)), dict(check.group), judged)
 
 
 def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check], str]:
@@ -430,8 +433,8 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
             )
         levels = dict.fromkeys(check.group.get(key, "") for check in measure)
         if level not in levels:
-            said = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"
-            return matching, f"{said}; it has {shorten_list(levels, MAX_NAMED)}"
+            message = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"
+            return matching, f"{message}; it has {shorten_list(levels, MAX_NAMED)}"
     for key, level in wanted:
         if not any(check.group.get(key, "") == level for check in matching):
             return matching, f"{run} has no {rule.measure} with {key} {level!r} and the rule's other levels together"

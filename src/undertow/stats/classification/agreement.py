@@ -120,8 +120,8 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
         ValueError: as `f1_over_cells`.
     """
     truth, answers = _check_classes(gold, predicted, n_classes)
-    said = np.where(answers == UNDECODABLE, n_classes, answers)
-    pairs = truth[:, np.newaxis] * (n_classes + 1) + said
+    predicted = np.where(answers == UNDECODABLE, n_classes, answers)
+    pairs = truth[:, np.newaxis] * (n_classes + 1) + predicted
     counts = np.bincount(pairs.ravel(), minlength=n_classes * (n_classes + 1))
     return counts.reshape(n_classes, n_classes + 1).astype(np.int64)
 
@@ -200,9 +200,9 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
     occurring = _classes(truth, positive)
     if not occurring:
         return math.nan
-    said = np.arange(n + 1)
-    chances = binom.pmf(said, n, 1 / n_classes)
-    return float(np.mean([chances @ (2 * (g * said / n) / (g + said)) for g in counts[occurring]]))
+    n_predicted = np.arange(n + 1)
+    chances = binom.pmf(n_predicted, n, 1 / n_classes)
+    return float(np.mean([chances @ (2 * (g * n_predicted / n) / (g + n_predicted)) for g in counts[occurring]]))
 
 
 def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) -> Floats:
@@ -214,8 +214,8 @@ def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) 
         of_class = weights[:, own]
         n_gold = of_class.sum(axis=1, keepdims=True)
         hits = of_class @ (predicted[own] == label)
-        n_said = weights @ (predicted == label)
-        total += np.divide(2 * hits, n_gold + n_said, out=np.zeros_like(total), where=n_gold > 0)
+        n_predicted = weights @ (predicted == label)
+        total += np.divide(2 * hits, n_gold + n_predicted, out=np.zeros_like(total), where=n_gold > 0)
         n_occurring += n_gold > 0
     return divide(total, n_occurring)
 
