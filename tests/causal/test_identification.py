@@ -20,19 +20,21 @@ from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.describe import describe_graph
 from undertow.causal.graph import Arrow, Graph, network, read_graph
 from undertow.causal.identification import (
-    MAX_PATHS,
-    Path,
     covariate_candidate,
     covariate_candidates,
-    d_separated,
-    directed_path,
     implied_independences,
     noncausal_open_paths,
+    recoverability,
+    specification,
+)
+from undertow.causal.paths import (
+    MAX_PATHS,
+    Path,
+    d_separated,
+    directed_path,
     opened_by_selection,
     path_status,
     paths,
-    recoverability,
-    specification,
 )
 from undertow.causal.published import published
 from undertow.errors import UndertowError
@@ -266,7 +268,7 @@ def test_what_tells_the_label_without_selection() -> None:
 
 def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six nodes, each with an arrow to all later ones."""
-    monkeypatch.setattr("undertow.causal.identification.MAX_PATHS", 40)
+    monkeypatch.setattr("undertow.causal.paths.MAX_PATHS", 40)
     graph = read_graph("; ".join(f"{one} -> {other}" for one, other in combinations([*"XABCD", "Y"], 2)))
     found = paths(graph, "X", "Y")
     assert (len(found), found[0].text) == (40, "X -> Y")
@@ -275,7 +277,7 @@ def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """W qualifies but for the common cause of the last statement, and the shortest paths end before it."""
-    monkeypatch.setattr("undertow.causal.identification.MAX_PATHS", 4)
+    monkeypatch.setattr("undertow.causal.paths.MAX_PATHS", 4)
     closed = "W -> A <- Y; W -> B <- Y; W -> C <- Y; W -> D <- Y"
     task = f"W -> X; W -> S; G -> S; G -> Y; [S]; {closed}"
     graph = read_graph(f"{task}; W <- (T) <- (U) -> (V) -> Y")

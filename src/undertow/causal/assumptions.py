@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from undertow.causal import identification
+from undertow.causal import identification, paths
 from undertow.causal.graph import COVARIATE, ROLES, Graph, read_graph
-from undertow.causal.identification import Candidate, Path
+from undertow.causal.identification import Candidate
+from undertow.causal.paths import Path
 from undertow.causal.published import NamedGraph
 from undertow.errors import UndertowError
 
@@ -71,7 +72,7 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
 def _of_w(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
     """W causes the features; it is not causal for the label; the two have no common cause."""
     label, features = graph.label, comma_separated(graph.features)
-    ways = filter(None, (identification.directed_path(graph, w.node, feature) for feature in graph.features))
+    ways = filter(None, (paths.directed_path(graph, w.node, feature) for feature in graph.features))
     because = first_path(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     unlike = f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features"
     is_cause = w.observed and w.causes_features
@@ -109,7 +110,7 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     claim = f"{pair} are connected by selection alone, apart from paths through the features"
     if w.connected_by_selection_alone:
         path = w.opened[0] if w.opened else None
-        opened_by = identification.path_status(graph, path, graph.selection).opened_by if path else ()
+        opened_by = paths.path_status(graph, path, graph.selection).opened_by if path else ()
         colliders = (
             f"at {comma_separated(collider for collider, _ in opened_by)}"
             if path

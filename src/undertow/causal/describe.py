@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from undertow.causal import identification
+from undertow.causal import identification, paths
 from undertow.causal.assumptions import (
     DRIFT,
     SPECIFICATION,
@@ -21,7 +21,7 @@ from undertow.causal.assumptions import (
     selection_hint,
 )
 from undertow.causal.graph import Arrow, Graph
-from undertow.causal.identification import MAX_PATHS, Path
+from undertow.causal.paths import MAX_PATHS, Path
 
 MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _REVERSED = {"->": "<-", "<-": "->", "<->": "<->"}
@@ -59,18 +59,14 @@ def describe_graph(graph: Graph) -> dict[str, tuple[str, ...]]:
     features, label, selection = comma_separated(graph.features), graph.label, comma_separated(graph.selection)
     words, specification = _sentences(), identification.specification(graph)
     recovery = identification.recoverability(graph)
-    opened = [
-        path.text for feature in graph.features for path in identification.opened_by_selection(graph, feature, label)
-    ]
-    before, after = (
-        identification.d_separated(graph, graph.features, {label}, given) for given in ((), graph.selection)
-    )
-    is_direct = any(identification.directed_path(graph, label, node) for node in graph.selection)
+    opened = [path.text for feature in graph.features for path in paths.opened_by_selection(graph, feature, label)]
+    before, after = (paths.d_separated(graph, graph.features, {label}, given) for given in ((), graph.selection))
+    is_direct = any(paths.directed_path(graph, label, node) for node in graph.selection)
     by = first_path(recovery.open_paths)
     selecting = words.selection(features, label, selection, before, after, opened, recovery, is_direct, by)
     nothing = f"The graph has no selection: the data are the population{selection_hint(graph)}."
     between = _task_paths(graph)
-    paths = [*(describe_path(graph, path) for path in between[:MAX_LISTED_PATHS]), *_rest_line(between)]
+    between_lines = [*(describe_path(graph, path) for path in between[:MAX_LISTED_PATHS]), *_rest_line(between)]
     candidates = [
         words.candidate(features, label, one, first_path(one.opened), first_path(one.open_in_population))
         for one in identification.covariate_candidates(graph)
@@ -84,7 +80,7 @@ def describe_graph(graph: Graph) -> dict[str, tuple[str, ...]]:
     sections = {
         "The task": _task(graph),
         "Specification": [words.specification(features, label, graph.cause, specification)],
-        f"Paths from {features} to {label}": paths or ["There is none."],
+        f"Paths from {features} to {label}": between_lines or ["There is none."],
         "What selection does": [selecting if selection else nothing],
         f"P({label} | {features}) from selected data": [
             words.recovery(features, label, selection, recovery, specification.well_specified)
@@ -121,8 +117,8 @@ def _sentences() -> Any:
 
 def describe_path(graph: Graph, path: Path) -> str:
     """Whether a path is open in the population and in selected data, and why."""
-    before = identification.path_status(graph, path)
-    after = identification.path_status(graph, path, graph.selection)
+    before = paths.path_status(graph, path)
+    after = paths.path_status(graph, path, graph.selection)
     if before.is_open:
         return f"{path.text}: open, with selection and without"
     if after.is_open:
@@ -139,12 +135,12 @@ def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ..
     Raises:
         UndertowError: a name is no node's, or is given twice.
     """
-    apart = identification.d_separated(graph, {one}, {other}, given)
+    apart = paths.d_separated(graph, {one}, {other}, given)
     condition = f" given {comma_separated(given)}" if given else ""
     lines = [f"{'Independent: no path between them is open' if apart else 'Dependent: a path between them is open'}."]
-    between = identification.paths(graph, one, other)
+    between = paths.paths(graph, one, other)
     for path in between[:MAX_LISTED_PATHS]:
-        state = identification.path_status(graph, path, given)
+        state = paths.path_status(graph, path, given)
         by = f" {_opening_text(state.opened_by)}" if state.opened_by else ""
         lines.append(
             f"{path.text}: {f'open{by}' if state.is_open else f'closed at {comma_separated(state.closed_at)}'}"
@@ -162,10 +158,10 @@ def separation_json(graph: Graph, one: str, other: str, given: tuple[str, ...]) 
         "one": one,
         "other": other,
         "given": list(given),
-        "independent": identification.d_separated(graph, {one}, {other}, given),
+        "independent": paths.d_separated(graph, {one}, {other}, given),
         "paths": [
-            {"path": path.text} | asdict(identification.path_status(graph, path, given))
-            for path in identification.paths(graph, one, other)
+            {"path": path.text} | asdict(paths.path_status(graph, path, given))
+            for path in paths.paths(graph, one, other)
         ],
     }
 
@@ -184,8 +180,8 @@ def graph_json(graph: Graph) -> dict[str, Any]:
             {
                 "path": path.text,
                 "colliders": list(path.colliders),
-                "population": asdict(identification.path_status(graph, path)),
-                "selected": asdict(identification.path_status(graph, path, graph.selection)),
+                "population": asdict(paths.path_status(graph, path)),
+                "selected": asdict(paths.path_status(graph, path, graph.selection)),
             }
             for path in _task_paths(graph)
         ],
@@ -204,12 +200,10 @@ def graph_json(graph: Graph) -> dict[str, Any]:
 def graph_shape(graph: Graph) -> GraphShape:
     """The graph to draw."""
     deciding = identification.specification(graph).causal_arrows
-    opened = [
-        path for feature in graph.features for path in identification.opened_by_selection(graph, feature, graph.label)
-    ]
+    opened = [path for feature in graph.features for path in paths.opened_by_selection(graph, feature, graph.label)]
     steps = {(sign, *pair) for path in opened for sign, pair in zip(path.signs, pairwise(path.nodes), strict=True)}
     colliders = {collider for path in opened for collider in path.colliders}
-    steps |= {("->", *arrow) for arrow in identification.arrows_between(graph, colliders, graph.selection)}
+    steps |= {("->", *arrow) for arrow in paths.arrows_between(graph, colliders, graph.selection)}
     steps |= {(_REVERSED[sign], other, one) for sign, one, other in steps}
     return GraphShape(
         nodes=graph.nodes,
@@ -242,7 +236,7 @@ def _task(graph: Graph) -> list[str]:
 
 
 def _task_paths(graph: Graph) -> tuple[Path, ...]:
-    return tuple(path for feature in graph.features for path in identification.paths(graph, feature, graph.label))
+    return tuple(path for feature in graph.features for path in paths.paths(graph, feature, graph.label))
 
 
 def _rest_line(between: tuple[Path, ...]) -> tuple[str, ...]:

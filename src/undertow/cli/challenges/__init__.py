@@ -1,0 +1,1 @@
+"""Commands on challenge sets: print, write and plan them."""
