@@ -18,7 +18,8 @@ from helpers.scripted_model import Script, Scripted
 from helpers.tiny_qa_models import random_reader
 from undertow import audits
 from undertow.audits.base import Sampling
-from undertow.audits.occupation_checklist.items import Plan, Settings
+from undertow.audits.occupation_checklist.items import all_items
+from undertow.audits.occupation_checklist.plan import Plan, Settings
 from undertow.data.occupations.occupation_set import load_pairs
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.decisions import ALL, ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
@@ -763,5 +764,5 @@ def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int
     plan = Plan.from_settings(Settings(query_type=CHOICE), Sampling(limit))
     assert (len(plan.pairs), len(plan.occupations)) == (n_pairs, n_jobs)
     assert len({one.soc_code for one in plan.occupations}) >= min(n_jobs, 6)
-    assert not limit or sum(1 for _ in plan.all_items()) <= max(limit, 188)
+    assert not limit or sum(1 for _ in all_items(plan)) <= max(limit, 188)
     assert {one.name for one in plan.donors.values()} <= {one.name for one in plan.occupations}

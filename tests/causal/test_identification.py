@@ -27,15 +27,7 @@ from undertow.causal.identification import (
     recoverability,
     specification,
 )
-from undertow.causal.paths import (
-    MAX_PATHS,
-    Path,
-    d_separated,
-    directed_path,
-    opened_by_selection,
-    path_status,
-    paths,
-)
+from undertow.causal.paths import MAX_PATHS, Path, d_separated, directed_path, opened_by_selection, path_status, paths
 from undertow.causal.published import published
 from undertow.errors import UndertowError
 from undertow.types import Floats

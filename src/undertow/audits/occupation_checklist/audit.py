@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Licence, Observations, Sampling, SentenceTable
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
+from undertow.audits.occupation_checklist import plan as checklist_plan
 from undertow.audits.occupation_checklist import report
-from undertow.audits.occupation_checklist.items import GREEDY, Plan
+from undertow.audits.occupation_checklist.answer_rows import answer_row, select_granted
+from undertow.audits.occupation_checklist.plan import BY_MODEL, GREEDY, Plan
 from undertow.data.occupations.occupation_set import load_groups, load_occupations
 from undertow.data.occupations.question_templates import load_questions
 from undertow.metrics.groups import Groups
@@ -36,7 +38,7 @@ class OccupationChecklist(Audit):
     name = "occupation-checklist"
     protocols = (EXACT, TEXT)
     summary = "does a choice between a woman and a man for a job depend on the attributes that the model grants them?"
-    Settings = checklist_items.Settings
+    Settings = checklist_plan.Settings
     adaptive = True
     references = ("zhang2024checklist",)
     table_layouts = (
@@ -55,28 +57,28 @@ class OccupationChecklist(Audit):
     )
 
     def adapt_settings(
-        self, settings: checklist_items.Settings, capabilities: Mapping[str, Any]
-    ) -> checklist_items.Settings:
+        self, settings: checklist_plan.Settings, capabilities: Mapping[str, Any]
+    ) -> checklist_plan.Settings:
         # A choice also has its greedy answer.
         query_type = next((kind for kind in (CHOICE, CONTINUATIONS, EXTRACTION) if kind in capabilities), CHOICE)
         return settings if settings.query_type else replace(settings, query_type=query_type)
 
-    def items(self, settings: checklist_items.Settings, sampling: Sampling) -> ItemBatches:
+    def items(self, settings: checklist_plan.Settings, sampling: Sampling) -> ItemBatches:
         """Yield the items that depend on no answer; then, given the granted attributes, the rest."""
         plan = Plan.from_settings(settings, sampling)
-        items = list(plan.first_items())
+        items = list(checklist_items.first_items(plan))
         scores = yield items
-        second = list(plan.second_items(checklist_items.select_granted(items, scores, settings, sampling.seed)))
+        second = list(checklist_items.second_items(plan, select_granted(items, scores, settings, sampling.seed)))
         if second:
             yield second
 
-    def limitations(self, settings: checklist_items.Settings, sampling: Sampling) -> list[str]:
-        return checklist_items.limitations(settings, sampling)
+    def limitations(self, settings: checklist_plan.Settings, sampling: Sampling) -> list[str]:
+        return checklist_plan.limitations(settings, sampling)
 
-    def max_items(self, settings: checklist_items.Settings, sampling: Sampling) -> list[Item]:
-        return list(Plan.from_settings(settings, sampling).all_items())
+    def max_items(self, settings: checklist_plan.Settings, sampling: Sampling) -> list[Item]:
+        return list(checklist_items.all_items(Plan.from_settings(settings, sampling)))
 
-    def design(self, settings: checklist_items.Settings) -> dict[str, Any]:
+    def design(self, settings: checklist_plan.Settings) -> dict[str, Any]:
         given = load_occupations(settings.occupation_file, settings.onet)
         groups = Groups(*load_groups(settings.name_pair_file))
         given = given.without_shares() if groups.are_own else given
@@ -96,7 +98,7 @@ class OccupationChecklist(Audit):
             },
             "questions": f"{questions.source}, version {questions.version}",
             "protocol": EXACT,
-            **({"grants": settings.grants} if settings.grants != checklist_items.BY_MODEL else {}),
+            **({"grants": settings.grants} if settings.grants != BY_MODEL else {}),
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
@@ -108,7 +110,7 @@ class OccupationChecklist(Audit):
                 "model": model,
                 "query_type": design["query_type"],
                 **item.factors,
-                **checklist_items.answer_row(item, answer),
+                **answer_row(item, answer),
             }
             | {"cluster": item.cluster}
             for item, answer in zip(items, scores.answers, strict=True)

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from undertow.audits.base import EXACT, Observations
-from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY, codes_of
+from undertow.audits.occupation_checklist.answer_rows import codes_of
+from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.occupations.occupation_set import find_groups, load_occupations

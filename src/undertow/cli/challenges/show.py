@@ -17,8 +17,7 @@ from undertow.errors import UndertowError
 
 def show_challenge(  # noqa: PLR0913 - an option each
     name: Annotated[
-        str,
-        typer.Argument(help="A name of `undertow list challenges`, or a .toml, .csv or .tsv file of your own."),
+        str, typer.Argument(help="A name of `undertow list challenges`, or a .toml, .csv or .tsv file of your own.")
     ],
     *,
     w: WLists = "",
