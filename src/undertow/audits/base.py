@@ -142,6 +142,7 @@ class Audit(ABC):
         causal_claim: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
             causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
         references: keys of the papers behind it in `report/templates/references.bib`.
+        method: its statistics in a sentence, for the methods section of a paper.
         table_layouts: tables that a paper prints, the default one first; () for a table of each measure alone.
         sentence_table: what `sentences` holds.
         licence: of the audit's own texts, for exports.
@@ -158,6 +159,7 @@ class Audit(ABC):
     limit_help: ClassVar[str] = ""
     causal_claim: ClassVar[str] = ""
     references: ClassVar[tuple[str, ...]] = ()
+    method: ClassVar[str] = ""
     table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
     sentence_table: ClassVar[SentenceTable] = SLOPES
     licence: ClassVar[Licence] = UNDERTOW_LICENCE

@@ -131,7 +131,8 @@ class Run:
         """A methods paragraph with the numbers of the run, and BibTeX of Undertow and of the papers behind the audit."""
         manifest, findings, rows = self.manifest, self.findings, self.observations
         parts = manifest.get("models") or [{"name": manifest["model"], "identity": manifest.get("model_identity", {})}]
-        design, version = manifest["design"], str(manifest["versions"].get("undertow", ""))
+        design, audit = manifest["design"], audit_of(self.record)
+        version = str(manifest["versions"].get("undertow", ""))
         w_lists = [
             {
                 "name": name,
@@ -144,6 +145,7 @@ class Run:
         ]
         facts = {
             "audit": manifest["audit"],
+            "method": audit.method,
             "version": version,
             "models": [{**_NO_IDENTITY, **part["identity"], "name": part["name"]} for part in parts],
             "title": design.get("title", "recorded answers"),
@@ -165,7 +167,7 @@ class Run:
             "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
             "command": manifest.get("command", ""),
         }
-        return cite(facts, audit_of(self.record).references, version)
+        return cite(facts, audit.references, version)
 
     @property
     def _n_missing(self) -> int:

@@ -59,6 +59,7 @@ class BiasAudit(Audit):
     notes: ClassVar[tuple[str, ...]] = ()
     protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
     references = ("bauer2022limits",)
+    method = "Scores are compared with the best baseline without a model on the same texts; intervals are clustered by document."
     sentence_table = report.LABELLED
     reply_factors = ("description_class", "dimension")
     limit_help = (

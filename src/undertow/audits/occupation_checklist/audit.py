@@ -41,6 +41,7 @@ class OccupationChecklist(Audit):
     Settings = checklist_plan.Settings
     adaptive = True
     references = ("zhang2024checklist",)
+    method = "Intervals and tests are clustered by pair of names and by SOC code of the occupation."
     table_layouts = (
         TableLayout("choices", ["choice_gap"], ["consistency", "bias", "position_bias"], {"occupation": "all"}),
     )

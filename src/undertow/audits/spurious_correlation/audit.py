@@ -47,6 +47,11 @@ class SpuriousCorrelation(Audit):
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
     references = ("mcmilin2024underspecification", "mcmilin2022selection")
+    method = (
+        "A drift is the least-squares slope of the mean probability mass of a word group along the values of W; it is tested as a linear "
+        "trend with first-order autoregressive noise of the values and sampling noise of the sentences, and its 95% interval covers other "
+        "sentences and other noise of this kind."
+    )
     table_layouts = (TableLayout("drift", ["slope", "slope_gap"], ["pearson_r"]),)
     reply_factors = ("prompt", "w_name", "w")
     limit_help = (
