@@ -45,7 +45,10 @@ class TaskSpecification(Audit):
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
     references = ("mcmilin2024underspecification",)
-    method = "Detection is the area under the ROC curve, tested by permuting labels within occupations; intervals resample whole occupations."
+    method = (
+        "Detection is the area under the ROC curve, tested by permuting labels within occupations; intervals resample whole "
+        "occupations."
+    )
     table_layouts = (TableLayout("detection", ["auroc"], ["balanced_accuracy", "tpr", "tnr"]),)
     reply_factors = ("prompt", "well_specified")
     limit_help = (

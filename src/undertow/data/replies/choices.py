@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from undertow.data.replies.answer_rules import (
     ANSWER,
@@ -14,18 +15,12 @@ from undertow.data.replies.answer_rules import (
     NO,
     REFUSAL,
     UNCLEAR,
-    YES,
-    YES_NO,
     Question,
     Reading,
     declines,
     rules,
 )
 
-MOST_WORDS_OF_A_DENIAL = 6
-"""Maximum number of words of a denial like "Not without a licence"."""
-MOST_WORDS_ALONE = 2
-"""Maximum number of words of a statement without a subject, like "not qualified"."""
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 SOFT_REFUSAL = "soft refusal"
@@ -33,14 +28,6 @@ SOFT_REFUSAL = "soft refusal"
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
 LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
-CONTENT = re.compile(r"[a-z]{4,}")
-EMPTY_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "does have would that said with from this they them their been being could should there text what which whose about some more "
-        "most answer question previous above aforementioned",
-    )
-)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
     "shape.not_seen": "there is no ", "aside.parenthesis": "",
@@ -76,14 +63,13 @@ class ChoiceReader:
         self._listed = self._enumeration()
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
-        self._question_text = question.prompt
+        self.question_text = question.prompt
         for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
-            if len(one.split()) > 3 and not (question.kind == YES_NO and " or no" in one.lower()):
-                self._question_text = one
-        self._people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self._question_text)) or "nobody"
+            if len(one.split()) > 3 and self.is_question(one):
+                self.question_text = one
+        self.people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self.question_text)) or "nobody"
         pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
-        self._hedged = rules().fill("unclear.hedged", names=self._people)
-        self._others = [one for one in pair.groups() if one not in self._question_text] if pair else []
+        self.others = [one for one in pair.groups() if one not in self.question_text] if pair else []
 
     def _enumeration(self) -> re.Pattern[str]:
         """Pattern of an enumeration of all answers, which chooses none; for two people, with *both* and *neither*."""
@@ -108,33 +94,31 @@ class ChoiceReader:
     def read(self, text: str) -> Reading:
         """Read a reply."""
         known = rules()
-        if self.question.kind == YES_NO and known.has("shape.neither_yes_nor_no", text):
-            return Reading(UNCLEAR)
         for name, words in PLAIN_WORDS.items():
             text = known.patterns[name].sub(words, text)
         text = self._lettered.sub("", text)
         text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            if self.question.kind == YES_NO and (not shorter or self._judge(shorter) is None):
-                break  # "Absolutely." is an answer, "Absolutely! Yes." a greeting before one
+            if not self.is_greeted(shorter):
+                break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
         if len(set(lines)) > 1 and None not in lines:
             return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
         corrections = list(known.patterns["reply.correction"].finditer(text))
-        if corrections and (reading := self._judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
+        if corrections and (reading := self.judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
             return reading
         for mark, segment in (*verdicts(text, "reply.prime_verdict"), *verdicts(text)):
-            wanted, compared = _comparison(self._question_text), _comparison(mark)
+            wanted, compared = _comparison(self.question_text), _comparison(mark)
             if wanted and compared and wanted != compared:
                 continue
             part = re.split(r"[.;]\s", segment)[0] if compared else segment
-            if (reading := self._judge(part, verdict=True)) is not None:
+            if (reading := self.judge(part, verdict=True)) is not None:
                 return reading
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
-        return self._judge(text) or Reading(UNCLEAR)
+        return self.judge(text) or Reading(UNCLEAR)
 
     def whole(self, text: str) -> str | None:
         """The answer that a text is, with nothing else."""
@@ -151,13 +135,11 @@ class ChoiceReader:
             (Reading(ANSWER, one) for one in self.question.answers if one.casefold() == what.casefold()), Reading(what)
         )
 
-    def _judge(self, text: str, *, verdict: bool = False) -> Reading | None:
+    def judge(self, text: str, *, verdict: bool = False) -> Reading | None:
         """The reading of a text; None if it does not concern the answers."""
         known = rules()
-        if self.question.kind == CHOICE and (each := self._each(text)):
-            return self._reading(each)
-        if self.question.kind == YES_NO and (own := known.fill("shape.of_person", names=self._people).search(text)):
-            return self._reading(YES if own.group(1) else NO)
+        if what := self.of_each_person(text):
+            return self._reading(what)
         parts = LAST_COLON.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
@@ -168,15 +150,31 @@ class ChoiceReader:
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
-        what = self._yes_or_no(start) if self.question.kind == YES_NO else self._head(start)
-        what = what or self._decide([vote for one in claims for vote in self._votes(one)])
+        what = self.opening(start) or self._decide([vote for one in claims for vote in self._votes(one)])
         alone = {name for name, _, _ in self.mentions(text)}
         if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
             what = alone.pop()
         return None if what is None else self._reading(what)
 
-    def _each(self, text: str) -> str | None:
-        """The reading of a reply that answers Yes or No for each answer."""
+    # What a reader of Yes and No does in another way.
+
+    ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
+    """Patterns that are cut from a clause."""
+    has_ties: ClassVar[bool] = True
+    """Whether different answers in equally explicit clauses are no answer; else the last one is."""
+
+    def is_question(self, text: str) -> bool:
+        """Whether a sentence of the prompt with a question mark is its question."""
+        return True
+
+    def is_greeted(self, text: str) -> bool:
+        """Whether a greeting may stand before this text."""
+        return True
+
+    def of_each_person(self, text: str) -> str | None:
+        """The answer of a reply that says Yes or No for each answer."""
+        if self.question.kind != CHOICE:
+            return None
         each = rules().patterns["shape.each"]
         is_yes = {one: bool(hit.group(1)) for one, _, end in self.mentions(text) if (hit := each.match(text[end:]))}
         chosen = [one for one, yes in is_yes.items() if yes]
@@ -184,9 +182,7 @@ class ChoiceReader:
             return chosen[0]
         return (BOTH if chosen else NEITHER) if len(is_yes) == 2 == len(self.named) else None
 
-    # The beginning of a sentence.
-
-    def _head(self, start: str) -> str | None:
+    def opening(self, start: str) -> str | None:
         """The answer at the beginning of a sentence, if only a reason or doubt follows."""
         known = rules()
         start = LEADING_ADVERB.sub("", start)
@@ -204,32 +200,6 @@ class ChoiceReader:
         goes_on = known.starts("shape.and_or", behind) or (":" in behind[:3] and others)
         return mentions[0][0] if known.starts("shape.after_head", behind) and not goes_on else None
 
-    def _yes_or_no(self, start: str) -> str | None:
-        """Yes or No at the beginning of a text."""
-        known = rules()
-        letter = start.strip(" .!\"')").lower()
-        if letter == "y" or known.starts("yes_no.no_doubt", start):
-            return YES
-        if letter == "n" or self._is_denial(start):
-            return NO
-        if match := known.patterns["yes_no.no"].match(start):
-            return NO if known.fill("shape.after_no", names=self._people).match(start[match.end() :]) else None
-        if match := known.patterns["yes_no.yes"].match(start):
-            behind = start[match.end() :]
-            if known.starts("shape.yes_then_no", behind):
-                return None if known.starts("shape.yes_and", behind) else NO
-            vague = known.starts("shape.vague_yes", match.group())
-            if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
-                return YES
-        return None
-
-    @staticmethod
-    def _is_denial(start: str) -> bool:
-        """Whether a text is a short denial: "Not without a licence"."""
-        known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
-        doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
-        return short and known.starts("shape.starts_not", start) and not doubtful
-
     # Sentences and clauses.
 
     def _votes(self, sentence: str) -> Iterator[Vote]:
@@ -237,7 +207,7 @@ class ChoiceReader:
         for clause in known.patterns["shape.pivot"].split(sentence):
             if not re.search(r"\w", clause):
                 continue
-            if known.has("shape.topic", self._question_text) and known.has("yes_no.plain_facts", clause):
+            if known.has("shape.topic", self.question_text) and known.has("yes_no.plain_facts", clause):
                 yield Vote(NO, MEDIUM)
                 continue
             refuses, unclear = declines(clause), known.has("unclear.cues", clause)
@@ -245,16 +215,12 @@ class ChoiceReader:
                 yield Vote(REFUSAL, WEAK)
                 continue
             claim = self._claim(clause)
-            if not (known.has("unclear.cues", claim) or declines(claim)) and self._is_plain(claim, clause):
+            if not (known.has("unclear.cues", claim) or declines(claim)) and self.is_plain(claim, clause):
                 refuses = unclear = False
-            voted = self._yes_no_votes if self.question.kind == YES_NO else self._choice_votes
-            votes = list(voted(claim))
-            if self.question.kind == YES_NO and not votes and known.has("shape.topic", self._question_text):
-                votes = list(voted(clause))
-            if self.question.kind == YES_NO and self._hedged.search(claim) and not refuses:
-                yield from [vote for vote in votes if vote.strength == STRONG] or [Vote(UNCLEAR, MEDIUM)]
-                continue
-            if refuses or unclear:
+            votes = list(self.claim_votes(claim)) or list(self.clause_votes(clause))
+            if not refuses and (hedged := self.hedged(claim, votes)):
+                yield from hedged
+            elif refuses or unclear:
                 leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
                 plain = [
                     vote
@@ -266,11 +232,8 @@ class ChoiceReader:
             else:
                 yield from votes
 
-    def _is_plain(self, claim: str, clause: str) -> bool:
+    def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        if self.question.kind == YES_NO:
-            cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
-            return cut and any(self._yes_no_votes(claim))
         joint = rules().starts("shape.starts_both", claim) and len(claim.split()) <= 4
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
@@ -278,61 +241,30 @@ class ChoiceReader:
     def _claim(self, clause: str) -> str:
         """A clause without concessions, conditions, reasons and embedded questions."""
         known = rules()
-        clause = known.fill("aside.evidential", names=self._people).sub("", clause)
-        clause = known.fill("aside.unevidential", names=self._people).sub("I do not think that ", clause)
-        contrast = ("aside.contrast",) if self.question.kind == YES_NO else ()
-        for name in (*contrast, "aside.concession", "aside.condition", "aside.opening_reason", "aside.reason"):
+        clause = known.fill("aside.evidential", names=self.people).sub("", clause)
+        clause = known.fill("aside.unevidential", names=self.people).sub("I do not think that ", clause)
+        for name in self.ASIDES:
             shorter = known.cut(name, clause)
-            if self.question.kind == YES_NO or self.mentions(shorter) or not self.mentions(clause):
+            if self.may_cut(clause, shorter):
                 clause = shorter
         clause = self._between.sub(" ", clause).strip(" ,;:") or clause
         shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
 
-    def _yes_no_votes(self, claim: str) -> Iterator[Vote]:
-        known = rules()
-        for other in self._others:
-            if re.search(rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE):
-                yield Vote(NO)
-                return
+    def may_cut(self, clause: str, shorter: str) -> bool:
+        """Whether a clause may be shortened to this: it still names an answer."""
+        return bool(self.mentions(shorter)) or not self.mentions(clause)
 
-        people = self._people + ("|i" if re.search(r"\byou\b", self._question_text) else "")
-        shape = known.fill("shape.elliptic", names=people)
-        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
-        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
-        verdict = (
-            self._yes_or_no(claim)
-            or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
-            or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
-            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
-        )
-        about_bias = known.has("shape.topic", self._question_text) and known.has("shape.topic", claim)
-        if verdict and not (about_bias and known.has("shape.is_true", claim)):
-            yield Vote(verdict)
-            return
-        for part in re.split(r"\band\b", claim):
-            if (n_negations := self._n_negations(part)) is not None:
-                yield Vote(NO if (n_negations + _negations(self._question_text)) % 2 else YES, MEDIUM)
-                return
+    def clause_votes(self, clause: str) -> Iterator[Vote]:
+        """Votes of a whole clause whose claim has none."""
+        yield from ()
 
-    def _n_negations(self, part: str) -> int | None:
-        """Number of negations of a statement about the question; None for other statements."""
-        known, topic = rules(), rules().patterns["shape.topic"]
-        if topic.search(self._question_text) and (hits := list(topic.finditer(part))):
-            if known.starts("shape.neutral", part[hits[0].start() :]):
-                return 1 + _negations(part[: hits[0].start()])
-            end = hits[1].start() if len(hits) > 1 else len(part)
-            behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
-            return _negations(part[: hits[0].start()]) or _negations(behind)
-        if known.has("shape.no_reason_not", part):
-            return 0
-        capable = known.has("shape.capability", self._question_text) and known.has("yes_no.capable", part)
-        if self._others and not known.fill("shape.person", names=self._people).search(part):
-            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
-        question_stems = _stems(self._question_text) - _stems(self._people.replace("|", " "))
-        return _negations(part) if _stems(part) & question_stems or capable else None
+    def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
+        """Votes of a claim that a person hedges; [] for other claims."""
+        return []
 
-    def _choice_votes(self, claim: str) -> Iterator[Vote]:
+    def claim_votes(self, claim: str) -> Iterator[Vote]:
+        """Votes of a clause without its reasons and conditions."""
         known, hits = rules(), self.mentions(claim)
         names = {name for name, _, _ in hits}
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
@@ -342,8 +274,8 @@ class ChoiceReader:
         if len(self.named) == 2:
             if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
                 named = self.named
-                if all(name in self._question_text for name in named):
-                    named = sorted(named, key=self._question_text.rfind)
+                if all(name in self.question_text for name in named):
+                    named = sorted(named, key=self.question_text.rfind)
                 yield Vote(named[ordinal.group(1).lower() in ("latter", "second")])
                 return
             if votes := self._of_both(claim, hits, picks):
@@ -384,7 +316,7 @@ class ChoiceReader:
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
-        known, direction, wanted = rules(), _comparison(claim), _comparison(self._question_text)
+        known, direction, wanted = rules(), _comparison(claim), _comparison(self.question_text)
         if len(self.named) == 2 and direction:
             if wanted and direction != wanted:
                 pick = next(one for one in self.named if one != pick)
@@ -416,7 +348,7 @@ class ChoiceReader:
             return REFUSAL if refuses else UNCLEAR
         for strength in (MEDIUM, WEAK):
             some = [vote.what for vote in claims if vote.strength == strength]
-            if some and (len(set(some)) == 1 or self.question.kind == YES_NO):
+            if some and (len(set(some)) == 1 or not self.has_ties):
                 return some[-1]
             if some:
                 people = strength == MEDIUM and len(self.named) == 2 and set(some) <= {*self.named, BOTH}
@@ -428,17 +360,6 @@ def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]
     """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
-
-
-def _stems(text: str) -> set[str]:
-    words = (word for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
-    return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
-
-
-def _negations(text: str) -> int:
-    known = rules()
-    text = known.patterns["yes_no.intensifiers"].sub(" ", re.sub(r"\"[^\"]*\"", " ", text))
-    return len(known.patterns["yes_no.negators"].findall(text))
 
 
 def _comparison(text: str) -> int:

@@ -26,12 +26,14 @@ from undertow.data.replies.answer_rules import (
     SPAN,
     UNCLEAR,
     WORD,
+    YES_NO,
     Question,
     Reading,
     declines,
     rules,
 )
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
+from undertow.data.replies.yes_no import YesNoReader
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SHORT_WORDS, TINY_WORDS = 15, 2
@@ -246,7 +248,8 @@ def read(question: Question, reply: str) -> Reading:
 def _reader(question: Question) -> ChoiceReader:
     """One reader for all replies to a question."""
     answers = tuple(map(_fold, question.answers))
-    return ChoiceReader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
+    reader = YesNoReader if question.kind == YES_NO else ChoiceReader
+    return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
 
 
 def _unwrap(reply: str) -> str:

@@ -1,0 +1,148 @@
+"""Replies to questions with the answers Yes and No."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Reading, rules
+from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Vote
+
+MOST_WORDS_OF_A_DENIAL = 6
+"""Maximum number of words of a denial like "Not without a licence"."""
+MOST_WORDS_ALONE = 2
+"""Maximum number of words of a statement without a subject, like "not qualified"."""
+CONTENT = re.compile(r"[a-z]{4,}")
+EMPTY_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "does have would that said with from this they them their been being could should there text what which whose about some more "
+        "most answer question previous above aforementioned",
+    )
+)
+
+
+class YesNoReader(ChoiceReader):
+    """Reads replies to one question with the answers Yes and No, which also statements answer."""
+
+    ASIDES: ClassVar[Sequence[str]] = ("aside.contrast", *ChoiceReader.ASIDES)
+    has_ties: ClassVar[bool] = False
+
+    def read(self, text: str) -> Reading:
+        """Read a reply."""
+        return Reading(UNCLEAR) if rules().has("shape.neither_yes_nor_no", text) else super().read(text)
+
+    def is_question(self, text: str) -> bool:
+        """Not "Yes or no?"."""
+        return " or no" not in text.lower()
+
+    def is_greeted(self, text: str) -> bool:
+        """Not "Absolutely.", which is an answer; before "Yes." it is a greeting."""
+        return bool(text) and self.judge(text) is not None
+
+    def of_each_person(self, text: str) -> str | None:
+        """The answer about the person of the question."""
+        own = rules().fill("shape.of_person", names=self.people).search(text)
+        return (YES if own.group(1) else NO) if own else None
+
+    def opening(self, start: str) -> str | None:
+        """Yes or No at the beginning of a text."""
+        known = rules()
+        letter = start.strip(" .!\"')").lower()
+        if letter == "y" or known.starts("yes_no.no_doubt", start):
+            return YES
+        if letter == "n" or self._is_denial(start):
+            return NO
+        if match := known.patterns["yes_no.no"].match(start):
+            return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
+        if match := known.patterns["yes_no.yes"].match(start):
+            behind = start[match.end() :]
+            if known.starts("shape.yes_then_no", behind):
+                return None if known.starts("shape.yes_and", behind) else NO
+            vague = known.starts("shape.vague_yes", match.group())
+            if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
+                return YES
+        return None
+
+    @staticmethod
+    def _is_denial(start: str) -> bool:
+        """Whether a text is a short denial: "Not without a licence"."""
+        known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
+        doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
+        return short and known.starts("shape.starts_not", start) and not doubtful
+
+    def is_plain(self, claim: str, clause: str) -> bool:
+        """Whether a claim is a part of the clause and has a vote."""
+        cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
+        return cut and any(self.claim_votes(claim))
+
+    def may_cut(self, clause: str, shorter: str) -> bool:
+        """Always."""
+        return True
+
+    def clause_votes(self, clause: str) -> Iterator[Vote]:
+        """Votes of the clause, where the question is about bias."""
+        if rules().has("shape.topic", self.question_text):
+            yield from self.claim_votes(clause)
+
+    def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
+        """The explicit votes, or that the reply is unclear."""
+        if not rules().fill("unclear.hedged", names=self.people).search(claim):
+            return []
+        return [vote for vote in votes if vote.strength == STRONG] or [Vote(UNCLEAR, MEDIUM)]
+
+    def claim_votes(self, claim: str) -> Iterator[Vote]:
+        """The vote of a claim, if it has one."""
+        known = rules()
+        for other in self.others:
+            if re.search(rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE):
+                yield Vote(NO)
+                return
+
+        people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
+        shape = known.fill("shape.elliptic", names=people)
+        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
+        verdict = (
+            self.opening(claim)
+            or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
+            or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
+            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
+        )
+        about_bias = known.has("shape.topic", self.question_text) and known.has("shape.topic", claim)
+        if verdict and not (about_bias and known.has("shape.is_true", claim)):
+            yield Vote(verdict)
+            return
+        for part in re.split(r"\band\b", claim):
+            if (n_negations := self._n_negations(part)) is not None:
+                yield Vote(NO if (n_negations + _negations(self.question_text)) % 2 else YES, MEDIUM)
+                return
+
+    def _n_negations(self, part: str) -> int | None:
+        """Number of negations of a statement about the question; None for other statements."""
+        known, topic = rules(), rules().patterns["shape.topic"]
+        if topic.search(self.question_text) and (hits := list(topic.finditer(part))):
+            if known.starts("shape.neutral", part[hits[0].start() :]):
+                return 1 + _negations(part[: hits[0].start()])
+            end = hits[1].start() if len(hits) > 1 else len(part)
+            behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
+            return _negations(part[: hits[0].start()]) or _negations(behind)
+        if known.has("shape.no_reason_not", part):
+            return 0
+        capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
+        if self.others and not known.fill("shape.person", names=self.people).search(part):
+            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
+        question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
+        return _negations(part) if _stems(part) & question_stems or capable else None
+
+
+def _stems(text: str) -> set[str]:
+    words = (word for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
+    return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
+
+
+def _negations(text: str) -> int:
+    known = rules()
+    text = known.patterns["yes_no.intensifiers"].sub(" ", re.sub(r"\"[^\"]*\"", " ", text))
+    return len(known.patterns["yes_no.negators"].findall(text))
