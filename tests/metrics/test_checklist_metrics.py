@@ -18,8 +18,9 @@ from scipy import stats
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.occupations.occupation_set import load_occupations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.metrics.checklist.checklist_metrics import is_overall
+from undertow.metrics.checklist.estimates import OCCUPATIONS
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
@@ -775,6 +776,8 @@ def test_fewer_than_six_pairs_or_occupations_claim_nothing_about_others(
     rows += rows_of(design("Y N m w m", jobs, n_pairs), context=WITHOUT)
     found = measured(tmp_path, rows)
     assert found["choice_gap", "all", WITH].value == 100
+    few = f"{counted(n_pairs, 'independent pair')} of names" if n_pairs < 6 else f"{n_jobs} {OCCUPATIONS}"
+    assert found["choice_gap", "all", WITH].note == f"no interval: this is of {few}, and 6 are needed"
     for (name, job, context), one in found.items():
         if job == "all":
             assert np.isnan([one.low, one.high, one.p, one.q]).all(), (name, context)
