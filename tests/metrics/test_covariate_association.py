@@ -208,8 +208,8 @@ def test_a_corrected_interval_leaves_out_zero_where_q_is_small_and_nowhere_else(
         assert (low > 0 or high < 0) == (result.q < 0.05)
         level = 1 - 0.05 * (np.sum(q < 0.05) + (result.q >= 0.05)) / 8
         y = frames[at].pivot_table(index="cluster", columns="w_index", values="he").to_numpy()[None]
-        found = trend(np.arange(10), cluster_summary(np.arange(10), y, np.ones_like(y)), level=level)
-        assert (low, high) == pytest.approx((found.low[0], found.high[0]))
+        found = trend(np.arange(10), cluster_summary(np.arange(10), y, np.ones_like(y)))
+        assert (low, high) == pytest.approx(tuple(end[0] for end in found.interval(level)))
     alone = audit(frames[4], ("he",))["slope", "he"]
     assert (alone.extras["corrected_low"], alone.extras["corrected_high"]) == pytest.approx((alone.low, alone.high))
 

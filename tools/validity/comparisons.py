@@ -64,7 +64,8 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
         (first, at_first), (second, at_second) = audits(noise, shape, rng), audits(noise, shape, rng)
         y, of_values = second - first, at_second - at_first
         parts = cluster_summary(x, y, np.ones_like(y))
-        null, inner = trend(x, parts), trend(x, parts, level=0.9)
+        null = trend(x, parts)
+        inner_low, inner_high = null.interval(0.9)
         off = parts.means - parts.means.mean(axis=1, keepdims=True)
         planted = TREND_SDS * off.std() / x.std()
         tilted = _moved(parts, planted * x)
@@ -82,8 +83,8 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
             margin = times * error
             # A true difference as large as the margin moves interval and slope by as much; p is that of what lies beyond it.
             row += [
-                (inner.low + margin >= -margin) & (inner.high + margin <= margin),
-                (inner.low >= -margin) & (inner.high <= margin),
+                (inner_low + margin >= -margin) & (inner_high + margin <= margin),
+                (inner_low >= -margin) & (inner_high <= margin),
                 (null.p < 0.05) & (null.low > 0),
             ]
         rows.append(np.array(row, dtype=np.float64))

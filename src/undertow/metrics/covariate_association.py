@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -236,13 +235,15 @@ def measure_association(
     measured: list[_Measurement] = []
     for run, ending, rows in facets(_table(observations, groups)):
         covariate = (covariates or {}).get(run["w_name"], {})
-        for result, again in _measure(run, rows, (groups, gaps), covariate, seed):
-            measured.append((replace(result, measure=f"{result.measure}{ending}"), again))
+        for result, interval in _measure(run, rows, (groups, gaps), covariate, seed):
+            measured.append((replace(result, measure=f"{result.measure}{ending}"), interval))
     return _with_q(measured)
 
 
-_Measurement: TypeAlias = tuple[Result, Callable[[float], Result] | None]
-"""A result with a 95% interval, and a function that returns it at another level; None if its interval decides nothing."""
+_Interval: TypeAlias = Callable[[float], tuple[float, float]]
+"""Lower and upper limit at a level."""
+_Measurement: TypeAlias = tuple[Result, _Interval | None]
+"""A result with a 95% interval, and its interval at other levels; None if its interval decides nothing."""
 
 
 def line_of(observations: pd.DataFrame, group: str) -> Line:
@@ -285,22 +286,18 @@ def _measure(
         effects.append(_bound_effect(series, within, seed))
         if covariate.get("scale") == UNORDERED:
             continue
-        slope, again = _bound_slope(series, within, _slope), partial(_slope_at, series, within)
+        slope, interval = _bound_slope(series, within, _slope)
         if kind == "gap":
-            slope_gaps.append((replace(slope, measure="slope_gap"), again))
+            slope_gaps.append((replace(slope, measure="slope_gap"), interval))
             continue
-        slopes.append((slope, again))
+        slopes.append((slope, interval))
         line = _line(series.cells.x, series.cells.means)
         # Descriptive, because noise of sentences and values attenuates it.
         note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
         correlations.append(series.result("pearson_r", value=line.r, note=note))
-        log_odds.append(_bound_slope(series, within, _log_odds_slope))
+        log_odds.append(_bound_slope(series, within, _log_odds_slope)[0])
     without = [[(one, None) for one in results] for results in ([*means, *effects], [*correlations, *log_odds])]
     return [*without[0], *slopes, *without[1], *slope_gaps]
-
-
-def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
-    return _bound_slope(replace(series, level=level, at_end=True), within, _slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,14 +309,12 @@ class _Series:
         cells: the observations.
         step: unit of W in slopes.
         at_end: whether these are bounds of hidden masses, which need no power.
-        level: level of the intervals of slopes.
     """
 
     about: dict[str, str]
     cells: Cells
     step: str
     at_end: bool = False
-    level: float = LEVEL
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result of this series with its counts."""
@@ -400,15 +395,17 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes(effect.note, HIDDEN))
 
 
-def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
+def _bound_slope(
+    series: _Series, ends: _Ends | None, measured: Callable[[_Series], tuple[Result, _Interval]]
+) -> tuple[Result, _Interval]:
     """Bounds of a slope: it weights each mean by the distance of W from its mean, so it is smallest if early means are largest.
 
     weight  - - - 0 + + +
     least   h h h   l l l        greatest  l l l   h h h
     """
-    slope = measured(series)
+    slope, interval = measured(series)
     if ends is None or math.isnan(slope.value):
-        return slope
+        return slope, interval
     low, high = ends
     x = low.x
     after = x >= x[low.counts.any(axis=0)].mean()
@@ -416,7 +413,13 @@ def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Serie
         replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
         for first, last in ((high, low), (low, high))
     ]
-    return _with_bounds(slope, [measured(replace(series, cells=cells, at_end=True)) for cells in mixed])
+    of_ends, intervals = zip(*(measured(replace(series, cells=cells, at_end=True)) for cells in mixed), strict=True)
+
+    def outer(level: float) -> tuple[float, float]:
+        (low, _), (_, high) = (of_end(level) for of_end in intervals)
+        return (low, high) if math.isfinite(low + high) else (math.nan, math.nan)
+
+    return _with_bounds(slope, of_ends), outer
 
 
 def _mean_mass(series: _Series) -> Result:
@@ -449,11 +452,15 @@ def _w_effect(series: _Series, seed: int) -> Result:
     return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=extras, note=note)
 
 
-def _slope(series: _Series) -> Result:
+def _no_limits(level: float) -> tuple[float, float]:
+    return math.nan, math.nan
+
+
+def _slope(series: _Series) -> tuple[Result, _Interval]:
     cells, unit = series.cells.seen(), f"percent per {series.step}"
     line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
-        return series.result("slope", unit=unit, note=_no_line(series))
+        return series.result("slope", unit=unit, note=_no_line(series)), _no_limits
     first, last = line.at(cells.x[[0, -1]])
     extras = {
         "ols_low": line.slope_low,
@@ -464,12 +471,16 @@ def _slope(series: _Series) -> Result:
         "first": float(first),
         "last": float(last),
     }
-    low = high = p = math.nan
-    flat = math.isnan(line.r)
+    p, interval, flat = math.nan, _no_limits, math.isnan(line.r)
     if series.enough and not flat:
         parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
-        fit = trend(cells.x, parts, level=series.level)
-        low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
+        fit = trend(cells.x, parts)
+        p = float(fit.p[0])
+
+        def interval(level: float) -> tuple[float, float]:
+            low, high = fit.interval(level)
+            return float(low[0]), float(high[0])
+
         sentences_df = float(parts.df[0])
         half = t_quantile(sentences_df) * math.sqrt(float(parts.slope_variance[0]))
         extras |= {"sentences_low": line.slope - half, "sentences_high": line.slope + half}
@@ -480,18 +491,20 @@ def _slope(series: _Series) -> Result:
             extras["detectable_slope"] = detectable_slope(cells.x, parts)
         extras |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
     note = _join_notes(_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p))
-    return series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=extras, note=note)
+    low, high = interval(LEVEL)
+    slope = series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=extras, note=note)
+    return slope, interval
 
 
-def _log_odds_slope(series: _Series) -> Result:
+def _log_odds_slope(series: _Series) -> tuple[Result, _Interval]:
     cells, unit = series.cells.seen(), f"log-odds per {series.step}"
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
-        return series.result("slope_log_odds", unit=unit, note=note)
-    slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
+        return series.result("slope_log_odds", unit=unit, note=note), _no_limits
+    slope, interval = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     names = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
     extras = {name: slope.extras[name] for name in names if name in slope.extras}
-    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=extras)
+    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=extras), interval
 
 
 def _line(x: Floats, means: Floats) -> Line:
@@ -510,14 +523,14 @@ def _with_q(measured: Sequence[_Measurement]) -> list[Result]:
         others.append("other values" if decides and "values_p" in one.extras else None)
     q = np.array(q_values([one.p for one in results], families))
     values_q = q_values([one.extras.get("values_p", math.nan) for one in results], others)
-    for at, (result, again) in enumerate(measured):
+    for at, (result, interval) in enumerate(measured):
         extras = dict(result.extras)
-        if math.isfinite(q[at]) and again is not None:
+        if math.isfinite(q[at]) and interval is not None:
             of_family = q[[one == families[at] for one in families]]
             # A further claim would need one more test than was claimed.
             n_selected = int((of_family < ALPHA).sum()) + (not q[at] < ALPHA)
-            widened = again(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
-            extras |= {"corrected_low": widened.low, "corrected_high": widened.high}
+            widened = interval(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
+            extras |= dict(zip(("corrected_low", "corrected_high"), widened, strict=True))
         if others[at] is not None:
             extras["values_q"] = values_q[at]
         results[at] = replace(result, q=float(q[at]), extras=extras)

@@ -167,25 +167,25 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         return replace(result, value=0.0, note=ALIKE)
     parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
     least = margin(replace(result, value=slope))
-    outer, inner = (trend(cells.x, parts, level=level) for level in (LEVEL, INNER_LEVEL))
-    p = float(outer.p[0])
+    fit = trend(cells.x, parts)
+    (low, high), inner = ([float(end[0]) for end in fit.interval(level)] for level in (LEVEL, INNER_LEVEL))
+    p = float(fit.p[0])
     if abs(slope) <= least and least > 0:
         p = 1.0 if math.isfinite(p) else math.nan
     elif least > 0:
         # Test of the excess over the margin: the same noise around a line with a smaller slope.
         moved = replace(parts, means=parts.means - math.copysign(least, slope) * from_mean)
-        p = float(trend(cells.x, moved, level=LEVEL).p[0])
+        p = float(trend(cells.x, moved).p[0])
     half = t_quantile(float(parts.df[0]), LEVEL) * math.sqrt(float(parts.slope_variance[0]))
     extras = {
         **result.extras,
-        "inner_low": float(inner.low[0]),
-        "inner_high": float(inner.high[0]),
+        "inner_low": inner[0],
+        "inner_high": inner[1],
         "sentences_low": slope - half,
         "sentences_high": slope + half,
-        "autocorrelation": float(outer.autocorrelation[0]),
-        "values_sd": float(outer.values_sd[0]),
+        "autocorrelation": float(fit.autocorrelation[0]),
+        "values_sd": float(fit.values_sd[0]),
     }
-    low, high = float(outer.low[0]), float(outer.high[0])
     note = "" if math.isfinite(low) else why_not_crossed(cells.counts, 3) or NO_NOISE
     return replace(result, value=slope, low=low, high=high, p=p, extras=extras, note=note)
 

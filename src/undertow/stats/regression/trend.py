@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,26 +44,40 @@ MAX_CELLS = 4_000_000
 """Maximum size of an intermediate array."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trend:
     """Estimated trends, each [series].
 
     Attributes:
         slope: least squares, in units of y per unit of x.
-        low, high: 95% interval of the slope, for other sentences and other noise of the values.
         p: two-sided, of no trend.
         autocorrelation: estimated correlation of the noise of neighbouring means, 0 to 1.
         values_sd: standard deviation of the noise of values, in units of y: its posterior median.
         values_autocorrelation: autocorrelation of that noise: its posterior mean.
+        errors: distribution of the error of the slope, of no meaning where p is NaN.
     """
 
     slope: Floats
-    low: Floats
-    high: Floats
     p: Floats
     autocorrelation: Floats
     values_sd: Floats
     values_autocorrelation: Floats
+    errors: _Mixture
+
+    @cached_property
+    def low(self) -> Floats:
+        """Lower limit of the slope at 95%, for other sentences and other noise of the values."""
+        return self.interval()[0]
+
+    @cached_property
+    def high(self) -> Floats:
+        """Upper limit of the slope at 95%."""
+        return self.interval()[1]
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Lower and upper limits of the slope at another level."""
+        half = np.where(np.isnan(self.p), math.nan, self.errors.quantile(1 - level))
+        return self.slope - half, self.slope + half
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +138,7 @@ class ClusterSummary:
     n_clusters: Floats
 
 
-def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
+def trend(x: ArrayLike, parts: ClusterSummary) -> Trend:
     """Least-squares trends of series, with intervals and tests that allow for noise that neighbouring values share.
 
     y = line + v + e: e is white with known variance, v is an autoregression in x with variance tau^2, whose correlation at the median
@@ -138,7 +152,6 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     Args:
         x: values of the covariate, distinct [value].
         parts: means of the series and their errors [series].
-        level: of the intervals.
 
     Returns:
         NaN for p and interval below eight values, with an unknown variance, and without any noise.
@@ -151,16 +164,19 @@ def trend(x: ArrayLike, parts: ClusterSummary, *, level: float = 0.95) -> Trend:
     if not np.isfinite(xs).all() or len(np.unique(xs)) < len(xs):
         raise ValueError("values of x must be finite, and no two of them equal")
     if len(xs) < MIN_VALUES:
-        nan = np.full(len(ys), math.nan)
+        nan, one = np.full(len(ys), math.nan), np.ones(len(ys))
         slope = ys @ _weights(xs) if len(xs) > 1 else nan
-        return Trend(slope, nan, nan, nan, nan, nan, nan)
+        return Trend(slope, nan, nan, nan, nan, _Mixture(one[:, None], one[:, None], one, one))
     design = _design(tuple(xs.tolist()))
     trends, columns = [], astuple(parts)
     at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
     for start in range(0, len(ys), at_once):
         some = slice(start, start + at_once)
-        trends.append(_trend(design, ClusterSummary(*(column[some] for column in columns)), level))
-    return Trend(*(np.concatenate(columns) for columns in zip(*trends, strict=True)))
+        trends.append(_trend(design, ClusterSummary(*(column[some] for column in columns))))
+    *estimates, weights, variances, spread, df = (np.concatenate(some) for some in zip(*trends, strict=True))
+    slope, p, autocorrelation, values_sd, values_autocorrelation = estimates
+    errors = _Mixture(weights, variances, spread, df)
+    return Trend(slope, p, autocorrelation, values_sd, values_autocorrelation, errors)
 
 
 def trend_of_one_series(x: ArrayLike, y: ArrayLike) -> Trend:
@@ -175,7 +191,8 @@ def _weights(x: Floats) -> Floats:
     return divide(from_mean, from_mean @ from_mean)
 
 
-def _trend(design: _Design, parts: ClusterSummary, level: float) -> tuple[Floats, ...]:
+def _trend(design: _Design, parts: ClusterSummary) -> tuple[Floats, ...]:
+    """The estimates and the arrays of their errors."""
     ys, white, spread, df = parts.means, parts.white_variance, parts.slope_variance, parts.df
     slope = ys @ design.weights
     squares = np.einsum("sv,rvk->srk", ys, design.axes) ** 2  # [series, autocorrelation, value - 2]
@@ -199,16 +216,14 @@ def _trend(design: _Design, parts: ClusterSummary, level: float) -> tuple[Floats
     shared = of_noise[:, None, :] * design.neighbours[:, None]
     n = len(ys)
     errors = _Mixture.from_cells(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
-    half = errors.quantile(1 - level)
     estimates = (
-        slope - half,
-        slope + half,
         errors.beyond(np.abs(slope)),
         (weights * shared).sum(axis=(1, 2)),
         np.sqrt(np.maximum(np.exp(_medians(weights.sum(axis=1), np.log(totals))) - white, 0.0)),
         (weights * design.neighbours[:, None]).sum(axis=(1, 2)),
     )
-    return slope, *(np.where(known, one, math.nan) for one in estimates)
+    known_estimates = (np.where(known, one, math.nan) for one in estimates)
+    return slope, *known_estimates, errors.weights, errors.variances, errors.spread, errors.df
 
 
 def _medians(weights: Floats, values: Floats) -> Floats:
