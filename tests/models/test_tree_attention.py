@@ -24,8 +24,10 @@ def grown(seed: int, n_paths: int, longest: int) -> PrefixTree:
     """A tree of random texts over few words, so that many beginnings are shared."""
     rng = np.random.default_rng(seed)
     return PrefixTree.from_paths(
-        tuple(rng.integers(5, 5 + rng.integers(2, 9), size=rng.integers(1, longest + 1)).tolist())
-        for _ in range(n_paths)
+        [
+            tuple(rng.integers(5, 5 + rng.integers(2, 9), size=rng.integers(1, longest + 1)).tolist())
+            for _ in range(n_paths)
+        ]
     )
 
 

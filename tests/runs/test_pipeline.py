@@ -153,12 +153,14 @@ def test_the_toy_reads_trees_and_batches_alike() -> None:
     items = undertow.data.load("mgc").items()[:50]
     encoded = [one for one in model.encode([item.query for item in items]) if not isinstance(one, Exception)]
     assert len(encoded) == 50
-    values: dict[tuple[int, int], list[list[float]]] = {}
+    values: dict[tuple[int, int], list[float]] = {}
     for depth in (0, 100):
         limits = BatchLimits(60, depth)
         for pack in plan(encoded, limits):
             members = [encoded[index] for index in pack.queries]
             read = read_pack(members, 60, (model.read_tree, model.read_batch), as_tree=pack.as_tree)
-            values |= {(depth, index): reads for index, reads in zip(pack.queries, read, strict=True)}
+            ends = np.cumsum([sum(len(path.reads) for path in member.paths) for member in members])
+            of_query = np.split(read, ends[:-1])
+            values |= {(depth, index): own.tolist() for index, own in zip(pack.queries, of_query, strict=True)}
     for index in range(50):
         assert values[0, index] == values[100, index]

@@ -4,7 +4,7 @@ Pure and torch-free. A pack holds whole queries, so a computed pack is a batch o
 on the queries alone, so an interrupted run that resumes packs the same way and gives bit-identical numbers.
 
     queries -> packs (token budget, longest first) -> one PackedTree, or TokenBatches of one exact length
-            -> reads, each distinct one once -> log-probabilities back per path (inverse permutation)
+            -> reads, each distinct one once -> log-probabilities back per path
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from undertow.models.base import (
     PackedTree,
     PrefixTree,
     TokenBatch,
+    TokenPath,
     common_prefix_length,
 )
 from undertow.types import Floats
-
-Lookup: TypeAlias = list[list[list[int]]]
-"""Indices into the reads, by query of the pack, then path [query][path][read]."""
 
 Readers: TypeAlias = tuple[Callable[[PackedTree], Floats], Callable[[TokenBatch], Floats]]
 """A model's two ways to read: a tree, and a plain batch."""
@@ -116,79 +114,70 @@ def _feed_rows(rows: dict[Hashable, int], query: EncodedQuery) -> int:
     return added
 
 
-_Reads: TypeAlias = dict[tuple[int, ...], int]
-"""Numbers of distinct (place, token) reads, in the order they are met."""
+def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Ints]:
+    """All paths of the queries as one tree, and the index in it of each read [read]."""
+    paths, path_of_read, positions, tokens = _flat_reads(queries)
+    branches = PrefixTree.from_paths([path.tokens for path in paths])
+    (nodes, tokens), lookup = _distinct(branches.nodes[path_of_read, positions], tokens)
+    return PackedTree(branches.tokens, branches.depths, branches.ends, nodes, tokens), lookup
 
 
-def _columns(reads: _Reads, width: int) -> list[Ints]:
-    table = np.fromiter(chain.from_iterable(reads), dtype=np.int64).reshape(-1, width)
-    return [table[:, column].copy() for column in range(width)]
-
-
-def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
-    """All paths of the queries as one tree, and where each path's reads are in it."""
-    branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
-    reads: _Reads = {}
-    lookup: Lookup = []
-    for query in queries:
-        nodes = [branches.nodes_of[path.tokens] for path in query.paths]
-        lookup.append(
-            [
-                [reads.setdefault((at[position], token), len(reads)) for position, token in path.reads]
-                for at, path in zip(nodes, query.paths, strict=True)
-            ]
-        )
-    read_nodes, read_tokens = _columns(reads, 2)
-    return PackedTree(branches.tokens, branches.depths, branches.ends, read_nodes, read_tokens), lookup
-
-
-def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
-    """The distinct paths of the queries in batches of one exact length, longest first, and where the reads are.
+def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[list[TokenBatch], Ints]:
+    """The distinct paths of the queries in batches of one exact length, longest first, and the index of each read [read].
 
     Encoder inputs of a batch have one length too, each is stored once. Reads are numbered across batches in order, as if the
     results were concatenated.
     """
-    fed_inputs = {(path.source, path.tokens) for query in queries for path in query.paths}
-    distinct = sorted(fed_inputs, key=lambda fed: (-len(fed[0]), -len(fed[1]), fed))
+    paths, path_of_read, positions, tokens = _flat_reads(queries)
+    fed = [(path.source, path.tokens) for path in paths]
     rows: list[list[_Row]] = []
-    for source, tokens in distinct:
-        cost = len(source) + len(tokens)
-        other = rows and tuple(map(len, rows[-1][0])) != (len(source), len(tokens))
+    for row in sorted(set(fed), key=lambda row: (-len(row[0]), -len(row[1]), row)):
+        other = rows and tuple(map(len, rows[-1][0])) != tuple(map(len, row))
         # Rows of one encoder input stay in one batch, so the encoder runs once.
-        full = rows and (len(rows[-1]) + 1) * cost > budget_tokens and not (source and rows[-1][-1][0] == source)
-        if other or full or not rows:
+        full = rows and (len(rows[-1]) + 1) * sum(map(len, row)) > budget_tokens
+        if other or not rows or (full and not (row[0] and rows[-1][-1][0] == row[0])):
             rows.append([])
-        rows[-1].append((source, tokens))
-    place_of = {fed: (number, row) for number, batch in enumerate(rows) for row, fed in enumerate(batch)}
-    reads: list[_Reads] = [{} for _ in rows]
-    local: list[list[tuple[int, list[int]]]] = []
-    for query in queries:
-        numbered = []
-        for path in query.paths:
-            number, row = place_of[path.source, path.tokens]
-            own = reads[number]
-            numbered.append((number, [own.setdefault((row, *read), len(own)) for read in path.reads]))
-        local.append(numbered)
-    starts = np.cumsum([0, *map(len, reads)]).tolist()
-    lookup = [[[starts[number] + one for one in numbers] for number, numbers in query] for query in local]
+        rows[-1].append(row)
+    place_of = {row: (number, at) for number, batch in enumerate(rows) for at, row in enumerate(batch)}
+    places = np.array([place_of[row] for row in fed], dtype=np.int64)[path_of_read]
+    columns, lookup = _distinct(*places.T, positions, tokens)
+    by_batch = columns[0].argsort(kind="stable")
+    numbers, *reads = (column[by_batch] for column in columns)
+    starts = numbers.searchsorted(np.arange(1, len(rows)))
     batches = []
-    for batch, read in zip(rows, reads, strict=True):
-        batches.append(TokenBatch(np.array([tokens for _, tokens in batch], dtype=np.int64), *_columns(read, 3)))
+    for batch, *read in zip(rows, *(np.split(column, starts) for column in reads), strict=True):
+        batches.append(TokenBatch(np.array([own for _, own in batch], dtype=np.int64), *read))
         if sources := {source: at for at, source in enumerate(dict.fromkeys(source for source, _ in batch if source))}:
             source_of_row = np.array([sources[source] for source, _ in batch], dtype=np.int64)
-            fed = np.array(list(sources), dtype=np.int64)
-            batches[-1] = replace(batches[-1], sources=fed, source_of_row=source_of_row)
-    return batches, lookup
+            inputs = np.array(list(sources), dtype=np.int64)
+            batches[-1] = replace(batches[-1], sources=inputs, source_of_row=source_of_row)
+    return batches, by_batch.argsort()[lookup]
 
 
 _Row: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Encoder input, () for none, and decoder input."""
 
 
-def read_pack(
-    queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
-) -> list[list[list[float]]]:
-    """Log-probabilities of every read of every path, in the order of the queries [query][path][read].
+def _flat_reads(queries: Sequence[EncodedQuery]) -> tuple[list[TokenPath], Ints, Ints, Ints]:
+    """The paths of all queries; and of every read its path, position and token [read]."""
+    paths = [path for query in queries for path in query.paths]
+    flat = chain.from_iterable(chain.from_iterable(path.reads for path in paths))
+    reads = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
+    return paths, np.repeat(np.arange(len(paths)), [len(path.reads) for path in paths]), reads[:, 0], reads[:, 1]
+
+
+def _distinct(*columns: Ints) -> tuple[list[Ints], Ints]:
+    """The distinct rows of a table in the order they are met, by column, and the index of each row among them [row]."""
+    key = columns[0]
+    for column in columns[1:]:
+        key = key * (column.max(initial=0) + 1) + column
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = first.argsort()
+    return [column[first[order]] for column in columns], order.argsort()[inverse]
+
+
+def read_pack(queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool) -> Floats:
+    """Log-probabilities of all reads, in the order of queries, their paths and the paths' reads [read].
 
     If memory runs out, read each half by itself, down to single queries.
 
@@ -199,13 +188,11 @@ def read_pack(
     try:
         if as_tree:
             tree, lookup = grow_tree(queries)
-            values = read_tree(tree).tolist()
-        else:
-            batches, lookup = cut_batches(queries, budget_tokens)
-            values = np.concatenate([read_batch(batch) for batch in batches]).tolist()
-        return [[[values[number] for number in path] for path in query] for query in lookup]
+            return read_tree(tree)[lookup]
+        batches, lookup = cut_batches(queries, budget_tokens)
+        return np.concatenate([read_batch(batch) for batch in batches])[lookup]
     except OutOfMemoryError:
         if len(queries) == 1:
             raise
     halves = queries[: len(queries) // 2], queries[len(queries) // 2 :]
-    return [values for half in halves for values in read_pack(half, budget_tokens, readers, as_tree=as_tree)]
+    return np.concatenate([read_pack(half, budget_tokens, readers, as_tree=as_tree) for half in halves])

@@ -16,6 +16,8 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeAlias, TypeVar, cast
 
+import numpy as np
+
 from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache, UnreadableCacheError
 from undertow.inference.free_replies import check_text, read_answer, reply_queries
@@ -48,6 +50,7 @@ from undertow.types import (
     Answer,
     ClozeQuery,
     ContinuationQuery,
+    Floats,
     GenerateQuery,
     Progress,
     Query,
@@ -522,22 +525,38 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
     (members,) = unit.packs
     queries = [encoded[digest] for digest in members]
     read_batch = partial(cast(TopModel, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
-    values = read_pack(queries, unit.budget_tokens, (model.read_tree, read_batch), as_tree=bool(unit.as_tree))
-    return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
+    nats = read_pack(queries, unit.budget_tokens, (model.read_tree, read_batch), as_tree=bool(unit.as_tree))
+    return dict(zip(members, answers_of(queries, nats), strict=True))
 
 
-def _answer(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> Answer:
-    """Sum each option's log-likelihood over its paths; other words have the probability outside the first tokens at the blank."""
-    sums = list(map(sum, reads_nats))
+def answers_of(queries: Sequence[EncodedQuery], nats: Floats) -> list[Answer]:
+    """Answers to queries [query].
+
+    Args:
+        queries: the queries.
+        nats: log-probability of each read, in the order of queries, paths and their reads [read].
+    """
+    n_reads = [len(path.reads) for query in queries for path in query.paths]
+    sums = np.bincount(np.repeat(np.arange(len(n_reads)), n_reads), nats, len(n_reads)).tolist()
+    firsts = np.concatenate([nats, [0.0]])[np.cumsum([0, *n_reads[:-1]])].tolist()
+    ends = np.cumsum([len(query.paths) for query in queries]).tolist()
+    return [
+        _answer(query, sums[start:end], firsts[start:end])
+        for query, start, end in zip(queries, [0, *ends], ends, strict=False)
+    ]
+
+
+def _answer(query: EncodedQuery, sums: Sequence[float], firsts: Sequence[float]) -> Answer:
+    """An answer, from the log-likelihood of each path and the log-probability of its first read."""
     # Minus infinity is an answer: the token is outside those that the protocol uses.
-    if any(math.isnan(value) or value == math.inf for value in sums):
+    if not sum(sums) < math.inf:
         return Answer.missing("the model gave a probability that is not a number")
-    spaced, logprobs = _nats_of(sums, query.spaced), _nats_of(sums, query.option_paths)
+    spaced, logprobs = _nats_of(sums, query.spaced), _nats_of(sums, query.options) if query.options else sums
     if spaced:
         logprobs = list(map(_log_sum, logprobs, spaced))
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
     n_tokens = _shared(query.n_tokens)
-    return Answer(counted, _other_prob(query, reads_nats), n_tokens=n_tokens, spaced_nats=tuple(spaced))
+    return Answer(counted, _other_prob(query, firsts), n_tokens=n_tokens, spaced_nats=tuple(spaced))
 
 
 @lru_cache
@@ -557,7 +576,7 @@ def _nats_of(sums: Sequence[float], options: Sequence[Sequence[int]]) -> list[fl
     return [sum(sums[path] for path in parts) if parts else math.nan for parts in options]
 
 
-def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> float:
+def _other_prob(query: EncodedQuery, firsts: Sequence[float]) -> float:
     """One minus the probability of the options' first tokens; NaN if these are from different distributions.
 
     A masked model reads a word of two tokens in a text with two masks.
@@ -567,7 +586,7 @@ def _other_prob(query: EncodedQuery, reads_nats: Sequence[Sequence[float]]) -> f
         path = query.paths[first]
         position, token = path.reads[0]
         context = path.tokens if query.bidirectional else path.tokens[: position + 1]
-        claimed[context, position, token] = math.exp(min(reads_nats[first][0], 0.0))
+        claimed[context, position, token] = math.exp(min(firsts[first], 0.0))
     if query.bidirectional and len({context for context, _, _ in claimed}) > 1:
         return math.nan
     return max(0.0, 1.0 - sum(claimed.values()))

@@ -7,9 +7,9 @@ identity without its weights, so that a run whose answers are all cached never l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, count
+from itertools import chain, compress, count
 from operator import ne
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -178,15 +178,16 @@ class EncodedQuery:
 
         Without the tokens that all options end with, which are the words behind the blank.
         """
-        of_path = [tuple(token for _, token in path.reads) for path in self.paths]
-        by_option = [sum((of_path[path] for path in parts), ()) for parts in self.options] or of_path
-        read = [tokens for tokens in by_option if tokens]
-        if len(set(read)) < 2:
+        of_path = [[token for _, token in path.reads] for path in self.paths]
+        by_option = [sum((of_path[path] for path in parts), []) for parts in self.options] or of_path
+        from_behind = [tokens[::-1] for tokens in by_option if tokens]
+        first, last = min(from_behind, default=[]), max(from_behind, default=[])
+        if first == last:
             return ()
-        # A masked model reads the options only.
-        behind = 0 if self.bidirectional else min(common_prefix_length(read[0][::-1], tokens[::-1]) for tokens in read)
-        behind = min(behind, min(map(len, read)) - 1)
-        return tuple(max(len(tokens) - behind, 0) for tokens in by_option)
+        # What the first and the last in order have in common, all have. A masked model reads the options only.
+        behind = 0 if self.bidirectional else common_prefix_length(first, last)
+        behind = min(behind, min(map(len, from_behind)) - 1)
+        return tuple([max(len(tokens) - behind, 0) for tokens in by_option])
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
@@ -196,40 +197,45 @@ def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Distinct paths as one tree, each shared prefix once, in depth-first order.
+    """Paths as one tree, each shared prefix once, in depth-first order.
 
     Attributes:
         tokens, depths, ends: as in `PackedTree` [node].
-        nodes_of: the nodes of each path, root first, by its tokens.
+        nodes: the nodes of each path, root first; without meaning behind its end [path, position].
     """
 
     tokens: Ints
     depths: Ints
     ends: Ints
-    nodes_of: Mapping[tuple[int, ...], Sequence[int]]
+    nodes: Ints
 
     @classmethod
-    def from_paths(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
-        """Build the tree."""
-        tokens: list[int] = []
-        depths: list[int] = []
-        ends: list[int] = []
-        nodes_of: dict[tuple[int, ...], list[int]] = {}
-        open_tokens: tuple[int, ...] = ()
-        open_nodes: list[int] = []
-        for path in sorted(set(paths)):
-            shared = common_prefix_length(open_tokens, path)
-            for node in open_nodes[shared:]:
-                ends[node] = len(tokens)
-            open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
-            tokens += path[shared:]
-            depths += range(shared, len(path))
-            ends += [0] * (len(path) - shared)
-            open_tokens, nodes_of[path] = path, open_nodes
-        for node in open_nodes:
-            ends[node] = len(tokens)
-        columns = [np.array(column, dtype=np.int64) for column in (tokens, depths, ends)]
-        return cls(columns[0], columns[1], columns[2], nodes_of)
+    def from_paths(cls, paths: Sequence[tuple[int, ...]]) -> PrefixTree:
+        """Build the tree.
+
+        Paths are sorted, shorter ones first, and a path has a node of its own from where it differs from the one before:
+
+            1 2 3        nodes  0 1 2        ends  5 4 3
+            1 2 4               0 1 3              5 4 4
+            1 5                 0 4                5 5
+        """
+        lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
+        inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
+        table = np.zeros(inside.shape, dtype=">i8")  # as bytes, big-endian numbers have the order of their values
+        table[inside] = np.fromiter(chain.from_iterable(paths), dtype=np.int64) + 1
+        order = table.view(f"V{table.strides[0]}").ravel().argsort(kind="stable")
+        rows, differs = table[order], np.ones_like(inside)
+        np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1, out=differs[1:])
+        is_new = differs & inside[order]
+        numbers = is_new.cumsum().reshape(is_new.shape) - 1
+        nodes = np.empty_like(numbers)
+        nodes[order] = np.maximum.accumulate(np.where(is_new, numbers, 0), axis=0)
+        # A subtree ends before the first node of the next path that differs at its root or above.
+        n_nodes = np.count_nonzero(is_new)
+        nexts = np.full_like(numbers, n_nodes)
+        nexts[:-1] = np.where(differs[1:], numbers[:-1, -1:] + 1, n_nodes)
+        ends = np.minimum.accumulate(nexts[::-1], axis=0)[::-1]
+        return cls(rows[is_new].astype(np.int64) - 1, is_new.nonzero()[1], ends[is_new], nodes)
 
 
 @dataclass(frozen=True, slots=True)

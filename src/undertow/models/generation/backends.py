@@ -83,7 +83,7 @@ class TreeBackend(Backend):
     n_logits: int
     trunk: TreeKVCache | None = None
     _prompts: Sequence[Tokens] = ()
-    _tree: PrefixTree | None = None
+    _nodes_of: dict[Tokens, Ints] = field(default_factory=dict)
     _sees: dict[Text, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -123,13 +123,13 @@ class TreeBackend(Backend):
 
     def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack with the prefix that the last one left."""
-        self._prompts, self._tree, self._sees = prompts, None, {}
+        self._prompts, self._nodes_of, self._sees = prompts, {}, {}
         if self.trunk is None:
             self.trunk = TreeKVCache(self.network)
 
     def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
         """One slice: the first texts of a pack grow its tree, and later ones are leaves behind earlier ones."""
-        yield range(len(texts)), self._grow(texts) if self._tree is None else self._extend(texts)
+        yield range(len(texts)), self._extend(texts) if self._nodes_of else self._grow(texts)
 
     def _grow(self, texts: Sequence[Text]) -> torch.Tensor:
         """Feed texts without their cached prefix; logits after each [text, vocabulary]."""
@@ -141,8 +141,9 @@ class TreeBackend(Backend):
         # Feed the last token of the first path again for its logits; no other path ends before it.
         n_known = min(common_prefix_length(trunk.path, first), len(first) - 1)
         trunk.keep_path(first[:n_known], range(n_known))
-        self._tree = tree = PrefixTree.from_paths(paths)
-        distinct, rows = np.unique([tree.nodes_of[path][-1] for path in paths], return_inverse=True)
+        tree = PrefixTree.from_paths(paths)
+        self._nodes_of = {path: nodes[: len(path)] for path, nodes in zip(paths, tree.nodes, strict=True)}
+        distinct, rows = np.unique([self._nodes_of[path][-1] for path in paths], return_inverse=True)
         ends, parts = to_device(tree.ends, self.network.device), []
         for start in range(n_known, len(tree.tokens), self.forward_tokens):
             stop = min(start + self.forward_tokens, len(tree.tokens))
@@ -157,14 +158,14 @@ class TreeBackend(Backend):
 
     def _extend(self, texts: Sequence[Text]) -> torch.Tensor:
         """Feed the last token of texts whose beginnings are in the cache; logits after each [text, vocabulary]."""
-        trunk, n, nodes_of = self._trunk, len(texts), self._tree.nodes_of if self._tree else {}
+        trunk, n = self._trunk, len(texts)
         sees = np.zeros((n, trunk.n_columns + n), dtype=bool)
         for row, (at, written) in enumerate(texts):
             parent = self._sees.get((at, written[:-1]))
             if parent is not None:
                 sees[row, : len(parent)] = parent
             else:
-                sees[row, nodes_of[*self._prompts[at], *written[:-1]]] = True
+                sees[row, self._nodes_of[*self._prompts[at], *written[:-1]]] = True
             sees[row, trunk.n_columns + row] = True
             self._sees[at, written] = sees[row]
         tokens = np.array([written[-1] for _, written in texts])
@@ -190,9 +191,9 @@ class TreeBackend(Backend):
     def finish(self) -> None:
         """Keep the path of the last prompt for the next pack."""
         last = max(self._prompts)
-        if self._tree is not None:
-            self._trunk.keep_path(last, self._tree.nodes_of[last])
-        self._tree, self._sees = None, {}
+        if self._nodes_of:
+            self._trunk.keep_path(last, self._nodes_of[last])
+        self._nodes_of, self._sees = {}, {}
 
 
 class GenerateBackend(Backend):

@@ -151,7 +151,7 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
         """The distinct tokens of the prompts, and what is written; a pass of the prompts, and one for each step."""
         own = sum(prompt.own_tokens for prompt in pack)
         if self._in_tree(pack[0]):
-            n_tokens = len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + own
+            n_tokens = len(PrefixTree.from_paths([prompt.tokens for prompt in pack]).tokens) + own
         else:
             n_tokens = sum(map(len, {prompt.tokens for prompt in pack})) + own
         steps = 0 if pack[0].mode == CHOICE else max(prompt.max_tokens for prompt in pack)
