@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -284,36 +285,37 @@ def query_kind(query: Query) -> str:
 
 def query_digest(query: Query) -> str:
     """A stable name for a query: equal queries, and only those, share it (SHA-256, 64 hex digits)."""
-    return digest(query_values(query))
+    return hashlib.sha256(to_utf8(query_json(query))).hexdigest()
 
 
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+"""JSON in canonical form, as text."""
 _VALUES = {kind: attrgetter(*(one.name for one in fields(kind))) for kind in _KINDS}
+_options_json = lru_cache(maxsize=256)(canonical_json)
 
 
-def query_values(query: Query) -> tuple[Any, ...]:
-    """The kind of a query and its fields; `dataclasses.astuple` makes copies and takes ten times as long."""
-    return type(query).__name__, *_VALUES[type(query)](query)
-
-
-_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+def query_json(query: Query) -> str:
+    """Kind and fields of a query as canonical JSON. Many sentences have the same options, which take the longest."""
+    if isinstance(query, ClozeQuery):
+        return f'["ClozeQuery",[{",".join(map(canonical_json, query.pieces))}],{_options_json(query.options)}]'
+    return canonical_json((type(query).__name__, *_VALUES[type(query)](query)))
 
 
 def digest(value: Any) -> str:
     """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
 
     Raises:
-        UndertowError: a text holds a lone surrogate; the message quotes its surroundings.
+        UndertowError: as `to_utf8`.
     """
-    return hashlib.sha256(canonical_json(value)).hexdigest()
+    return hashlib.sha256(to_utf8(canonical_json(value))).hexdigest()
 
 
-def canonical_json(value: Any) -> bytes:
-    """JSON in canonical form.
+def to_utf8(text: str) -> bytes:
+    """The text in UTF-8.
 
     Raises:
-        UndertowError: as `digest`.
+        UndertowError: it holds a lone surrogate; the message quotes its surroundings.
     """
-    text = _ENCODE(value)
     try:
         return text.encode()
     except UnicodeEncodeError as error:

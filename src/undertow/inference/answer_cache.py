@@ -1,7 +1,7 @@
 """Answer cache in SQLite, so that no query is computed twice.
 
 One SQLite file in WAL mode, keyed by model identity and query digest. Answers are written to disk as they arrive, in
-transactions, so a process that is killed loses at most the batch in progress and a quarter of a second of work.
+transactions, so a process that is killed loses at most the batch in progress and a second of work.
 """
 
 from __future__ import annotations
@@ -230,7 +230,8 @@ class AnswerCache:
             )
             self._database.executemany(
                 f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
-                [(key, query, *_pack(answer)) for query, answer in answers.items()],
+                # In the order of the keys, neighbours go to one page.
+                [(key, query, *_pack(answer)) for query, answer in sorted(answers.items())],
             )
 
     def _reopen_if_replaced(self) -> None:

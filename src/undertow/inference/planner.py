@@ -50,11 +50,12 @@ class Pack:
 
 def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
     """Packs that cover every query exactly once, the largest first, so that a lack of memory shows early."""
-    tree = [index for index, query in enumerate(encoded) if _depth(query) <= limits.tree_depth]
-    plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
+    depths = list(map(_depth, encoded))
+    tree = [index for index, depth in enumerate(depths) if depth <= limits.tree_depth]
+    plain = [index for index, depth in enumerate(depths) if depth > limits.tree_depth]
     # Neighbours in this order share prefixes, or lengths.
-    tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
-    plain.sort(key=lambda index: (*_shapes(encoded[index]), index))
+    tree.sort(key=lambda index: min([path.tokens for path in encoded[index].paths]))
+    plain.sort(key=lambda index: _shapes(encoded[index]))
     packs = _cut(encoded, tree, limits.budget_tokens, as_tree=True)
     packs += _cut(encoded, plain, limits.budget_tokens, as_tree=False)
     return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
@@ -62,7 +63,7 @@ def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
 
 def _depth(query: EncodedQuery) -> int:
     """Tokens of the longest path; unlimited for encoder inputs, which a tree cannot hold."""
-    return max(2**62 if path.source else len(path.tokens) for path in query.paths)
+    return max([2**62 if path.source else len(path.tokens) for path in query.paths])
 
 
 def _shapes(query: EncodedQuery) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
@@ -118,7 +119,8 @@ def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Ints]:
     """All paths of the queries as one tree, and the index in it of each read [read]."""
     paths, path_of_read, positions, tokens = _flat_reads(queries)
     branches = PrefixTree.from_paths([path.tokens for path in paths])
-    (nodes, tokens), lookup = _distinct(branches.nodes[path_of_read, positions], tokens)
+    nodes = branches.nodes[path_of_read, positions].astype(np.int64)
+    (nodes, tokens), lookup = _distinct(nodes, tokens)
     return PackedTree(branches.tokens, branches.depths, branches.ends, nodes, tokens), lookup
 
 

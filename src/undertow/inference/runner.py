@@ -63,7 +63,7 @@ from undertow.types import (
 T = TypeVar("T")
 MAX_PLANNED = 2**15
 """Queries that one plan covers."""
-STORE_EVERY_S = 0.25
+STORE_EVERY_S = 1.0
 """Seconds from one transaction to the next; passes that are faster share one, because the disk would slow them."""
 KIND_WORDS = {
     BLANK: "sentences with a blank",
@@ -233,9 +233,8 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
-    lost: dict[str, Answer] = {}
+    lost, waiting = dict[str, Answer](), dict[str, Answer]()
     notes = said
-    waiting: dict[str, Answer] = {}
 
     def store_waiting() -> float:
         nonlocal waiting
@@ -256,8 +255,9 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
                     continue
                 # Notes of earlier answers still apply to them.
                 notes = tuple(dict.fromkeys([*said, *arrived.notes]))
-                waiting |= {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
-                answers |= waiting
+                fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
+                waiting |= fresh
+                answers |= fresh
                 lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
                 lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
                 n_tokens += arrived.n_tokens
@@ -538,25 +538,27 @@ def answers_of(queries: Sequence[EncodedQuery], nats: Floats) -> list[Answer]:
     """
     n_reads = [len(path.reads) for query in queries for path in query.paths]
     sums = np.bincount(np.repeat(np.arange(len(n_reads)), n_reads), nats, len(n_reads)).tolist()
-    firsts = np.concatenate([nats, [0.0]])[np.cumsum([0, *n_reads[:-1]])].tolist()
+    firsts = np.append(nats, 0.0)[np.cumsum([0, *n_reads[:-1]])]
+    probs = list(map(math.exp, np.minimum(firsts, 0.0).tolist()))
     ends = np.cumsum([len(query.paths) for query in queries]).tolist()
     return [
-        _answer(query, sums[start:end], firsts[start:end])
+        _answer(query, sums[start:end], probs[start:end])
         for query, start, end in zip(queries, [0, *ends], ends, strict=False)
     ]
 
 
-def _answer(query: EncodedQuery, sums: Sequence[float], firsts: Sequence[float]) -> Answer:
-    """An answer, from the log-likelihood of each path and the log-probability of its first read."""
+def _answer(query: EncodedQuery, sums: Sequence[float], probs: Sequence[float]) -> Answer:
+    """An answer, from the log-likelihood of each path and the probability of its first read."""
     # Minus infinity is an answer: the token is outside those that the protocol uses.
     if not sum(sums) < math.inf:
         return Answer.missing("the model gave a probability that is not a number")
-    spaced, logprobs = _nats_of(sums, query.spaced), _nats_of(sums, query.options) if query.options else sums
+    logprobs, spaced = _nats_of(sums, query.options) if query.options else list(sums), _nats_of(sums, query.spaced)
     if spaced:
         logprobs = list(map(_log_sum, logprobs, spaced))
-    counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
+    for option in query.duplicate_options:
+        logprobs[option] = math.nan
     n_tokens = _shared(query.n_tokens)
-    return Answer(counted, _other_prob(query, firsts), n_tokens=n_tokens, spaced_nats=tuple(spaced))
+    return Answer(tuple(logprobs), _other_prob(query, probs), n_tokens=n_tokens, spaced_nats=tuple(spaced))
 
 
 @lru_cache
@@ -576,17 +578,16 @@ def _nats_of(sums: Sequence[float], options: Sequence[Sequence[int]]) -> list[fl
     return [sum(sums[path] for path in parts) if parts else math.nan for parts in options]
 
 
-def _other_prob(query: EncodedQuery, firsts: Sequence[float]) -> float:
+def _other_prob(query: EncodedQuery, probs: Sequence[float]) -> float:
     """One minus the probability of the options' first tokens; NaN if these are from different distributions.
 
     A masked model reads a word of two tokens in a text with two masks.
     """
-    claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
+    claimed: dict[tuple[tuple[int, ...], tuple[int, int]], float] = {}
     for first, *_ in filter(None, (*query.option_paths, *query.spaced)):
         path = query.paths[first]
-        position, token = path.reads[0]
-        context = path.tokens if query.bidirectional else path.tokens[: position + 1]
-        claimed[context, position, token] = math.exp(min(firsts[first], 0.0))
-    if query.bidirectional and len({context for context, _, _ in claimed}) > 1:
+        read = path.reads[0]
+        claimed[path.tokens if query.bidirectional else path.tokens[: read[0] + 1], read] = probs[first]
+    if query.bidirectional and len({context for context, _ in claimed}) > 1:
         return math.nan
     return max(0.0, 1.0 - sum(claimed.values()))

@@ -170,7 +170,7 @@ class EncodedQuery:
     @property
     def option_paths(self) -> tuple[tuple[int, ...], ...]:
         """The paths of each option [option][path]."""
-        return self.options or tuple((path,) for path in range(len(self.paths)))
+        return self.options or tuple(zip(range(len(self.paths)), strict=True))
 
     @property
     def n_tokens(self) -> tuple[int, ...]:
@@ -179,7 +179,7 @@ class EncodedQuery:
         Without the tokens that all options end with, which are the words behind the blank.
         """
         of_path = [[token for _, token in path.reads] for path in self.paths]
-        by_option = [sum((of_path[path] for path in parts), []) for parts in self.options] or of_path
+        by_option = [[token for path in parts for token in of_path[path]] for parts in self.options] or of_path
         from_behind = [tokens[::-1] for tokens in by_option if tokens]
         first, last = min(from_behind, default=[]), max(from_behind, default=[])
         if first == last:
@@ -187,7 +187,7 @@ class EncodedQuery:
         # What the first and the last in order have in common, all have. A masked model reads the options only.
         behind = 0 if self.bidirectional else common_prefix_length(first, last)
         behind = min(behind, min(map(len, from_behind)) - 1)
-        return tuple([max(len(tokens) - behind, 0) for tokens in by_option])
+        return tuple([len(tokens) - behind if tokens else 0 for tokens in by_option])
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
@@ -207,7 +207,7 @@ class PrefixTree:
     tokens: Ints
     depths: Ints
     ends: Ints
-    nodes: Ints
+    nodes: NDArray[np.int32]
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[int, ...]]) -> PrefixTree:
@@ -227,7 +227,7 @@ class PrefixTree:
         rows, differs = table[order], np.ones_like(inside)
         np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1, out=differs[1:])
         is_new = differs & inside[order]
-        numbers = is_new.cumsum().reshape(is_new.shape) - 1
+        numbers = is_new.cumsum(dtype=np.int32).reshape(is_new.shape) - 1
         nodes = np.empty_like(numbers)
         nodes[order] = np.maximum.accumulate(np.where(is_new, numbers, 0), axis=0)
         # A subtree ends before the first node of the next path that differs at its root or above.
@@ -235,7 +235,7 @@ class PrefixTree:
         nexts = np.full_like(numbers, n_nodes)
         nexts[:-1] = np.where(differs[1:], numbers[:-1, -1:] + 1, n_nodes)
         ends = np.minimum.accumulate(nexts[::-1], axis=0)[::-1]
-        return cls(rows[is_new].astype(np.int64) - 1, is_new.nonzero()[1], ends[is_new], nodes)
+        return cls(rows[is_new].astype(np.int64) - 1, is_new.nonzero()[1], ends[is_new].astype(np.int64), nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ def gaps_of(groups: Sequence[str]) -> list[list[str]]:
     return [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
 
 
-def all_items(settings: Settings) -> list[Item]:
-    """Every sentence with every W value."""
-    covariates = covariates_of(settings)
+def all_items(settings: Settings, covariates: Sequence[challenge.Covariate] = ()) -> list[Item]:
+    """Every sentence with every W value, of the settings if no W lists are given."""
+    covariates = covariates or covariates_of(settings)
     if not settings.inject:
         chosen = _challenge(settings)
         if settings.challenge in challenge.names() and not settings.words:
@@ -172,9 +172,10 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     These concern lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists with
     too few sentences for a significant p.
     """
-    items, covariates, groups = all_items(settings), covariates_of(settings), word_groups(settings)
-    whole = sizes_of(items, covariates)
-    left = {one.name: one for one in sizes_of(sample_items(items, settings, sampling), covariates)}
+    lists, groups = lists_of(settings), word_groups(settings)
+    covariates, whole = [one for one, _ in lists], [one for _, one in lists]
+    sample = sample_items(all_items(settings), settings, sampling) if sampling.limit else []
+    left = {one.name: one for one in (sizes_of(sample, covariates) if sampling.limit else whole)}
     notes = [one.limitation() for one in whole]
     useful = [name for name, one in left.items() if not one.limitation()]
     lost = [one.name for one in whole if not one.limitation() and one.name not in useful]
@@ -188,9 +189,11 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
 
 
 def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.ListSizes]]:
-    """Sample size of each W list."""
-    covariates = {one.name: one for one in covariates_of(settings)}
-    return [(covariates[one.name], one) for one in sizes_of(all_items(settings), list(covariates.values()))]
+    """Sample size of each W list. Its sentences are the same at every value, so one value is enough to count them."""
+    covariates = covariates_of(settings)
+    short = [replace(one, values=one.values[:1], numbers=one.numbers[:1]) for one in covariates]
+    sizes = {one.name: one for one in sizes_of(all_items(settings, short), covariates)}
+    return [(one, replace(sizes[one.name], n_values=len(one.values))) for one in covariates]
 
 
 def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:

@@ -15,7 +15,7 @@ from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_si
 from undertow.data.templates.covariates import Covariate
 from undertow.data.templates.template import Template
 from undertow.errors import UndertowError
-from undertow.types import Factor, Item, canonical_json, query_values
+from undertow.types import Factor, Item, canonical_json, query_json, to_utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,5 +187,6 @@ def challenge_digest(items: Sequence[Item]) -> str:
         factors = dict(item.factors)
         if factors.get("w_value") == factors.get("w_index"):
             factors.pop("w_value", None)
-        whole.update(canonical_json([item.id, query_values(item.query), factors, item.cluster]))
+        parts = canonical_json(item.id), query_json(item.query), canonical_json(factors), canonical_json(item.cluster)
+        whole.update(to_utf8(f"[{','.join(parts)}]"))
     return whole.hexdigest()
