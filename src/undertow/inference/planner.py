@@ -9,9 +9,11 @@ on the queries alone, so an interrupted run that resumes packs the same way and 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, count
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +27,6 @@ from undertow.models.base import (
     PrefixTree,
     TokenBatch,
     TokenPath,
-    common_prefix_length,
 )
 from undertow.types import Floats
 
@@ -76,14 +77,14 @@ def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: i
     """Fill packs query by query; a query that would overflow a pack opens the next one."""
     packs: list[Pack] = []
     members: list[int] = []
-    fed: dict[Hashable, int] = {}
-    n_tokens = 0
+    nothing = partial(defaultdict[Hashable, int], count().__next__)
+    fed, n_tokens = nothing(), 0
     feed = _feed_branches if as_tree else _feed_rows
     for index in order:
         added = feed(fed, encoded[index])
         if members and n_tokens + added > budget_tokens:
             packs.append(Pack(tuple(members), n_tokens, as_tree))
-            members, fed, n_tokens = [], {}, 0
+            members, fed, n_tokens = [], nothing(), 0
             added = feed(fed, encoded[index])
         members.append(index)
         n_tokens += added
@@ -91,18 +92,12 @@ def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: i
 
 
 def _feed_branches(nodes: dict[Hashable, int], query: EncodedQuery) -> int:
-    """Add a query to a tree, which numbers the prefixes of all paths; returns the number of new nodes."""
+    """Add a query to a tree, which numbers each prefix (its parent and its token) on first use; returns the number of new ones."""
     before = len(nodes)
-    last: tuple[int, ...] = ()
-    along: list[int] = []
     for path in query.paths:
-        shared = common_prefix_length(last, path.tokens)
-        del along[shared:]
-        node = along[-1] if along else -1
-        for token in path.tokens[shared:]:
-            node = nodes.setdefault((node, token), len(nodes))
-            along.append(node)
-        last = path.tokens
+        node = -1
+        for token in path.tokens:
+            node = nodes[node, token]
     return len(nodes) - before
 
 
