@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
-from undertow.audits.bias_in_text import answers, figures, report
+from undertow.audits.bias_in_text import figures, report
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import (
     DECODING,
@@ -93,10 +93,14 @@ class BiasAudit(Audit):
         }
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+        from undertow.audits.bias_in_text import answers  # tables are not loaded before a model
+
         return answers.observe(design, items, scores, model)
 
     def load_recorded(self, path: Path | Table, protocol: str) -> tuple[Observations, str]:
         """Recorded answers: `document, gold, answer` and any of the factors."""
+        from undertow.audits.bias_in_text import answers
+
         return answers.read_answers(path, self.task, protocol)
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:

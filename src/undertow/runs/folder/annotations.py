@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from undertow._files import path_exists, read_file
@@ -16,6 +15,9 @@ from undertow.errors import UndertowError
 from undertow.metrics.text.judgements import CATEGORIES, judgement_results
 from undertow.runs.folder.storage import read_record
 from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AUDIT = "bias-rephrasing"
 ANNOTATIONS = "annotations.jsonl"
@@ -69,6 +71,8 @@ def read_annotations(folder: Path) -> pd.DataFrame:
         except ValidationError as error:
             problem = first_problem(error, is_json=True)
             raise UndertowError(f"{path}, line {number}: {problem}; correct or delete the line") from error
+    import pandas as pd  # not before a model is loaded
+
     table = pd.DataFrame(rows, columns=list(AnnotationLine.model_fields), dtype=str)
     return table.drop_duplicates(["annotator", "item"], keep="last", ignore_index=True)
 
