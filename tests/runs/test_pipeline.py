@@ -164,3 +164,12 @@ def test_the_toy_reads_trees_and_batches_alike() -> None:
             values |= {(depth, index): own.tolist() for index, own in zip(pack.queries, of_query, strict=True)}
     for index in range(50):
         assert values[0, index] == values[100, index]
+
+
+def test_tables_are_not_loaded_before_a_model() -> None:
+    """They would raise the peak while its weights are unpacked."""
+    code = (
+        "import sys; from undertow import audits; from undertow.runs import pipeline; "
+        "print([name for name in audits.names() if audits.load(name)] and 'pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
