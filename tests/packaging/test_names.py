@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "undertow"
 MAX_ENTRIES = 14
 RETIRED = [
     "asked", "asker", "asks", "card", "damaged", "door", "evidence", "foreseen", "found",
-    "hands", "neutral", "portion", "portions", "probe", "probes", "retell", "rounds", "shelves",
+    "hands", "neutral", "portion", "portions", "probe", "probes", "retell", "rounds", "said", "shelves",
     "shown", "suited", "telling", "told", "turns", "unclaimed", "unscored",
 ]  # fmt: skip
 """Left columns of the design's table of names, and what came from them."""
@@ -22,6 +22,7 @@ ALLOWED = {
     "NEUTRAL_CHOICE": "a category of CAD",
     "neutral": "the word group of pronouns without gender",
     "_dataset_card": "the README of a dataset, as Hugging Face calls it",
+    "dataset_card.md": "its template",
     "NOT_FOUND": "an HTTP status",
 }
 """Names in which a retired word is the word of the field; errors of libraries end in NotFoundError."""
@@ -39,11 +40,18 @@ def identifiers(text: str) -> list[str]:
     return [token.string for token in tokens if token.type == tokenize.NAME and not keyword.iskeyword(token.string)]
 
 
+def template_names(text: str) -> list[str]:
+    """All names in the expressions and statements of a Jinja template."""
+    code = " ".join("".join(pair) for pair in re.findall(r"\{%(.*?)%\}|\{\{(.*?)\}\}", text, re.DOTALL))
+    return re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", code))
+
+
 def retired_in(source: Path) -> dict[str, list[str]]:
-    """Files by name, of identifiers and file names of a package that have a retired word and are not allowed."""
+    """Files by name, of identifiers and file names of a package, and names in its templates, that have a retired word."""
     files: dict[str, list[str]] = {}
-    for path in sorted(source.rglob("*.py")):
-        for name in sorted({path.stem, *identifiers(path.read_text(encoding="utf-8"))}):
+    for path in sorted(one for one in source.rglob("*.*") if one.suffix in (".py", ".j2")):
+        names_of = identifiers if path.suffix == ".py" else template_names
+        for name in sorted({path.stem, *names_of(path.read_text(encoding="utf-8"))}):
             if (
                 name not in ALLOWED
                 and not name.endswith("NotFoundError")

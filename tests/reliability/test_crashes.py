@@ -22,7 +22,8 @@ import pytest
 from helpers.processes import Done, command, forks, run
 from undertow._folders import cache_file
 from undertow.inference import runner
-from undertow.runs.folder.storage import MANIFEST, UNFINISHED
+from undertow.runs.folder.storage import MANIFEST
+from undertow.runs.folder.whole_folder import UNFINISHED
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("UNDERTOW_CRASH_SEED", "20261122"))

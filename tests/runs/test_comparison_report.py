@@ -20,7 +20,8 @@ from undertow.runs.compare import Comparison, compare
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import comparison_text, drawings, findings
-from undertow.runs.folder.storage import UNFINISHED, Record
+from undertow.runs.folder.storage import Record
+from undertow.runs.folder.whole_folder import UNFINISHED
 from undertow.types import Finding, Result
 
 

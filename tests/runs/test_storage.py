@@ -23,7 +23,8 @@ from helpers.sampled_cases import briefly
 from helpers.shared_folders import contents
 from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
 from undertow.runs.folder import storage
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, RUN, read_record
+from undertow.runs.folder.whole_folder import UNFINISHED, check_place
 from undertow.types import Result
 
 slow = pytest.mark.slow
@@ -180,8 +181,8 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
     damage(copied)
     run_key = str(read_record(finished).manifest["run_key"])
     with pytest.raises(undertow.UndertowError, match="--overwrite"):
-        check_place(copied, run_key)
-    check_place(copied, run_key, overwrite=True)
+        check_place(copied, run_key, RUN)
+    check_place(copied, run_key, RUN, overwrite=True)
     again = undertow.score(finished, out=copied, overwrite=True)
     assert read_record(copied).manifest["run_key"] == again.manifest["run_key"] == run_key
 

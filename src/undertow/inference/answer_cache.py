@@ -373,17 +373,17 @@ def _sqlite_error(path: Path, error: sqlite3.Error) -> str:
     code = _code(error)
     if code == sqlite3.SQLITE_FULL or code in DISK_FULL_CODES:
         reason = DISK_FULL_CODES.get(code, "the disk is full")
-        said = f"{reason}, so the last answers could not be stored; free some space and run the same command again"
+        problem = f"{reason}, so the last answers could not be stored; free some space and run the same command again"
     elif code & 0xFF in BUSY:
-        said = f"another process has held the answer cache for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
+        problem = f"another process has held the answer cache for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
     elif code in MAP_FAILED_CODES:
-        said = (
+        problem = (
             "memory ran out, or the file system cannot map files, so the answer cache cannot be used; free some memory, or set "
             "UNDERTOW_CACHE to another folder"
         )
     else:
-        said = f"the answer cache cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
-    return f"{path}: {said}"
+        problem = f"the answer cache cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
+    return f"{path}: {problem}"
 
 
 def _code(error: sqlite3.Error) -> int:

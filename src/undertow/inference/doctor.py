@@ -170,8 +170,8 @@ def machine() -> str:
 
 def kinds(checkup: Checkup) -> dict[str, str]:
     """Every kind of query, with the protocols that the model supports."""
-    said = {kind: kind for kind in checkup.capabilities} | KIND_DESCRIPTIONS
+    descriptions = {kind: kind for kind in checkup.capabilities} | KIND_DESCRIPTIONS
     return {
         words: f"yes, by protocol {' or '.join(checkup.capabilities[kind])}" if kind in checkup.capabilities else "no"
-        for kind, words in said.items()
+        for kind, words in descriptions.items()
     }

@@ -536,8 +536,8 @@ def _try_to_join(address: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise OSError(f"the server there is not Ray, or did not answer for {JOIN_TIMEOUT_S:.0f} seconds") from error
     if tried.returncode:
-        said = [line for line in tried.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
-        raise OSError((said[0].partition(": ")[2] if said else "no reason given").rstrip("."))
+        errors = [line for line in tried.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
+        raise OSError((errors[0].partition(": ")[2] if errors else "no reason given").rstrip("."))
 
 
 def _join_error(address: str, error: Exception) -> str:

@@ -229,12 +229,12 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
-    answers, said, facts = _with_recovery(
+    answers, earlier_notes, facts = _with_recovery(
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
     n_stored, n_tokens, seconds = len(answers), 0, 0.0
     lost, waiting = dict[str, Answer](), dict[str, Answer]()
-    notes = said
+    notes = earlier_notes
 
     def store_waiting() -> float:
         nonlocal waiting
@@ -254,7 +254,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
                     started, facts = time.perf_counter(), dict(arrived.facts)
                     continue
                 # Notes of earlier answers still apply to them.
-                notes = tuple(dict.fromkeys([*said, *arrived.notes]))
+                notes = tuple(dict.fromkeys([*earlier_notes, *arrived.notes]))
                 fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
                 waiting |= fresh
                 answers |= fresh

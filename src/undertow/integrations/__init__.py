@@ -15,7 +15,8 @@ from undertow.errors import UndertowError, closest
 from undertow.integrations.export_format import Exported, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
-from undertow.runs.folder.storage import Kind, check_place, write_folder, write_json
+from undertow.runs.folder.storage import write_json
+from undertow.runs.folder.whole_folder import Kind, check_place, write_folder
 from undertow.types import CHOICE, GENERATION, query_kind
 
 __all__ = ["Exported", "export", "export_request", "load", "names"]
@@ -87,7 +88,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
         UndertowError: the format does not support the audit's items, an option is invalid, or the folder exists.
     """
     chosen, folder = load(format), Path(out)
-    check_place(folder, "", overwrite=overwrite, kind=EXPORT)
+    check_place(folder, "", EXPORT, overwrite=overwrite)
     request = export_request(chosen, format, RunConfig(audit=audit, options=options, seed=seed, limit=limit), folder)
     names: Sequence[str] = ()
     next_steps: Sequence[str] = ()
@@ -100,7 +101,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
         facts |= {name: getattr(request, name) for name in ("challenge_sha256", "command")}
         write_json(draft / MARK, {"format": format, **facts, "undertow": version("undertow")})
 
-    write_folder(folder, "", fill, overwrite=overwrite, kind=EXPORT)
+    write_folder(folder, "", fill, EXPORT, overwrite=overwrite)
     return Exported(folder, format, audit, names, request.n_items, next_steps)
 
 

@@ -53,7 +53,8 @@ from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.annotations import annotation_results, copy_annotations
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances
-from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, read_challenge, write_record
+from undertow.runs.folder.storage import RUN, SCHEMA_VERSION, Record, read_challenge, write_record
+from undertow.runs.folder.whole_folder import check_place
 from undertow.types import Progress, Query, Result, Scores, digest, no_progress
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _run(  # noqa: PLR0913 - as above
     subjects, request_key = models_under_test(config)
     run_key = key_of_run(request_key, config.seed)
     folder = out or runs / config.folder_name([subject.request for subject in subjects], run_key)
-    check_place(folder, run_key, overwrite=overwrite)
+    check_place(folder, run_key, RUN, overwrite=overwrite)
     config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
     head = {
         "run_key": run_key,

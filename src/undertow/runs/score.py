@@ -26,14 +26,8 @@ from undertow.runs.finished_run import Run, audit_of, observations_of
 from undertow.runs.folder.annotations import annotation_results
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import call_with, circumstances, command_line, command_with, python_call
-from undertow.runs.folder.storage import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    check_place,
-    read_challenge,
-    read_record,
-    write_record,
-)
+from undertow.runs.folder.storage import MANIFEST, RUN, SCHEMA_VERSION, read_challenge, read_record, write_record
+from undertow.runs.folder.whole_folder import check_place
 from undertow.runs.pipeline import finish, write_report
 from undertow.types import Result, digest
 
@@ -152,7 +146,7 @@ def _score_answers(  # noqa: PLR0913 - each input apart
     request_key = digest([answers.audit, protocol, answers.sha256, *([model_info] if model_info else [])])
     run_key = key_of_run(request_key, seed)
     folder = folder or Path("runs") / f"{answers.audit}_{safe_name(source.name)}_{run_key[:8]}"
-    check_place(folder, run_key, overwrite=overwrite)
+    check_place(folder, run_key, RUN, overwrite=overwrite)
     given = {**options, "audit": answers.audit, "seed": "" if seed == answers.seed else seed}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {

@@ -53,7 +53,7 @@ ABOUT = (
     "other rows. Ties are excluded or counted separately."
 )
 SAME_WHOEVER = "The answer is the same in both orders of the names."
-SAID = {"yes": "Yes", "no": "No", "both": "both", "neither": "neither", TIED: "a tie"}
+ANSWER_WORDS = {"yes": "Yes", "no": "No", "both": "both", "neither": "neither", TIED: "a tie"}
 
 ROW_OF = {"binary": QUALIFICATION, "single": COMPARISON, "multiple": SELECTION}
 Flags = Any
@@ -216,7 +216,7 @@ def _concatenate(rows: pd.DataFrame) -> str:
 
 
 def _question_and_answer(row: Any) -> str:
-    called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
+    called = ANSWER_WORDS | {"female": str(row["woman"]), "male": str(row["man"])}
     answer = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
@@ -321,7 +321,7 @@ def question_answers(observations: Observations) -> pd.DataFrame:
 
 def _answer_text(row: Mapping[str, Any], answer: str) -> str:
     """What was answered, after the name that a question with Yes and No is about."""
-    called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
+    called = ANSWER_WORDS | {"female": str(row["woman"]), "male": str(row["man"])}
     text = called.get(answer, "") or f"(no answer: {row['missing_reason']})"
     return f"{called[row['subject']]}: {text}" if row["subject"] else text
 

@@ -235,20 +235,20 @@ def article_of(name: str) -> str:
     plain = "".join(char for char in unicodedata.normalize("NFD", name) if not unicodedata.combining(char))
     head = next(iter(re.findall(r"\w+", plain)), "")
     if len(head) == 1 or (head.isupper() and (len(head) <= _MAX_SPELLED or not set(head) & set("AEIOU"))):
-        return "an" if head[0].upper() in _SAID_WITH_A_VOWEL else "a"
+        return "an" if head[0].upper() in _LETTERS_WITH_A_VOWEL else "a"
     if _SILENT_H.match(head) or _EIGHT.match(head):
         return "an"
-    if _SAID_WITH_A_CONSONANT.match(head):
+    if _BEGINS_WITH_A_CONSONANT.match(head):
         return "a"
     return "an" if head[:1].lower() in set("aeiou") else "a"
 
 
 _MAX_SPELLED = 3
 """Capitals up to this length are pronounced letter by letter; longer ones only if they cannot be pronounced, as HTML."""
-_SAID_WITH_A_VOWEL = "AEFHILMNORSX8"
+_LETTERS_WITH_A_VOWEL = "AEFHILMNORSX8"
 _SILENT_H = re.compile(r"heir|honest|honou?r|hour", re.IGNORECASE)
 _EIGHT = re.compile(r"8|(?:11|18)(?!\d)")
-_SAID_WITH_A_CONSONANT = re.compile(
+_BEGINS_WITH_A_CONSONANT = re.compile(
     r"eu|ewe|on(?:e|ce)(?![a-z])|uni(?!n|m|d)|u(?:s[aeiu]|ti|to|te|ro|ri|re|ra|ru|bi|kr|ku|ke|ga)", re.IGNORECASE
 )
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PADDING, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, BEGIN, END, MASK)
-TOKENIZER_TEXTS = 20_000
+TOKENIZER_TEXTS, QUESTIONS_AT_ONCE = 20_000, 512
 SORTED_TOGETHER = 32
 """Batches whose texts are put in order of length among themselves, so that little is padded."""
 OTHER_WEIGHT = 0.02
@@ -253,7 +253,7 @@ def _network(config: PretrainConfig, n_tokens: int) -> Any:
         )
 
 
-def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512) -> Floats:
+def option_losses(folder: Path, questions: Sequence[Question]) -> Floats:
     """Cross-entropy of a trained network on each question in nats, over the options only [question].
 
     A masked network reads the whole text with its blank masked, a causal one the text before the blank.
@@ -276,8 +276,8 @@ def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
             raise UndertowError(f"{word!r} is not one token of this network; train it on texts that hold the word")
         numbers[word] = int(number)
     losses = np.empty(len(questions))
-    for begin in range(0, len(questions), batch):
-        some = questions[begin : begin + batch]
+    for begin in range(0, len(questions), QUESTIONS_AT_ONCE):
+        some = questions[begin : begin + QUESTIONS_AT_ONCE]
         texts = [one.before if causal else f"{one.before}{tokenizer.mask_token}{one.after}" for one in some]
         coded = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
         tokens, seen = coded["input_ids"], coded["attention_mask"]

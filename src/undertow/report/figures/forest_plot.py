@@ -21,7 +21,7 @@ BAND = "#e9eef4"
 MAX_BAND = 3
 """Maximum width of a margin relative to the drawn intervals; a wider one fills the figure."""
 _ROW_IN = 0.22
-_SAID_ROWS = 12
+_DESCRIBED_ROWS = 12
 """Maximum number of rows that the alternative text lists."""
 
 
@@ -111,4 +111,4 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
     """Alt text of the figure."""
-    return described("differences", rows, title, unit, _SAID_ROWS)
+    return described("differences", rows, title, unit, _DESCRIBED_ROWS)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DECIDED, UNDECIDED = COLOURS[0], COLOURS[1]
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 PARTICIPANTS = {"man": "s", "woman": "o", "someone": "^", "other": "D", "male": "s", "female": "o", "unspecified": "D"}
-_SAID = {"other": "own participant", "unspecified": "neither"}
+_PARTICIPANTS = {"other": "own participant", "unspecified": "neither"}
 _ROW_IN = 0.16
 _MARK_IN = 0.35
 """Width of a number below the axis."""
@@ -154,7 +154,7 @@ def _kind_label(kind: _Kind) -> str:
     label = "decides the blank" if decided else "does not decide"
     if participant in ("male", "female", "unspecified"):
         return f"{participant if participant != 'unspecified' else 'nothing'} before the occupation: {label}"
-    who = _SAID.get(participant, participant)
+    who = _PARTICIPANTS.get(participant, participant)
     whose_is_it = {0: "pronoun the professional's", 1: "pronoun the participant's"}.get(whose, "")
     people = ", ".join(filter(None, [who, whose_is_it]))
     return f"{people}: specified" if people and decided else people or label

@@ -37,16 +37,8 @@ from undertow.runs.compare.differences import compare as compare_records
 from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
 from undertow.runs.compare.pairing import Matched, matchings, models_of
 from undertow.runs.folder.provenance import circumstances, command_line, python_call
-from undertow.runs.folder.storage import (
-    Kind,
-    Record,
-    check_place,
-    csv_of,
-    read_json,
-    read_record,
-    without_nan,
-    write_folder,
-)
+from undertow.runs.folder.storage import Record, csv_of, read_json, read_record, without_nan
+from undertow.runs.folder.whole_folder import Kind, check_place, write_folder
 from undertow.runs.run_report import provenance_rows
 from undertow.types import Finding, Progress, Result, as_json, digest, no_progress
 
@@ -106,7 +98,7 @@ class ComparedRuns:
             text = as_json(plain_of(self), indent=2, allow_nan=False) + "\n"
             (draft / JSON).write_text(_writable(text), encoding="utf-8")
 
-        write_folder(Path(folder), self.of.key(self.options), fill, kind=COMPARISON)
+        write_folder(Path(folder), self.of.key(self.options), fill, COMPARISON)
         return Path(folder) / PAGE
 
     def _repr_html_(self) -> str:
@@ -360,7 +352,7 @@ def check_folder(folder: Path, key: str) -> None:
     Raises:
         UndertowError: the folder is taken, or cannot be created.
     """
-    check_place(folder, key, kind=COMPARISON)
+    check_place(folder, key, COMPARISON)
 
 
 def _existing_key(folder: Path) -> str:

@@ -82,14 +82,14 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
     return Logistic(centre, scale, float(coefficients[0]), coefficients[1:])
 
 
-def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLike, penalty: float = PENALTY) -> Floats:
+def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -> Floats:
     """Log-odds of each observation by the fit to all other clusters [observation]; NaN if these have one class only."""
     x, y, of = as_floats(features), np.asarray(positive, dtype=bool), np.asarray(cluster)
     odds = np.full(len(y), math.nan)
     for left_out in np.unique(of):
         others = of != left_out
         if y[others].any() and not y[others].all():
-            odds[~others] = fit_logistic(x[others], y[others], penalty).log_odds(x[~others])
+            odds[~others] = fit_logistic(x[others], y[others]).log_odds(x[~others])
     return odds
 
 

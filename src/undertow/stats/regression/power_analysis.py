@@ -174,14 +174,14 @@ def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     return _root(high, lambda slope: detection_share(errors, slope) - power)
 
 
-def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
-    """The smallest slope, in half widths of one series' interval, that is significant in other series in this share of pairs.
+def halves_at_power(errors: SlopeErrors) -> float:
+    """The smallest slope, in half widths of one series' interval, that is significant in other series in the share `POWER` of pairs.
 
     NaN without intervals.
     """
-    high = 1.0 + slope_at_power(errors, power) / float(errors.half.min())
+    high = 1.0 + slope_at_power(errors) / float(errors.half.min())
     of_pairs = errors.half[:, None]
-    return _root(high, lambda n: float(errors.detection_probability(n * of_pairs).mean()) - power)
+    return _root(high, lambda n: float(errors.detection_probability(n * of_pairs).mean()) - POWER)
 
 
 def _root(high: float, excess: Callable[[float], float]) -> float:
