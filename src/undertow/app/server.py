@@ -67,7 +67,8 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
         "GRADIO_TEMP_DIR": str(files),
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
-    from undertow.app.gradio_page import Page
+    from undertow.app.gradio_page import mount
+    from undertow.app.page_jobs import Page
 
     page = Page(allowed_models, run_browser, files)
 
@@ -83,7 +84,7 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
         return HTMLResponse(content or "This run has no report page.", 200 if content else 404, REPORT_HEADERS)
 
     app.add_api_route(f"{REPORT}/{{name}}", report, response_class=HTMLResponse)
-    server.access.n_functions = page.mount(app, server.access.visitor)
+    server.access.n_functions = mount(page, app, server.access.visitor)
     server.admit(app, "/")
     return server
 

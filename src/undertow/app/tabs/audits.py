@@ -15,7 +15,7 @@ from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     from undertow.app.audit_request import AuditRequest
-    from undertow.app.gradio_page import Page
+    from undertow.app.page_jobs import Page
 
 EXAMPLE = """title = "Who looked after the child, by the year"
 templates = ["In {w}, {blank} {verb} the {thing}."]

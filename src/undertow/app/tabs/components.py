@@ -13,6 +13,7 @@ import gradio as gr
 
 from undertow.app.access_control import REPORT
 from undertow.app.forms import MAX_MODELS, MAX_NAME_CHARS
+from undertow.app.page_jobs import STOPPED, Page, StoppedError
 from undertow.app.run_browser import MAX_FINDINGS, MAX_ROWS, finding_text
 from undertow.errors import UndertowError
 
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.app.audit_request import AuditRequest
-    from undertow.app.gradio_page import Page
     from undertow.runs.finished_run import Run
 
 NO_MODEL = "none"
-STOPPED = "Stopped. Answers so far are kept: ask again to continue."
 QUICK: Mapping[str, Any] = {
     "show_progress": "hidden",
     "api_visibility": "private",
@@ -33,10 +32,6 @@ QUICK: Mapping[str, Any] = {
 }
 Updates = dict[Any, Any]
 """New values of components, by component."""
-
-
-class StoppedError(UndertowError):
-    """The visitor stopped the work, or went away."""
 
 
 class WorkPanel:

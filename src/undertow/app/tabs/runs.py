@@ -11,7 +11,7 @@ from undertow.app.tabs import components as ui
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.app.gradio_page import Page
+    from undertow.app.page_jobs import Page
 
 _NONE = "There are no runs yet. Run an audit in one of the other tabs or with undertow run, or start this page with --runs FOLDER."
 _ALONE = "no other run has the same questions"

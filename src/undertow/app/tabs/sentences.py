@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from undertow.app.audit_request import AuditRequest
     from undertow.app.forms import Question
-    from undertow.app.gradio_page import Page
     from undertow.app.model_reply import ModelReply
+    from undertow.app.page_jobs import Page
 
 TITLES = {DRIFT: "Spurious correlation", SPECIFICATION: "Task specification"}
 _ABOUT = {

@@ -15,7 +15,6 @@ from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS
-from undertow.report.page_data import Drawing
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, detectable_change, spread_evenly, step_of
@@ -159,12 +158,6 @@ class PowerPlan:
             "lists": [one.as_dict() for one in self.curves],
             "notes": [note for one in self.curves for note in one.covariate.notes],
         }
-
-    def drawing(self) -> Drawing:
-        """The figure of the curves."""
-        from undertow.report.figures.detectable_change import draw_power
-
-        return draw_power(self.challenge, [one for one in self.curves if one.designs])
 
 
 def plan_power(

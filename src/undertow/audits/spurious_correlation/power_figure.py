@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from matplotlib.ticker import NullLocator
 
+from undertow.audits.spurious_correlation.power_plan import PowerPlan
 from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted
 from undertow.report.style import INK, TEXT_SIZE, lettering, style_of
-
-if TYPE_CHECKING:
-    from undertow.audits.spurious_correlation.power_plan import PowerCurve
 
 _PANEL_IN = 2.4
 LEAD = (
@@ -24,16 +20,13 @@ LEAD = (
 )
 
 
-def draw_power(name: str, curves: Sequence[PowerCurve]) -> Drawing:
-    """Draw one panel for each list, with one line for each number of values.
-
-    Args:
-        name: of the challenge set.
-        curves: one for each ordered list.
+def draw_power(plan: PowerPlan) -> Drawing:
+    """Draw one panel for each ordered list, with one line for each number of values.
 
     Raises:
         UndertowError: there is no change to draw.
     """
+    name, curves = plan.challenge, [curve for curve in plan.curves if curve.designs]
     changes = [one.change for curve in curves for one in curve.designs if math.isfinite(one.change)]
     if not changes:
         raise UndertowError("the curve cannot be drawn: no design can detect a change")
