@@ -24,17 +24,7 @@ from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
 from undertow.models.base import EXACT, UnsupportedQueryError
-from undertow.types import (
-    BLANK,
-    LIKELIHOOD,
-    Answer,
-    ClozeQuery,
-    Floats,
-    Item,
-    Option,
-    Result,
-    Scores,
-)
+from undertow.types import BLANK, LIKELIHOOD, Answer, ClozeQuery, Floats, Item, Option, Result, Scores
 
 PROBE = "spurious-correlation"
 WORDS = {"plain": ["cat", "dog"], "rare": ["axolotl", "quokka"]}

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.file_refusal import assert_refused
-from undertow.data.documents.document_set import (
-    Document,
-    read_documents,
-    read_rephrase_pairs,
-)
+from undertow.data.documents.document_set import Document, read_documents, read_rephrase_pairs
 
 COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
 GOOD = (

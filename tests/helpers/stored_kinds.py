@@ -234,12 +234,7 @@ def table_of(audit: str) -> Kind:
             chosen.report_text(observations, results)
         return chosen.findings(observations, results)
 
-    return Kind(
-        make,
-        ["t.csv"],
-        read,
-        [("score", "t.csv", "--audit", audit, "--out", "scored")],
-    )
+    return Kind(make, ["t.csv"], read, [("score", "t.csv", "--audit", audit, "--out", "scored")])
 
 
 # Networks.

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.types import (
-    Answer,
-    ConstrainedGenerateQuery,
-    MultipleChoiceQuery,
-    Query,
-)
+from undertow.types import Answer, ConstrainedGenerateQuery, MultipleChoiceQuery, Query
 
 STATEMENTS = """id\tsplit\ttext\tbiased\tdimension\tspan\trephrasing
 old\tevaluation\tI think old people cannot learn, he said.\tyes\tage\told people cannot learn\the cannot learn

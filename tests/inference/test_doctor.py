@@ -20,16 +20,7 @@ from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.doctor import examine, kinds
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, RequestFailedError
-from undertow.types import (
-    BLANK,
-    CHOICE,
-    CONTINUATIONS,
-    GENERATION,
-    WRITING,
-    Answer,
-    ClozeQuery,
-    GenerateQuery,
-)
+from undertow.types import BLANK, CHOICE, CONTINUATIONS, GENERATION, WRITING, Answer, ClozeQuery, GenerateQuery
 
 Said = Callable[[Any], Answer | RequestFailedError]
 
@@ -137,8 +128,7 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "others", "unseen", "could_flip"),
-    [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)],
+    ("ceiling", "others", "unseen", "could_flip"), [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)]
 )
 def test_what_is_not_shown_may_turn_the_verdict(
     ceiling: float, others: float, unseen: float, could_flip: int, plant: Plant
@@ -227,10 +217,7 @@ def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cl
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["-m", "toy", "--concurrency", "3"], ["--concurrency", "openai", "toy"]),
-        (["-m", "./nosuch"], ["nosuch"]),
-    ],
+    [(["-m", "toy", "--concurrency", "3"], ["--concurrency", "openai", "toy"]), (["-m", "./nosuch"], ["nosuch"])],
 )
 def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
     refused(cli("doctor", *arguments), *words)

@@ -30,13 +30,7 @@ from undertow.inference.runner import check_capabilities
 from undertow.models.base import EXACT, TEXT
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
-from undertow.types import (
-    SPAN,
-    UNCONSTRAINED,
-    Answer,
-    ConstrainedGenerateQuery,
-    MultipleChoiceQuery,
-)
+from undertow.types import SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 httpx2 = pytest.importorskip("httpx2")
@@ -200,11 +194,7 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ("I'm sorry, but I can't help with that.", "refusal"),
-        ("The passage does not say.", "unclear"),
-        ("", "unclear"),
-    ],
+    [("I'm sorry, but I can't help with that.", "refusal"), ("The passage does not say.", "unclear"), ("", "unclear")],
 )
 def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
     answer = reply_to(YES_OR_NO, said(text))

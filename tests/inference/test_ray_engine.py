@@ -18,15 +18,7 @@ from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference import ray_engine
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.ray_engine import (
-    Allocation,
-    Cluster,
-    ModelSource,
-    Round,
-    Worker,
-    check_address,
-    shares,
-)
+from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, check_address, shares
 from undertow.inference.runner import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, local_engine, run_queries
 from undertow.models.base import EXACT, BatchLimits, ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import toy

@@ -13,14 +13,7 @@ import pytest
 from scipy import stats
 
 from helpers.trained_models import along_dates, drift_lab, lab, model_rows
-from undertow.lab.verification.metrics import (
-    GROUP_KEYS,
-    fitted_lines,
-    intervals,
-    results,
-    strongest,
-    verdicts,
-)
+from undertow.lab.verification.metrics import GROUP_KEYS, fitted_lines, intervals, results, strongest, verdicts
 from undertow.types import ALPHA, Result
 
 MEASURES = [
@@ -116,11 +109,7 @@ def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) 
 
 @pytest.mark.parametrize(
     ("noise", "value"),
-    [
-        (0.0, "2.00 (without spread)"),
-        (1e-4, "2.00 (1.99996 to 2.00004)"),
-        (-0.1, "2.00 (2.04 to 1.96)"),
-    ],
+    [(0.0, "2.00 (without spread)"), (1e-4, "2.00 (1.99996 to 2.00004)"), (-0.1, "2.00 (2.04 to 1.96)")],
 )
 def test_the_ends_of_an_interval_look_alike_only_where_there_is_no_spread(noise: float, value: str) -> None:
     slope = Result("calibration_slope", dict.fromkeys(GROUP_KEYS, "all"), 2.0, 2 - 0.4 * noise, 2 + 0.4 * noise, 48)

@@ -258,8 +258,7 @@ def test_sentences_come_as_they_were_asked_with_their_factors() -> None:
 
 def test_every_w_list_is_a_detector_of_its_own() -> None:
     table = scores(
-        asked("s", [30, 60, 10], [20, 60, 20]),
-        asked("s", [30, 60, 10], [30, 60, 10], [70, 20, 10], w_name="place"),
+        asked("s", [30, 60, 10], [20, 60, 20]), asked("s", [30, 60, 10], [30, 60, 10], [70, 20, 10], w_name="place")
     )
     assert table["w_name"].tolist() == ["date", "place"]
     assert table["delta_warm"].tolist() == [10, 40]

@@ -13,12 +13,7 @@ import pytest
 
 from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, Claim, score_answers
 from undertow.metrics.text.tasks import results
-from undertow.metrics.text.wording_effects import (
-    estimate_slot_effects,
-    slot_levels,
-    slot_table,
-    variance_results,
-)
+from undertow.metrics.text.wording_effects import estimate_slot_effects, slot_levels, slot_table, variance_results
 from undertow.types import Result
 
 N = 20

@@ -13,16 +13,7 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import (
-    TOLERANCE_NATS,
-    answers,
-    blank,
-    change_json,
-    check_the_head,
-    found_as,
-    some_batch,
-    whole,
-)
+from helpers.answering import TOLERANCE_NATS, answers, blank, change_json, check_the_head, found_as, some_batch, whole
 from helpers.tiny_models import POSITIONS, kept, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of
 from undertow.audits.shared.group_probabilities import group_masses

@@ -81,11 +81,7 @@ def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tm
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        (ModelRequest("toy:slope=x"), "slope"),
-        (ModelRequest("toy:slope=nan"), "-20 and 20"),
-    ],
+    ("request_", "words"), [(ModelRequest("toy:slope=x"), "slope"), (ModelRequest("toy:slope=nan"), "-20 and 20")]
 )
 def test_a_request_that_cannot_be_met_is_refused(request_: ModelRequest, words: str) -> None:
     with pytest.raises(UndertowError, match=words):

@@ -190,8 +190,7 @@ COMMANDS: Mapping[str, Words] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "n"),
-    [pytest.param(name, 6, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for name in COMMANDS],
+    ("name", "n"), [pytest.param(name, 6, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for name in COMMANDS]
 )
 def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytest names them
     name: str, n: int, runs: tuple[str, str], network: Callable[[str], str], disk: Disk, tmp_path: Path

@@ -128,10 +128,7 @@ def test_a_packed_table_that_unpacks_to_any_size(refusal: Refusal, monkeypatch: 
     assert "too large" in refusal("packed table", gzip.compress(row, 1))
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"," * 2**21, "two columns"), (b"a,b\n" + b'"\n",' * 2**19, "cells")],
-)
+@pytest.mark.parametrize(("content", "words"), [(b"," * 2**21, "two columns"), (b"a,b\n" + b'"\n",' * 2**19, "cells")])
 def test_a_row_without_end(content: bytes, words: str, refusal: Refusal) -> None:
     assert words in refusal("packed table", gzip.compress(content, 1))
     assert words in refusal("table of answers", content)

@@ -36,14 +36,7 @@ from undertow.stats.classification import agreement, roc
 from undertow.stats.intervals import cluster_errors, multiway_cluster
 from undertow.stats.regression import least_squares, logistic, power_analysis, trend  # fmt: skip
 from undertow.stats.significance import false_discovery, sign_flip
-from undertow.types import (
-    Answer,
-    ClozeQuery,
-    ContinuationQuery,
-    MultipleChoiceQuery,
-    Query,
-    Result,
-)
+from undertow.types import Answer, ClozeQuery, ContinuationQuery, MultipleChoiceQuery, Query, Result
 
 Floats = NDArray[np.float64]
 

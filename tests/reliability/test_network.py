@@ -311,10 +311,7 @@ def test_a_certificate_that_nobody_vouches_for(kind: str, tmp_path: Path, monkey
         assert kind == "wheel" or fetched.fetch(there.url) == ""
 
 
-@pytest.mark.parametrize(
-    ("kind", "status"),
-    [("answers", 302), ("answers", 307), ("cad", 302)],
-)
+@pytest.mark.parametrize(("kind", "status"), [("answers", 302), ("answers", 307), ("cad", 302)])
 def test_nothing_goes_on_from_https_to_an_open_address(
     kind: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,7 @@ from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import draw_graph
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
-from undertow.report.page_data import (
-    Checklist,
-    ChecklistTest,
-    PageAssumptions,
-    ReportTable,
-    ReportText,
-)
+from undertow.report.page_data import Checklist, ChecklistTest, PageAssumptions, ReportTable, ReportText
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result

@@ -79,10 +79,7 @@ def parsed_suites(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["--undertow-rules", "rules.toml"], "--undertow-run"),
-        ([*ASKED, "--undertow-baseline", "run"], "baseline"),
-    ],
+    [(["--undertow-rules", "rules.toml"], "--undertow-run"), ([*ASKED, "--undertow-baseline", "run"], "baseline")],
 )
 def test_wrong_usage_is_a_sentence(arguments: list[str], words: str, place: pytest.Pytester) -> None:
     done = inside(place, *arguments)

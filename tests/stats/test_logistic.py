@@ -95,10 +95,7 @@ def test_scores_that_nothing_could_be_learned_for_are_nan() -> None:
 
 @pytest.mark.parametrize(
     ("features", "positive", "says"),
-    [
-        ([[1.0], [2.0]], [True, True], "both kinds"),
-        ([[1.0], [2.0]], [False, False], "both kinds"),
-    ],
+    [([[1.0], [2.0]], [True, True], "both kinds"), ([[1.0], [2.0]], [False, False], "both kinds")],
 )
 def test_what_cannot_be_fitted_is_refused(features: list[list[float]], positive: list[bool], says: str) -> None:
     with pytest.raises(ValueError, match=says):

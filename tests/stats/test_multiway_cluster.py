@@ -15,12 +15,7 @@ from statsmodels.stats import sandwich_covariance
 from helpers.sampled_cases import briefly
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.arrays import Estimate
-from undertow.stats.intervals.multiway_cluster import (
-    CrossedLine,
-    crossed_line,
-    difference_of_ratios,
-    ratio_interval,
-)
+from undertow.stats.intervals.multiway_cluster import CrossedLine, crossed_line, difference_of_ratios, ratio_interval
 from undertow.stats.significance.sign_flip import crossed_exchange_p
 
 Floats = NDArray[np.float64]

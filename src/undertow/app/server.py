@@ -62,11 +62,7 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
     run_browser = RunBrowser(runs)
     server = Server(host, port)
     # Before the import of Gradio: no telemetry, no sharing, and its files in our folder.
-    os.environ |= {
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "GRADIO_TEMP_DIR": str(files),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(files), "HF_HUB_DISABLE_TELEMETRY": "1"}
     from undertow.app.gradio_page import mount
     from undertow.app.page_jobs import Page
 

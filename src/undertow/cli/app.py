@@ -34,10 +34,7 @@ def app(  # noqa: PLR0913 - an option each
     ] = False,
     runs: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of runs, to show and to write to; runs if not given.",
-            show_default=False,
-        ),
+        typer.Option(help="Folder of runs, to show and to write to; runs if not given.", show_default=False),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Others than the default open the page to other machines.")

@@ -27,8 +27,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         ),
     ] = None,
     within: Annotated[
-        bool,
-        typer.Option("--within", help="Also compare the models within each run; always on for a single run."),
+        bool, typer.Option("--within", help="Also compare the models within each run; always on for a single run.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of permutation tests.")] = 0,
     out: Annotated[

@@ -31,8 +31,7 @@ def gate(  # noqa: PLR0913 - an option each
     *,
     rules: Annotated[Path, typer.Option("--rules", help="TOML file with the rules.")],
     baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", help="Run folder to compare with, for rules with against = 'baseline'."),
+        Path | None, typer.Option("--baseline", help="Run folder to compare with, for rules with against = 'baseline'.")
     ] = None,
     junit: JUnit = None,
     format: Format = "text",  # noqa: A002 - the name of the option

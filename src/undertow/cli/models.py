@@ -28,11 +28,7 @@ def pull(
     echo(f"{name}: {'downloaded and checked,' if fetched else 'already present,'} {path}")
 
 
-def demo(
-    *,
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
+def demo(*, out: Out = None, as_json: Json = False) -> None:
     """Audit the default model in less than a minute on two cores. Downloads it if it is missing; uses the Masked Gender Challenge."""
     from undertow.models.loading.download import pull
     from undertow.runs import pipeline

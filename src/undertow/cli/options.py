@@ -45,8 +45,7 @@ DataDir = Annotated[str, typer.Option(help="Folder with the two published files 
 TableOptions = Annotated[str, typer.Option(help="Word groups for a .csv or .tsv file: 'yes: is; no: is not'.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="Run folder to write; a name from audit, model and options if not given."),
+    Path | None, typer.Option("--out", help="Run folder to write; a name from audit, model and options if not given.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 ModelInfo = Annotated[

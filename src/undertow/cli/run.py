@@ -52,8 +52,7 @@ class CommonOptions:
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
     limit: Annotated[int, typer.Option(help="Maximum number of items; 0 for all.")] = 0
     engine: Annotated[
-        str,
-        typer.Option(help="Where models run: local (this process) or ray (workers); answers are equal."),
+        str, typer.Option(help="Where models run: local (this process) or ray (workers); answers are equal.")
     ] = "local"
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to join: auto, or host:port; starts one on this machine if not given.")

@@ -98,8 +98,5 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     draft.replace(file)
     return CorpusFiles(
-        len(sentences),
-        known,
-        planted.realised_slopes(sentences, world),
-        planted.known_losses(sentences, known),
+        len(sentences), known, planted.realised_slopes(sentences, world), planted.known_losses(sentences, known)
     )

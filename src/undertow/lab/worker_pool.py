@@ -48,10 +48,7 @@ def side_by_side(  # noqa: PLR0913 - what is done, and by whom
     context = multiprocessing.get_context("spawn")
     units_done = context.Queue()
     pool = ProcessPoolExecutor(
-        min(jobs or n_cores(), len(works)),
-        mp_context=context,
-        initializer=_begin,
-        initargs=(units_done, str(cache)),
+        min(jobs or n_cores(), len(works)), mp_context=context, initializer=_begin, initargs=(units_done, str(cache))
     )
     n_worked = 0
     progress(0, units)

@@ -40,14 +40,7 @@ from undertow.models.base import FLOAT32, ModelHandle, Network
 from undertow.report.notebook import notebook_progress
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
-from undertow.runs.collect import (
-    ModelRun,
-    ModelUnderTest,
-    merge_observations,
-    models_under_test,
-    observe,
-    query_model,
-)
+from undertow.runs.collect import ModelRun, ModelUnderTest, merge_observations, models_under_test, observe, query_model
 from undertow.runs.config import COMMON, RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.annotations import annotation_results, copy_annotations

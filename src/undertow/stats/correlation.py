@@ -8,16 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from undertow.stats.arrays import (
-    ROUNDING_SHARE,
-    Codes,
-    Estimate,
-    Floats,
-    as_floats,
-    is_constant,
-    t_p_value,
-    t_quantile,
-)
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, as_floats, is_constant, t_p_value, t_quantile
 from undertow.stats.context import check_interrupted, only_points
 from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS
 from undertow.stats.significance.sign_flip import permutation_p_value

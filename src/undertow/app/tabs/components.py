@@ -24,12 +24,7 @@ if TYPE_CHECKING:
     from undertow.runs.finished_run import Run
 
 NO_MODEL = "none"
-QUICK: Mapping[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-    "preprocess": False,
-}
+QUICK: Mapping[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False, "preprocess": False}
 Updates = dict[Any, Any]
 """New values of components, by component."""
 

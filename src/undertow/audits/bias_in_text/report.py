@@ -136,11 +136,7 @@ def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:
 
 
 def _by_measure(
-    title: str,
-    key: str,
-    results: Sequence[Result],
-    measures: Sequence[str],
-    baselines: Sequence[Result] = (),
+    title: str, key: str, results: Sequence[Result], measures: Sequence[str], baselines: Sequence[Result] = ()
 ) -> ReportTable:
     """Measures by the levels of a key, and of the baselines by class.
 

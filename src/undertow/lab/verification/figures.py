@@ -18,17 +18,7 @@ from undertow.errors import UndertowError, counted
 from undertow.lab.verification.metrics import ALL, STEPS, UNBIASED, get_result, levels_of, paragraphs
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.page_data import Drawing
-from undertow.report.sheet import (
-    DASHED,
-    HALO,
-    Sheet,
-    empty_panel,
-    even_ticks,
-    fitted,
-    mark,
-    padded,
-    write_above,
-)
+from undertow.report.sheet import DASHED, HALO, Sheet, empty_panel, even_ticks, fitted, mark, padded, write_above
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
 

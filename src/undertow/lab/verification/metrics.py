@@ -448,8 +448,7 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
     # One row for each model, at the largest strength that it was given, with the areas that any of its rows has: a model has one
     # area, whatever W.
     rows = table.assign(
-        as_planted=table["planted_strength"].astype(float),
-        left_out=np.where(table["converged"], "", _NOT_CONVERGED),
+        as_planted=table["planted_strength"].astype(float), left_out=np.where(table["converged"], "", _NOT_CONVERGED)
     ).sort_values("as_planted", ascending=False, kind="stable")
     models = rows.groupby("model", sort=False).first().loc[list(dict.fromkeys(table["model"]))].reset_index()
     parts = [*_pooled_and_by(models, by_w=False)]

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import (
-    in_top_k,
-    logits_at_once,
-    to_device,
-)
+from undertow.models.backend.execution import in_top_k, logits_at_once, to_device
 from undertow.models.backend.onednn import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
 from undertow.models.base import Ints, TokenBatch
 from undertow.types import Floats

@@ -43,13 +43,7 @@ from undertow.models.generation.generator import PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
-from undertow.models.tokens.fill_spans import (
-    FillSpan,
-    TextWithOffsets,
-    fill_offsets,
-    locate_fills,
-    with_space,
-)
+from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
 from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import BLANK, CHOICE, GENERATION, WRITING, ClozeQuery, ModelIdentity, option
 

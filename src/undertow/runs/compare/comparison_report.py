@@ -12,14 +12,7 @@ from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import on_one_line
 from undertow.metrics.metric import OVER_PROMPTS
-from undertow.report.formatting import (
-    MAX_DIGITS,
-    MINUS,
-    MISSING,
-    measure_title,
-    number,
-    significant_decimals,
-)
+from undertow.report.formatting import MAX_DIGITS, MINUS, MISSING, measure_title, number, significant_decimals
 from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable, ReportText
 from undertow.report.sentence_templates import lines, sentences
 from undertow.runs.compare.differences import Comparison, statement

@@ -19,11 +19,7 @@ MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_
 """Names of `extras`: the margin, the ends of the 90% interval, and the range of W."""
 PER = " per "
 
-DEFAULT_MARGINS: Mapping[str, float] = {
-    "percentage points": 0.05,
-    "share": 0.005,
-    "r": 0.005,
-}
+DEFAULT_MARGINS: Mapping[str, float] = {"percentage points": 0.05, "share": 0.005, "r": 0.005}
 """Default margins by unit: half of the last printed digit of typical numbers (10.1%, .51); 0 for other units."""
 OVER_THE_LIST: Mapping[str, float] = {"percentage points": 0.1, "log-odds": 0.01}
 """Margins of slopes, over the whole W list: 0.1 points, or a change of the odds by 1%."""

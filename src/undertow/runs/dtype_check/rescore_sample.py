@@ -143,10 +143,7 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
 
 
 def _query_again(
-    batches: ItemBatches,
-    chosen: Sequence[str],
-    others: Mapping[str, Answer],
-    run_all: Callable[[list[Query]], Scores],
+    batches: ItemBatches, chosen: Sequence[str], others: Mapping[str, Answer], run_all: Callable[[list[Query]], Scores]
 ) -> tuple[list[tuple[Item, Answer]], str]:
     """The sample's items with their answers in float32, and the scoring method.
 
