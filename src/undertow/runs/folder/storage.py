@@ -38,14 +38,14 @@ from undertow._files import (
     read_file,
     read_parquet,
 )
-from undertow.audits import schema_of
-from undertow.audits.record_schema import NUMBER, TEXT, TRUTH, WHOLE, Column
 from undertow.errors import UndertowError
 from undertow.runs.folder.whole_folder import Kind, write_folder
 from undertow.types import Result, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from undertow.audits.record_schema import Column
 
 SCHEMA_VERSION = 1
 MANIFEST, OBSERVATIONS, RESULTS, PRECISION = "manifest.json", "observations.parquet", "results.json", "precision.csv"
@@ -221,6 +221,7 @@ def check_observations(record: Record) -> None:
         CorruptRunError: with the column or the name.
     """
     # Not for `undertow --help`, which they would slow.
+    from undertow.audits import schema_of
     from undertow.data.templates.covariates import CROSS
     from undertow.metrics.groups import Groups
     from undertow.metrics.metric import METRICS, OVER_PROMPTS
@@ -251,6 +252,9 @@ def check_observations(record: Record) -> None:
 def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The observations with the column types of the audit; ignores pandas metadata."""
     from pyarrow import ArrowException
+
+    from undertow.audits import schema_of  # not for `undertow --help`, which these would slow
+    from undertow.audits.record_schema import NUMBER, Column
 
     path = folder / OBSERVATIONS
     if not path_exists(path):
@@ -291,6 +295,8 @@ def _cast(cells: Any, name: str, column: Column) -> Any:
     """The cells with their type; other tools write a column that is empty in all rows without one."""
     import pyarrow as pa
     from pyarrow import types
+
+    from undertow.audits.record_schema import NUMBER, TEXT, TRUTH, WHOLE
 
     target, is_kind = {
         TEXT: (pa.large_string(), types.is_large_string),
