@@ -10,19 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
 from undertow.data import Covariate
+from undertow.report.figures.covariate_curve import name_values
 from undertow.report.formatting import correlation, plain, shortened, signed, significant_decimals
 from undertow.report.page_data import Drawing
-from undertow.report.style import GRID, lettering, style_of
+from undertow.report.sheet import Sheet, even_ticks, mark
+from undertow.report.style import GRID, figure_width, lettering, style_of
 from undertow.stats.regression.least_squares import Polynomial
 from undertow.types import Floats
 
-MAX_LABELS, MAX_LABEL_CHARS = 7, 16
+WIDTH_IN, HEIGHT_IN, MAX_LABEL_CHARS = 4.4, 2.6, 16
 MIN_SPAN = 1.0
 """Shortest axis, in percentage points, so that tiny effects look tiny."""
 NO_MOVE = 0.001
@@ -103,7 +101,6 @@ def drawings(curves: Mapping[str, Sequence[Curve]], covariate: Covariate) -> lis
         curves: of each model: a curve for each group.
         covariate: the values.
     """
-    texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in covariate.values]
     of_groups = [dict(zip(curves, of_group, strict=True)) for of_group in zip(*curves.values(), strict=True)]
     extents = [_extent(of_group.values()) for of_group in of_groups]
     span = max(1.1 * max(high - low for low, high in extents), MIN_SPAN)
@@ -111,7 +108,7 @@ def drawings(curves: Mapping[str, Sequence[Curve]], covariate: Covariate) -> lis
     for place, (of_group, extent) in enumerate(zip(of_groups, extents, strict=True)):
         first = next(iter(of_group.values()))
         alt = first.alt if len(of_group) == 1 else " ".join(f"{model}: {one.alt}" for model, one in of_group.items())
-        figure = _figure(of_group, covariate, texts, place, _limits(extent, span))
+        figure = _figure(of_group, covariate, place, _limits(extent, span))
         figures.append(Drawing(first.title, figure, first.title, alt))
     return figures
 
@@ -131,62 +128,31 @@ def _limits(extent: tuple[float, float], span: float) -> tuple[float, float]:
     return (0.0, max(span, 1.05 * high)) if high <= span else (start, start + span)
 
 
-def _figure(
-    curves: Mapping[str, Curve], covariate: Covariate, texts: list[str], place: int, limits: tuple[float, float]
-) -> Figure:
+def _figure(curves: Mapping[str, Curve], covariate: Covariate, place: int, limits: tuple[float, float]) -> Sheet:
     curve = next(iter(curves.values()))
-    with lettering("".join([curve.title, *curves, *texts, covariate.order])):
-        figure = Figure(figsize=(4.4, 3.5 + 0.16 * len(curves)), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        for at, (model, one) in enumerate(curves.items()):
-            look = style_of(place if len(curves) == 1 else at)
-            label = f"{plain(shortened(model, 24))}: " if len(curves) > 1 else ""
+    per = covariate.unit or "unit" if covariate.scale == "value" else "step"
+    labels = [shortened(plain(label), MAX_LABEL_CHARS) for label in covariate.values]
+    with figure_width(WIDTH_IN), lettering("".join([curve.title, *curves, *labels, covariate.order])):
+        sheet = Sheet(shortened(curve.title, 42))
+        looks = [style_of(place if len(curves) == 1 else at) for at in range(len(curves))]
+        key = []
+        for look, (model, one) in zip(looks, curves.items(), strict=True):
             slope, r = one.slope
-            if one.spread < NO_MOVE or not np.isfinite([slope, r]).all():
-                label += f"moves by less than {NO_MOVE} points"
-            else:
-                per = covariate.unit or "unit" if covariate.scale == "value" else "step"
-                label += plain(
-                    f"slope {signed(slope, significant_decimals(slope, 2))} points per {per}, r = {correlation(r)}"
-                )
+            moves = f"moves by less than {NO_MOVE} points"
+            if one.spread >= NO_MOVE and np.isfinite([slope, r]).all():
+                moves = f"slope {signed(slope, significant_decimals(slope, 2))} points per {per}, r = {correlation(r)}"
+            key.append((plain(f"{shortened(model, 24)}: {moves}" if len(curves) > 1 else moves), mark(**look)))
+        sheet.add_key(key, columns=1)
+        axes = sheet.add_subplot()
+        for look, one in zip(looks, curves.values(), strict=True):
             axes.fill_between(one.x, *one.fit.band(one.x), color=look["color"], alpha=0.18, linewidth=0)
             axes.plot(one.x, one.mean, color=look["color"], linewidth=2)
-            axes.plot(one.axis, one.percent, linestyle="none", clip_on=False, zorder=4, label=label, **look)
-        title = {"title": plain(shortened(curve.title, 42)), "title_fontproperties": {"size": 12, "weight": "bold"}}
-        figure.legend(
-            loc="outside upper left", fontsize=9, handletextpad=0.3, borderaxespad=1, alignment="left", **title
-        )
-        axes.set_ylim(*limits)
-        axes.set_ylabel("percent" if limits[0] == 0 else "percent (axis does not start at 0)", size=10)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+            axes.plot(one.axis, one.percent, linestyle="none", clip_on=False, zorder=4, **look)
+        axes.set(ylim=limits, ylabel="percent" if limits[0] == 0 else "percent (axis does not start at 0)")
+        axes.yaxis.set_major_locator(even_ticks(5))
         axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
         axes.set_axisbelow(True)
-        axes.tick_params(labelsize=10)
-        places = labelled(curve.axis)
-        slanted = max(len(texts[at]) for at in places) > 5 or bool(
-            np.diff(curve.axis[places]).min(initial=np.inf) < 0.6 * np.ptp(curve.axis) / MAX_LABELS
-        )
-        axes.set_xticks(curve.axis[places], [texts[at] for at in places])
+        name_values(axes, curve.axis, labels, sheet.inner_in - 0.5)
         if not covariate.numbers:
-            axes.set_xlabel(plain(shortened(covariate.order, 60)), size=9)
-        if slanted:
-            axes.tick_params("x", labelrotation=35)
-            for tick in axes.get_xticklabels():
-                tick.set(ha="right", rotation_mode="anchor")
-    return figure
-
-
-def labelled(axis: Floats) -> list[int]:
-    """Indices of labelled values [label]: evenly spaced, including both ends.
-
-    Args:
-        axis: position of each value [w], increasing.
-    """
-    last = len(axis) - 1
-    nearest = 0.5 * np.ptp(axis) / MAX_LABELS
-    kept = [0]
-    for place in np.unique(np.linspace(0, last, min(last + 1, MAX_LABELS)).round().astype(int)):
-        if axis[place] - axis[kept[-1]] >= nearest and (place == last or axis[last] - axis[place] >= nearest):
-            kept.append(int(place))
-    return kept
+            axes.set_xlabel(plain(shortened(covariate.order, 60)))
+        return sheet.finish([axes], HEIGHT_IN)

@@ -128,7 +128,7 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
         else:
             sheet.key_of_groups([f"{plain(group)} ({_tendency(means, group)})" for group in means.percent])
             key_in = 0.0
-        _name_values(axes, means, sheet.inner_in - key_in - 0.5)
+        name_values(axes, means.at, means.labels, sheet.inner_in - key_in - 0.5)
         return sheet.finish([axes], max(_PLOT_IN, 0.42 * len(groups)) if beside else _COLUMN_PLOT_IN)
 
 
@@ -210,26 +210,26 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
     return 0.45 + max(text_width(line, TEXT_SIZE, "bold") for name in names for line in name.split("\n"))
 
 
-def _name_values(axes: Axes, means: Means, room_in: float) -> None:
-    """Write tick labels: horizontal if they fit, else slanted; as many as fit, always the first and the last."""
-    first, last = means.at[0], means.at[-1]
+def name_values(axes: Axes, at: Floats, labels: Sequence[str], room_in: float) -> None:
+    """Write tick labels at these places: horizontal if they fit, else slanted; as many as fit, always the first and the last."""
+    first, last = at[0], at[-1]
     axes.set_xlim(first - (0.02 * (last - first) or 0.5), last + (0.02 * (last - first) or 0.5))
     # One artist marks all values: separate ticks would dominate the time of drawing.
     at_foot = axes.get_xaxis_transform()
-    axes.vlines(means.at, -0.01, 0, color="#8a8a8a", linewidth=0.6, clip_on=False, transform=at_foot)
-    texts = [fitted(label, _TICK_IN) for label in means.labels]
-    along = (means.at - first) / max(last - first, 1e-9) * room_in
+    axes.vlines(at, -0.01, 0, color="#8a8a8a", linewidth=0.6, clip_on=False, transform=at_foot)
+    texts = [fitted(label, _TICK_IN) for label in labels]
+    along = (at - first) / max(last - first, 1e-9) * room_in
     level = _spaced(along, np.array([text_width(text) for text in texts]) + 0.06)
     numbers = all(re.fullmatch(r"[\d\s.,:/+-]+", text) for text in texts)
     if len(level) >= (min(len(texts), _MIN_LEVEL_LABELS) if numbers else len(texts)):
-        axes.set_xticks(means.at[level], [texts[place] for place in level])
+        axes.set_xticks(at[level], [texts[place] for place in level])
         return
     for slant in (45, 60):  # 45 degrees if every name fits
         kept = _spaced(along, np.full(len(texts), 1.15 * line_in(SMALL_SIZE) / np.sin(np.radians(slant))))
         if len(kept) == len(texts):
             break
     look: dict[str, Any] = {"rotation": slant, "ha": "right", "va": "center", "rotation_mode": "anchor"}
-    axes.set_xticks(means.at[kept], [texts[place] for place in kept], **look)
+    axes.set_xticks(at[kept], [texts[place] for place in kept], **look)
 
 
 def _spaced(along: Floats, taken: Floats) -> list[int]:
