@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import undertow
+from conftest import make_quick
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script, Scripted
 from helpers.tiny_qa_models import random_reader
@@ -510,7 +511,7 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
 
 @pytest.mark.page
 def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
-    tmp_path: Path, script: Script, request: pytest.FixtureRequest
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
         assert isinstance(query, MultipleChoiceQuery)
@@ -534,6 +535,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert any("wording_2" in one["extras"] for one in results)
     assert len(found.tables) == 2
     assert found.manifest["counts"]["missing"] == 0
+    make_quick(monkeypatch)
     undertow.score(tmp_path / "run", out=tmp_path / "again")
     assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import undertow
-from conftest import Cli
+from conftest import Cli, make_quick
 from helpers.answering import answers_only
 from helpers.file_refusal import assert_refused
 from helpers.shared_folders import made_once
@@ -49,6 +49,7 @@ def prompted(shared_base: Path, audit: str, **options: Any) -> Run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
             patch.setattr(models, "resolve", answers_only)
+            make_quick(patch)
             undertow.audit(audit, "server", out=folder / "run", **options)
 
     return undertow.load_run(made_once(shared_base, f"prompted-{audit}", make) / "run")

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import undertow
+from conftest import make_quick
 from undertow import data
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.spurious_correlation import items
@@ -208,10 +209,12 @@ def test_runs_with_crossed_lists_are_compared_along_either_list() -> None:
     assert set(slopes) == {"date over place", "place over date"}
 
 
-@pytest.mark.page
-def test_a_report_of_crossed_lists_is_rendered_again_and_shows_its_heat_map(tmp_path: Path) -> None:
+def test_a_report_of_crossed_lists_is_rendered_again_and_shows_its_heat_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: dict[str, Any] = {"challenge": "mgt", "w": "date x place", "date_count": 5, "limit": 400}
     run = undertow.audit("spurious-correlation", "toy", out=tmp_path / "run", **given)
+    make_quick(monkeypatch, page=True)
     page = undertow.render_report(run.folder).read_text(encoding="utf-8")
     assert "<image" in page
     assert "img-src data:" in page

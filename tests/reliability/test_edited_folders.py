@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.json_edits import change
 from helpers.readers import bounded
@@ -43,6 +44,7 @@ def stored(shared_base: Path) -> Callable[[str], Path]:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
+                make_quick(patch, resamples=True)  # of a run, its page is never edited
                 (made / "whole").mkdir()
                 KINDS[kind].make(made / "whole")
 

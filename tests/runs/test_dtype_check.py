@@ -17,6 +17,7 @@ import pytest
 from scipy import stats
 
 import undertow
+from conftest import make_quick
 from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
 from helpers.sampled_cases import briefly
 from undertow import audits, models
@@ -592,7 +593,7 @@ def _but_for_intervals(of: Run) -> dict[str, Any]:
 
 @pytest.mark.page
 @pytest.mark.slow
-def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
+def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(steeper(-4.2))
     first = run(tmp_path)
     before = (tmp_path / "run" / PRECISION).read_bytes()
@@ -601,6 +602,7 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     assert read_record(tmp_path / "run").precision is not None
 
     # Opened again: nobody is asked or measured.
+    make_quick(monkeypatch)
     planted = plant(steeper(-4.2))
     opened = run(tmp_path)
     assert planted.opened == []
@@ -618,6 +620,7 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     pd.testing.assert_frame_equal(kept[["measure", "pronoun", *numbers]], own[["measure", "pronoun", *numbers]])
     undertow.score(tmp_path / "run")
     assert (tmp_path / "run" / PRECISION).read_bytes() == before
+    make_quick(monkeypatch, page=True)
     undertow.render_report(tmp_path / "run")
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import undertow
-from conftest import Cli
+from conftest import Cli, make_quick
 from helpers.answering import n_stored
 from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
@@ -281,7 +281,7 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
 
 @pytest.mark.page
 def test_what_is_said_about_the_models_of_a_table_is_drawn(
-    folder: Path, cli: Cli, request: pytest.FixtureRequest
+    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
         {"model": model, "w_name": "season", "w_index": index, "w": season, "text_index": text}
@@ -299,6 +299,7 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert "7B" in page
     assert "125M" in page
     words = shlex.split(str(run.manifest["command"]))
+    make_quick(monkeypatch)
     assert cli(*words[1:], "--out", "again").returncode == 0
     assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
     # What is said about models is part of what is asked for.
