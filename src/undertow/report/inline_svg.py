@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PAGE_IN, SUMMARY_IN, PHONE_IN = 8.0, 5.6, 3.7
-"""Widths of figures of a page: over its whole width, beside the verdict, and on a phone."""
+SUMMARY_IN, PHONE_IN = 5.6, 3.7
+"""Widths of figures of a page: beside the verdict, and on a phone."""
 MAX_PHONE_FIGURES = 6
 """Maximum number of figures that are also drawn for narrow screens; drawing takes time."""
 MAX_HOVERS = 2000
