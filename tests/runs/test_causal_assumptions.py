@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import undertow
+from conftest import make_quick
 from undertow import audits, models
 from undertow.causal.assumptions import DRIFT, SPECIFICATION
 from undertow.causal.graph import read_graph
@@ -59,9 +60,12 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 # The run folder.
 
 
-@pytest.mark.page
-def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path: Path) -> None:
-    plain, named = run(tmp_path / "plain"), run(tmp_path / "named", "unspecified")
+def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run(tmp_path / "plain")
+    make_quick(monkeypatch, page=True)
+    named = run(tmp_path / "named", "unspecified")
     assert named.manifest["run_key"] == plain.manifest["run_key"]
     for name in ("results.json", "results.csv", "observations.parquet"):
         assert (named.folder / name).read_bytes() == (plain.folder / name).read_bytes(), name
@@ -105,7 +109,7 @@ def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Pat
 
 
 @pytest.mark.page
-def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> None:
+def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text(MINE, encoding="utf-8")
     first = run(tmp_path / "run", mine)
@@ -115,6 +119,7 @@ def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> No
     assert undertow.render_report(first.folder).read_text(encoding="utf-8") == told
     again = undertow.score(first.folder, out=tmp_path / "again")
     assert page(again.folder) == told
+    make_quick(monkeypatch)
     other = undertow.score(first.folder, seed=5, out=tmp_path / "other")
     both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
     assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"

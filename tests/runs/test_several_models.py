@@ -265,9 +265,12 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
 
 
 @pytest.mark.page
-def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
+def test_a_model_without_any_answer_leaves_the_others_alone(
+    add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add("served", reason="it only smiled")
     run = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    make_quick(monkeypatch)
     check_as_alone(run, "toy", undertow.audit(AUDIT, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
     silent = [one for one in of_model(run, "served") if one.measure == "slope"]
     assert [math.isnan(one.value) for one in silent] == [True] * 3

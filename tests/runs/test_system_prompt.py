@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from conftest import make_quick
 from helpers.chatty_server import chatty_answer
 from helpers.faulty_proxy import Asked, Reply, serving
 from undertow import audits
@@ -63,7 +64,7 @@ def test_the_model_reads_it_where_its_template_has_the_system_message(tmp_path: 
 
 
 @pytest.mark.page
-def test_every_chat_request_begins_with_it(tmp_path: Path, policy: Path) -> None:
+def test_every_chat_request_begins_with_it(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openai", reason="the api extra is not installed")
 
     def reply(asked: Asked) -> Reply:
@@ -74,6 +75,7 @@ def test_every_chat_request_begins_with_it(tmp_path: Path, policy: Path) -> None
         options: dict[str, Any] = {"base_url": seen.url, "protocol": TEXT, "chat": True, "limit": 12}
         run = undertow.audit("bias-diagnosis", PEOPLE, system=policy, out=tmp_path / "run", **options)
         n_asked = len(seen.requests)
+        make_quick(monkeypatch)
         undertow.audit("bias-diagnosis", PEOPLE, system=policy, out=tmp_path / "again", **options)
         assert len(seen.requests) == n_asked  # its answers are kept
         other = undertow.audit("bias-diagnosis", PEOPLE, out=tmp_path / "other", **options)
