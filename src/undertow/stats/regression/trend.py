@@ -65,14 +65,18 @@ class Trend:
     errors: _Mixture
 
     @cached_property
+    def _limits(self) -> tuple[Floats, Floats]:
+        return self.interval()
+
+    @property
     def low(self) -> Floats:
         """Lower limit of the slope at 95%, for other sentences and other noise of the values."""
-        return self.interval()[0]
+        return self._limits[0]
 
-    @cached_property
+    @property
     def high(self) -> Floats:
         """Upper limit of the slope at 95%."""
-        return self.interval()[1]
+        return self._limits[1]
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Lower and upper limits of the slope at another level."""
