@@ -26,7 +26,7 @@ from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
 from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name, before it is replaced
-from undertow.runs.compare import differences
+from undertow.runs.compare import compare_folders, differences
 from undertow.stats.classification import agreement
 from undertow.stats.regression import power_analysis
 
@@ -259,7 +259,7 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool | str = False) -> None:
-    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters, an empty page and no figure.
+    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters and without figures, an empty page.
 
     A page has one figure for phones, since drawing takes most of its time, and small bitmaps, unless it is "whole".
     """
@@ -272,12 +272,13 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
         patch.setattr(differences, "MAX_GROUPS", 12)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
+    patch.setattr(compare_folders, "drawings", DRAW_COMPARISONS if page else lambda _: [])
     if page != "whole":
         patch.setattr("undertow.report.inline_svg.MAX_PHONE_FIGURES", 1)
         patch.setattr("undertow.report.style.PNG_DPI", 40)
 
 
-WRITE_REPORT = pipeline.write_report
+WRITE_REPORT, DRAW_COMPARISONS = pipeline.write_report, compare_folders.drawings
 
 
 def _write_no_page(*_: object) -> Callable[[Path], None]:

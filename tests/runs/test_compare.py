@@ -695,6 +695,7 @@ def two_runs(tmp_path: Path) -> list[Path]:
     return [written(record(table(FIRST)), tmp_path / "a"), written(second, tmp_path / "b")]
 
 
+@pytest.mark.page
 def test_every_pair_of_runs_is_compared_written_and_read(two_runs: list[Path], tmp_path: Path) -> None:
     third = written(record(table(FIRST, "three"), run_key="three"), tmp_path / "c")
     compared = compare_folders(*two_runs, third)
@@ -706,6 +707,7 @@ def test_every_pair_of_runs_is_compared_written_and_read(two_runs: list[Path], t
     html = page.read_text(encoding="utf-8")
     assert "two" in html
     assert "undertow compare" in html
+    assert html.count("<figure") > 2
     told = pd.read_csv(tmp_path / "out" / TABLE)
     assert list(dict.fromkeys(zip(told["baseline_run"], told["candidate_run"], strict=True))) == pairs
     assert set(told["verdict"]) <= set(VERDICTS)
