@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 from undertow.stats import percentile_interval
 from undertow.stats.arrays import Estimate
@@ -56,20 +55,6 @@ def same(found: Estimate, expected: tuple[float, float, float, float, int]) -> b
 # Means ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_papers_mean_and_deviation() -> None:
-    """Three wordings, one right on everything and two on nothing: 33.3 ± 47.1."""
-    found = mean_over_cells(100 * np.array([[1, 0, 0]] * 4), (0.0, 100.0))
-    assert (round(found.value, 1), round(found.sd, 1), found.n) == (33.3, 47.1, 4)
-
-
-def test_what_was_not_scored_is_left_out() -> None:
-    nan = math.nan
-    found = mean_over_cells([[1, nan, nan], [0, 1, nan], [nan, nan, nan], [0, 1, nan]], UNIT)
-    assert found.value == pytest.approx((1 / 3 + 1) / 2)  # the third cell has no number, and is none
-    assert found.sd == pytest.approx(1 / 3)
-    assert found.n == 3
-
-
 def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval() -> None:
     values = np.random.default_rng(1).random((20, 2))
     wider = np.full((22, 3), math.nan)
@@ -80,7 +65,7 @@ def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval()
 
 
 @settings(max_examples=20)
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, math.nan]), min_size=3, max_size=3), min_size=2, max_size=9))
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, math.nan]), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_means_are_those_of_loops(table: list[list[float]]) -> None:
     known = [row for row in table if not all(map(math.isnan, row))]
     columns = [[row[cell] for row in known if not math.isnan(row[cell])] for cell in range(3)]
@@ -113,16 +98,6 @@ def test_intervals_cover_what_other_documents_have(n: int) -> None:
     assert 0.93 <= covered / n_samples <= 1
 
 
-def test_the_interval_of_bounded_scores_is_clopper_and_pearsons_of_shares() -> None:
-    values = (np.arange(30) < 9)[:, np.newaxis].astype(float)
-    found = mean_over_cells(np.repeat(values, 4, axis=1), UNIT)
-    exact = stats.binomtest(9, 30).proportion_ci(0.95, method="exact")
-    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-9)
-    assert (found.value, found.sd, found.n) == (0.3, 0.0, 30)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        mean_over_cells(2 * values, UNIT)
-
-
 def test_documents_of_a_cluster_are_no_independent_evidence() -> None:
     """Each of twelve, four times over: as four documents of a cluster they say what twelve do."""
     once = np.random.default_rng(4).random((12, 2))
@@ -135,7 +110,7 @@ def test_documents_of_a_cluster_are_no_independent_evidence() -> None:
     assert math.isnan(mean_over_cells(many, UNIT, np.repeat(np.arange(4), 12)).low)
 
 
-@pytest.mark.parametrize("n", [2, 5, 30])
+@pytest.mark.parametrize("n", [1, 2, 5, 30])
 def test_documents_that_do_not_differ_have_no_interval_of_no_width(n: int) -> None:
     low, high = astuple(mean_over_cells(np.full((n, 2), 0.5), UNIT))[1:3]
     assert math.isnan(low) if n < 6 else low < 0.5 < high
@@ -146,12 +121,6 @@ def test_no_answer_has_no_mean(values: Floats) -> None:
     found = mean_over_cells(values, UNIT)
     assert np.isnan([found.value, found.low, found.high, found.sd]).all()
     assert found.n == 0
-
-
-def test_one_document_says_nothing_of_others() -> None:
-    found = mean_over_cells([[1.0, 0.0]], UNIT)
-    assert (found.value, found.sd, found.n) == (0.5, 0.5, 1)
-    assert np.isnan([found.low, found.high]).all()
 
 
 # F1 ------------------------------------------------------------------------------------------------------------------
@@ -180,11 +149,6 @@ def test_f1_by_hand() -> None:
     other = f1_over_cells(GOLD, PREDICTED, 2, 0, seed=0)
     assert (other.value, other.sd) == pytest.approx((1 / 4, 1 / 4))
     assert f1_over_cells(GOLD, PREDICTED, 5, None, seed=0) == macro  # classes that no document has
-
-
-def test_an_undecodable_answer_is_wrong_and_not_left_out() -> None:
-    assert f1_over_cells([1, 1, 0], [[1], [-1], [0]], 2, 1, seed=0).value == pytest.approx(2 / 3)
-    assert f1_over_cells([1, 0], [[1], [0]], 2, 1, seed=0).value == pytest.approx(1)
 
 
 ANSWERS = st.lists(
@@ -221,18 +185,14 @@ def test_macro_f1_has_an_interval_where_each_class_has_documents_enough(n_each: 
 
 
 @settings(max_examples=40)
-@given(ANSWERS)
+@given(ANSWERS | st.just([]))
 def test_confusion_is_that_of_loops(rows: list[tuple[int, int, int]]) -> None:
     counts = [[0] * 4 for _ in range(3)]
     for gold, *said in rows:
         for answer in said:
             counts[gold][3 if answer == -1 else answer] += 1
-    assert confusion([row[0] for row in rows], [row[1:] for row in rows], 3).tolist() == counts
-
-
-def test_confusion_by_hand() -> None:
-    assert confusion(GOLD, PREDICTED, 2).tolist() == [[1, 2, 1], [1, 3, 0]]
-    assert confusion([], np.empty((0, 2), dtype=int), 2).tolist() == [[0, 0, 0], [0, 0, 0]]
+    said_of = np.array([row[1:] for row in rows], dtype=int).reshape(-1, 2)
+    assert confusion([row[0] for row in rows], said_of, 3).tolist() == counts
 
 
 def test_f1_of_nothing_and_of_a_class_that_is_not_there() -> None:
@@ -287,13 +247,6 @@ def test_bleu_by_hand() -> None:
     assert corpus_bleu(statistics) == pytest.approx(100 * (1 / 5) ** 0.25 * math.exp(1 - 6 / 5))
 
 
-def test_bleu_is_smoothed_by_halves_of_a_match() -> None:
-    """Answer a b x c d: 4 of 5 words, 2 of 4 pairs, no triple (half of one of 3), no four (a quarter of one of 2)."""
-    assert corpus_bleu(counted("a b x c d", "a b c d")) == pytest.approx(
-        100 * (4 / 5 * 2 / 4 * (1 / 2) / 3 * (1 / 4) / 2) ** 0.25
-    )
-
-
 @settings(max_examples=6)
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=6), SEEDS)
 def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
@@ -319,14 +272,6 @@ def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
     assert (found.low, found.high) == pytest.approx(interval_by_loops(draws, len(many)), nan_ok=True, abs=1e-9)
 
 
-def test_bleu_pools_documents_and_not_their_scores() -> None:
-    statistics = np.array([[counted("a b c d e", "a b c d f g")], [counted("f g h", "f g h i j")]], dtype=float)
-    pooled = bleu_over_cells(statistics, seed=0).value
-    assert pooled == pytest.approx(
-        100 * (7 / 8 * 5 / 6 * 3 / 4 * 1 / 2) ** 0.25 * math.exp(1 - 11 / 8)
-    )  # the second has no four words
-
-
 def test_bleu_of_missing_answers() -> None:
     whole = np.array([[counted("a b c d e", "a b c d f g")] * 2] * 3, dtype=float)
     whole[1, 1] = whole[0] = math.nan
@@ -338,14 +283,6 @@ def test_bleu_of_missing_answers() -> None:
     one = bleu_over_cells(whole[1:2], seed=0)
     assert one.value == pytest.approx(found.value)
     assert np.isnan([one.low, one.high]).all()
-
-
-def test_bleu_without_a_word_in_common_or_without_words_is_zero() -> None:
-    assert corpus_bleu([counted("a b c d", "e f g h"), counted("", "a"), counted("a b c", "a b c")]).tolist() == [
-        0,
-        0,
-        0,
-    ]
 
 
 # Chance --------------------------------------------------------------------------------------------------------------

@@ -78,22 +78,6 @@ def test_numbers_that_do_not_differ_keep_a_width() -> None:
     assert (low, high) == pytest.approx((50 - reach, 50 + reach), abs=1e-6)
 
 
-def test_documents_of_a_cluster_are_one() -> None:
-    once = np.random.default_rng(2).random((9, 2)) * 100
-    mean = bounded_mean(once, PERCENT)
-    twice = bounded_mean(np.repeat(once, 2, axis=0), PERCENT, np.repeat(list("abcdefghi"), 2))
-    assert twice.interval() == pytest.approx(mean.interval())
-    assert bounded_mean(np.repeat(once, 2, axis=0), PERCENT).interval()[0] > mean.interval()[0]
-
-
-def test_cells_weigh_alike_whatever_they_lack() -> None:
-    """The first cell has 0 and 100, the second 100 only: (50 + 100) / 2."""
-    nan = math.nan
-    values = np.array([[0, nan, nan], [100, 100, nan], [nan, nan, nan]] * 4, dtype=float)
-    assert bounded_mean(values, PERCENT).value == pytest.approx(75.0)
-    assert len(bounded_mean(values, PERCENT).sums) == 8
-
-
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_too_few_say_nothing_of_others(n: int) -> None:
     mean = bounded_mean(shares(n, 1), PERCENT)

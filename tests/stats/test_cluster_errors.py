@@ -156,11 +156,6 @@ def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
 # Percentiles of a bootstrap over clusters.
 
 
-def test_percentiles() -> None:
-    draws = np.arange(1001.0)
-    assert percentile_interval(draws) == pytest.approx((25, 975))
-
-
 @pytest.mark.parametrize("n_clusters", [6, 10, 60])
 def test_of_few_clusters_they_lie_as_far_out_as_students_t(n_clusters: int) -> None:
     """A bootstrap mean of normal clusters is normal, with (k - 1) / k of the squared standard error."""

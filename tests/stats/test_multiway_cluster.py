@@ -15,6 +15,8 @@ from statsmodels.stats import sandwich_covariance
 from helpers.sampled_cases import briefly
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.arrays import Estimate
+from undertow.stats.intervals.bounded_mean import wilson_interval
+from undertow.stats.intervals.cluster_errors import share_interval
 from undertow.stats.intervals.multiway_cluster import CrossedLine, crossed_line, difference_of_ratios, ratio_interval
 from undertow.stats.significance.sign_flip import crossed_exchange_p
 
@@ -25,12 +27,6 @@ Codes = NDArray[np.int64]
 def design(n_rows: int, columns: list[int]) -> tuple[Codes, Codes]:
     """Row and column codes of every cell, row by row [item]."""
     return np.repeat(np.arange(n_rows), len(columns)), np.tile(columns, n_rows)
-
-
-def wilson(value: float, n: float, t: float = stats.norm.ppf(0.975)) -> tuple[float, float]:
-    """The rates p for which the estimate is t standard errors of p away, as roots of a square equation."""
-    roots = np.roots([1 + t**2 / n, -(2 * value + t**2 / n), value**2])
-    return float(roots.min()), float(roots.max())
 
 
 def limits(estimate: Estimate) -> tuple[float, float]:
@@ -77,19 +73,13 @@ def test_rows_of_equal_items_count_once() -> None:
     assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, df) * math.sqrt(variance))
 
 
-def logit_interval(value: float, variance: float, df: float) -> tuple[float, float]:
-    """A t interval of log-odds by the delta method."""
-    middle, half = special.logit(value), stats.t.ppf(0.975, df) * math.sqrt(variance) / (value * (1 - value))
-    return float(special.expit(middle - half)), float(special.expit(middle + half))
-
-
 def test_a_rate_by_rows_that_agree_within() -> None:
     """Two of eight rows say yes throughout, in one column code of four: eight items and not 32."""
     rows, columns = design(8, [0, 0, 0, 0])
     y = np.isin(rows, [1, 4]).astype(float)
     estimate = ratio_interval(y, np.ones(32), rows, columns, null=0.5)
     by_row = 0.25 * 0.75 / 7
-    assert limits(estimate) == pytest.approx(logit_interval(0.25, by_row, 7))
+    assert limits(estimate) == pytest.approx(share_interval(0.25, by_row, 7))
     z = (special.logit(0.25) - special.logit(0.5)) * 0.25 * 0.75 / math.sqrt(by_row)
     assert estimate.p == pytest.approx(2 * stats.t.sf(abs(z), 7))
 
@@ -98,7 +88,7 @@ def test_items_that_cancel_in_rows_and_columns_are_taken_as_independent() -> Non
     """A chessboard has the same mean in each row and column: rows and columns add nothing."""
     rows, columns = design(6, list(range(6)))
     y = ((rows + columns) % 2).astype(float)
-    assert limits(ratio_interval(y, np.ones(36), rows, columns)) == pytest.approx(wilson(0.5, 36))
+    assert limits(ratio_interval(y, np.ones(36), rows, columns)) == pytest.approx(wilson_interval(0.5, 36))
     expected = stats.t.interval(0.95, 35, 0.5, stats.sem(y))
     assert limits(ratio_interval(y, np.ones(36), rows, columns, bounded=False)) == pytest.approx(expected)
 
@@ -116,7 +106,7 @@ def test_items_that_all_agree_are_as_many_as_clusters(share: float, n_rows: int,
     """Nothing shows how items of one cluster hang together: each cluster of the side that decides is one item."""
     rows, codes = design(n_rows, columns)
     estimate = ratio_interval(np.full(len(rows), share), np.ones(len(rows)), rows, codes, null=0.5)
-    assert limits(estimate) == pytest.approx(wilson(share, n), abs=1e-12)
+    assert limits(estimate) == pytest.approx(wilson_interval(share, n), abs=1e-12)
     assert 0 <= estimate.low <= share <= estimate.high <= 1
     assert estimate.n_clusters == n
     # The score test of a rate of one half.
@@ -129,7 +119,7 @@ def test_means_that_do_not_differ_have_a_width_where_it_is_known_how_far_others_
     estimate = ratio_interval(values, ones, rows, columns, bounded=False, null=0.0)
     assert limits(estimate) == (estimate.value, estimate.value)
     estimate = ratio_interval(values, ones, rows, columns, bounded=False, span=2.0, null=0.0)
-    beyond = 2 * wilson(0, 6)[1]
+    beyond = 2 * wilson_interval(0, 6)[1]
     assert limits(estimate) == pytest.approx((0.1 - beyond, 0.1 + beyond))
     # An interval that ends at 0 has the quantile of its p: a twentieth is c^2 / (6 + c^2).
     assert estimate.p == pytest.approx(2 * stats.norm.sf(math.sqrt(6 * 0.05 / 0.95)))
@@ -291,7 +281,7 @@ def test_means_without_a_change_have_a_width_where_it_is_known_how_far_others_ma
     found = difference_of_ratios(values, ones, values, ones, rows, columns, bounded=False)
     assert (found.value, found.low, found.high) == (0, 0, 0)
     found = difference_of_ratios(values, ones, values, ones, rows, columns, bounded=False, span=2)
-    assert limits(found) == pytest.approx((-2 * wilson(0, 6)[1], 2 * wilson(0, 6)[1]))
+    assert limits(found) == pytest.approx((-2 * wilson_interval(0, 6)[1], 2 * wilson_interval(0, 6)[1]))
     assert found.p == 1
 
 

@@ -24,7 +24,6 @@ from undertow.stats.classification.roc import (
     folds,
     held_out_balanced_draws,
     held_out_calls,
-    n_mixed,
     roc_points,
 )
 from undertow.stats.intervals.cluster_errors import cluster_weights, spread_interval
@@ -51,10 +50,6 @@ def rates(scores: Sequence[float], positive: Sequence[bool], threshold: float) -
     """True positive and true negative rate of scores above a threshold."""
     above, marks = np.round(scores, 9) > threshold, np.array(positive)
     return float(above[marks].mean()), float((~above[~marks]).mean())
-
-
-def test_by_hand() -> None:
-    assert auroc(SCORES, POSITIVE) == 0.75
 
 
 def test_a_difference_that_is_the_threshold_on_paper_is_not_above_it() -> None:
@@ -98,6 +93,8 @@ def test_held_out_calls_do_not_see_their_cluster() -> None:
 def test_what_is_not_there_is_nan_and_what_is_wrong_is_refused() -> None:
     assert math.isnan(auroc([1.0, 2.0], [True, True]))
     assert np.isnan(auroc_draws([1.0, 2.0], [True, True], [0, 1], np.ones((3, 2)))).all()
+    assert np.isnan(auroc_draws([], [], [], np.ones((3, 2)))).tolist() == [True] * 3
+    assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
     with pytest.raises(ValueError, match="finite"):
         auroc([math.nan, 1.0], [True, False])
 
@@ -139,10 +136,6 @@ def test_draws_are_weighted_pair_counts_whatever_the_chunks(cells: int, monkeypa
 
 def test_scores_that_differ_by_rounding_tie_in_the_draws_too() -> None:
     assert auroc_draws([1.1 - 0.6, 0.5], [True, False], [0, 1], np.ones((2, 2))).tolist() == [0.5, 0.5]
-
-
-def test_no_observations_have_draws_without_a_number() -> None:
-    assert np.isnan(auroc_draws([], [], [], np.ones((3, 2)))).tolist() == [True] * 3
 
 
 def test_weights_draw_as_many_clusters_as_there_are() -> None:
@@ -254,10 +247,6 @@ def test_with_six_clusters_the_rank_sum_is_measured_by_how_the_clusters_differ(c
     assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000) + 1e-4)
 
 
-def test_six_mixed_clusters_are_counted() -> None:
-    assert n_mixed([1, 0, 1, 1, 0, 0, 0, 1], ["a", "a", "b", "b", "c", "c", "d", "d"]) == 2
-
-
 @pytest.mark.slow
 def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> None:
     """The kinds lie apart by N(0, 1) in each of 12 clusters, 0 on average. The rank sum by itself would find that in every fifth."""
@@ -272,10 +261,6 @@ def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> N
             plain += auroc_p_value(scores, positive, cluster, 99, rng) <= 0.05
     assert found <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)
     assert plain > 0.12 * n
-
-
-def test_p_needs_both_kinds_and_right_shapes() -> None:
-    assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
 
 
 # Curves --------------------------------------------------------------------------------------------------------------
@@ -384,12 +369,6 @@ def test_the_interval_of_a_spread() -> None:
     assert spread_interval(0.7, many, 8) == pytest.approx((0.7 - half, 0.7 + half))
 
 
-def two_features(n_clusters: int, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Six features with levels of their clusters, which say nothing; and the clusters: [observation, feature], [observation]."""
-    cluster = np.repeat(np.arange(n_clusters), size)
-    return rng.normal(0, 1, (n_clusters, 6))[cluster] + rng.normal(0, 1, (n_clusters * size, 6)), cluster
-
-
 def test_the_p_of_a_fit_is_least_for_kinds_that_a_feature_tells_and_needs_both_kinds() -> None:
     marks, clusters = np.tile([True, False], 24), np.repeat(np.arange(12), 4)
     told = np.column_stack([marks * 1.0, np.zeros(48)])
@@ -404,8 +383,8 @@ def test_the_p_of_a_fit_is_least_for_kinds_that_a_feature_tells_and_needs_both_k
 @pytest.mark.slow
 def test_the_p_of_a_fit_is_that_of_marks_that_are_shuffled_and_fitted_to_the_end() -> None:
     """Whole clusters of one kind, so that areas are compared: 400 permutations, each fitted without each of its 12 clusters."""
-    rng = np.random.default_rng(3)
-    features, cluster = two_features(12, 4, rng)
+    rng, cluster = np.random.default_rng(3), np.repeat(np.arange(12), 4)
+    features = rng.normal(0, 1, (12, 6))[cluster] + rng.normal(0, 1, (48, 6))
     positive = cluster % 2 == 0
     features[:, 0] += 2.5 * positive
 

@@ -209,12 +209,6 @@ def test_below_eight_values_there_is_a_slope_and_no_claim() -> None:
     assert np.isnan(trend([1.0], parts_of(np.ones((1, 6, 1)), np.ones(1))).slope).all()
 
 
-def test_of_one_sentence_nothing_is_known() -> None:
-    found = trend(np.arange(10), parts_of(crossed(0, (1, 10))[None]))
-    assert np.isfinite(found.slope).all()
-    assert np.isnan([found.low, found.high, found.p]).all()
-
-
 def test_means_on_a_line_exactly_tell_no_error() -> None:
     line = 0.1 + 0.3 * np.arange(10.0)
     found = trend(np.arange(10), parts_of(np.tile(line, (1, 6, 1))))

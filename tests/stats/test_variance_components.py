@@ -223,14 +223,6 @@ def test_p_is_that_of_the_f_test(seed: int) -> None:
     assert found.expected_share == 4 / 27
 
 
-def test_one_way_by_hand() -> None:
-    """Of squares of 225 + 25 + 25 + 225 about 25, 50 + 50 lie about 15 and 35. F(1, 2) is 8, the square of t(2)."""
-    found = one_way([10, 20, 30, 40], ["x", "x", "y", "y"])
-    assert found.share == pytest.approx(0.8)
-    assert found.expected_share == pytest.approx(1 / 3)
-    assert found.p == pytest.approx(1 - math.sqrt(8 / 10))
-
-
 def test_groups_without_any_spread_within_explain_everything() -> None:
     assert astuple(one_way([1, 1, 2, 2, 5], ["a", "a", "b", "b", "c"])) == (1.0, 2 / 4, 0.0)
 
