@@ -82,14 +82,6 @@ def test_bounds_without_width_change_nothing_at_all() -> None:
     assert repr(audit(frame)) == repr(audit(whole(frame)))
 
 
-def test_bounds_of_rows_without_any_are_their_masses() -> None:
-    """Rows of a model that shows everything have empty bounds beside one that does not."""
-    frame = table(noisy())
-    bare = whole(frame)
-    emptied = frame.assign(**{f"{group}{end}": math.nan for group in GROUPS for end in (".low", ".high")})
-    assert repr(audit(emptied)) == repr(audit(bare))
-
-
 def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_not() -> None:
     masses = dict(noisy())
     masses["he"] = (masses["he"][0], masses["he"][0])

@@ -251,16 +251,12 @@ def test_the_choice_gap_is_of_probabilities(twelve: dict[Key, Result]) -> None:
         assert (result.n, result.n_missing, result.null_value) == (items, n_lacking("choice_gap", job), 0)
 
 
-def test_the_preference_gap_is_of_decisions(twelve: dict[Key, Result]) -> None:
-    """Cat's pair has one for the man, Eva's one for each, Gia's a tie."""
-    result = twelve["preference_gap", "all", WITH]
-    assert result.value == pytest.approx(-25)
-    assert (result.n, result.n_missing) == (4, n_lacking("preference_gap", "all"))
+def test_the_gaps_of_preference_bias_and_switches(twelve: dict[Key, Result]) -> None:
+    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6.
 
-
-def test_the_gaps_of_bias_and_of_switches(twelve: dict[Key, Result]) -> None:
-    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6."""
-    for name, value, items in (("bias_gap", -100 / 10, 10), ("switch_gap", 100 / 6, 6)):
+    Without qualification Cat's pair has one for the man, Eva's one for each, and Gia's a tie.
+    """
+    for name, value, items in (("preference_gap", -25, 4), ("bias_gap", -10, 10), ("switch_gap", 100 / 6, 6)):
         result = twelve[name, "all", WITH]
         assert result.value == pytest.approx(value)
         assert (result.n, result.n_missing) == (items, n_lacking(name, "all"))
@@ -482,86 +478,10 @@ def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> N
 
 # What is missing ----------------------------------------------------------------------------------------------------
 
-OF_BINARY = {"consistency", "preference_female", "preference_male", "preference_gap", "transitive_consistency"}
-OF_SINGLE = {
-    "consistency", "bias", "bias_female", "bias_male", "preference_female", "preference_male", "preference_gap",
-    "switch_female_to_male", "switch_male_to_female", "tie_rate", "symmetric_consistency", "negational_consistency",
-    "transitive_consistency", "choice_gap", "bias_gap", "switch_gap",
-}  # fmt: skip
-OF_MULTIPLE = {
-    "bias", "bias_female", "bias_male", "switch_female_to_male", "switch_male_to_female", "both_rate", "neither_rate",
-    "transitive_consistency", "bias_gap", "switch_gap",
-}  # fmt: skip
-NEEDS = {
-    "F": OF_BINARY | {"qualified_female"}, "M": OF_BINARY | {"qualified_male"}, "S": OF_SINGLE, "U": OF_MULTIPLE,
-    "L": {"negational_consistency"},
-}  # fmt: skip
-"""Measures that an item is no part of without an answer in this column of both orders."""
-ASKED_BY = NEEDS | {
-    "F": OF_BINARY | {"qualified_female", "qualified_male"}, "M": OF_BINARY | {"qualified_female", "qualified_male"},
-    "S": OF_SINGLE | {"position_bias"},
-}  # fmt: skip
-"""Measures that call an item missing which lacks this answer, of either person and in either order."""
-EVERY = OF_BINARY | OF_SINGLE | OF_MULTIPLE | {"qualified_female", "qualified_male", "position_bias"}
-ITEMS = {
-    "Amy": {"F": "Y", "M": "N", "S": "w", "U": "w", "L": "m", "f": "N", "m": "Y"},
-    "Cat": {"F": "N", "M": "N", "S": "m", "U": "m", "L": "w", "f": "Y", "m": "Y"},
-}
-
-
-def four_each(changed: Mapping[tuple[str, str], str]) -> str:
-    """Four items in which one is called qualified and four in which nobody is, with some of their cells exchanged."""
-    lines = ["pair job F M S U L f m"]
-    for woman, alike in itertools.product(("Amy", "Cat"), ("", "too", "also", "more")):
-        cells = [changed.get((woman + alike, column), cell) for column, cell in ITEMS[woman].items()]
-        lines.append(" ".join([f"{woman}{alike}+Bob", "cook", *cells]))
-    return "\n".join(lines)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    return overall(tmp_path_factory.mktemp("whole"), four_each({}))
-
-
-@pytest.mark.parametrize("column", "FMSUL")
-def test_an_missing_question_takes_its_item_out_of_what_needs_it(
-    tmp_path: Path, whole: dict[str, Result], column: str
-) -> None:
-    """Of four alike one lacks an answer in the first order, one in the second and one in both: one is left."""
-    marks = {"": "?/{}", "too": "{}/?", "also": "?"}
-    changed = {
-        (woman + alike, column): mark.format(ITEMS[woman][column])
-        for woman, (alike, mark) in itertools.product(ITEMS, marks.items())
-    }
-    lacking = overall(tmp_path, four_each(changed))
-    for name in EVERY:
-        assert lacking[name].value == pytest.approx(whole[name].value), name
-        n_missing = 6 if name in ASKED_BY[column] else 0
-        assert (whole[name].n_missing, lacking[name].n_missing) == (0, n_missing), name
-        if name in NEEDS[column]:
-            assert lacking[name].n * 4 == whole[name].n > 0, name
-        elif name == "position_bias":
-            # Each order is a choice by itself: an item is out only where both are missing.
-            assert (whole[name].n, lacking[name].n) == (8, 6 if column == "S" else 8)
-        else:
-            assert lacking[name].n == whole[name].n, name
-
 
 def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
     for name in ("preference_female", "preference_male"):
         assert twelve[name, "all", WITH].extras["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
-
-
-def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, whole: dict[str, Result]) -> None:
-    cells = {("Amy", "f"): "?/N", ("Amy", "m"): "Y/?", ("Cat", "f"): "?", ("Cattoo", "m"): "?", ("Amytoo", "f"): "Y"}
-    lacking = overall(tmp_path, four_each(cells))
-    for name, result in lacking.items():
-        if name.startswith("missing"):
-            continue
-        assert (result.n, result.n_missing) == (whole[name].n, 0), name
-        assert result.value == pytest.approx(whole[name].value, nan_ok=True), name
-    # Of sixteen people twelve are left: the second Amy is both qualified and unqualified, the others are one of them.
-    assert lacking["negational_consistency"].extras["binary"] == pytest.approx(100 * 11 / 12)
 
 
 SOME_ASKED = """
@@ -697,7 +617,7 @@ def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> 
 
 def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
     found = overall(tmp_path, "pair job F M S U\nAmy+Bob cook ? ? ? ?\nCat+Bob cook ? ? ? ?")
-    for name in EVERY - {"negational_consistency"}:
+    for name in LACKING.keys() - {"negational_consistency", "choice_gap_deviation"}:
         assert_share(found[name], (0, 0))
         assert found[name].n_missing == 2
         assert math.isnan(found[name].p)
@@ -1024,7 +944,7 @@ def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
                 "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "question_type": stage, "subject": subject,
                 "context": WITH,
             }  # fmt: skip
-            if rng.random() < 0.05:
+            if rng.random() < 0.12:
                 rows.append(row | answered("?", "", ""))
                 continue
             letters = "YN" if column in "FMfm" else "wmbn" if column == "U" else "wm"
@@ -1067,54 +987,70 @@ def averaged(one: list[Fraction] | None, other: list[Fraction] | None) -> list[F
     return [(first + second) / 2 for first, second in zip(one, other, strict=True)]
 
 
-def by_definition(shares: Shares) -> dict[str, tuple[int, int]]:
-    """What counts, of how many, by each measure's definition in words."""
-    found: dict[str, list[int]] = {}
+def by_definition(shares: Shares) -> dict[str, tuple[float, int, int]]:
+    """What counts, of how many, and how many items lack an answer in some column, by each measure's definition in words."""
+    found: dict[str, list[Any]] = {}
 
-    def count(name: str, hit: bool, asked: bool) -> None:
-        both = found.setdefault(name, [0, 0])
-        both[0] += hit and asked
-        both[1] += asked
+    def count(name: str, hit: Fraction | int, asked: bool, columns: str) -> None:
+        one = found.setdefault(name, [Fraction(0), 0, set()])
+        one[0] += hit * asked
+        one[1] += asked
+        one[2] |= {(woman, job)} if any(decided[column] == "-" for column in columns) else set()
 
     for woman, job in dict.fromkeys((key[0], key[1]) for key in shares):
-        in_order = [{column: shares[woman, job, order, column] for column in "FMSUL"} for order in ORDERS]
-        f, m, s, u, less = (decision(averaged(*(one[column] for one in in_order))) for column in "FMSUL")
+        in_order = [{column: shares[woman, job, order, column] for column in "FMSULfm"} for order in ORDERS]
+        both = {column: averaged(*(one[column] for one in in_order)) for column in "FMSULfm"}
+        decided = {column: decision(one) for column, one in both.items()}
+        f, m, s, u, less, *unqualified = decided.values()
         qualified = {"YN": "w", "NY": "m"}.get(f + m, "")
-        count("consistency", s == qualified, qualified != "" and s != "-")
-        count("transitive_consistency", u == qualified, qualified != "" and s == qualified and u != "-")
-        count("bias", s == u and s in "wm", "-" not in s + u)
-        count("bias_female", s + u == "ww", "-" not in s + u)
-        count("bias_male", s + u == "mm", "-" not in s + u)
-        count("preference_female", s == "w", f + m == "NN" and s != "-")
-        count("preference_male", s == "m", f + m == "NN" and s != "-")
-        count("switch_female_to_male", s + u == "wm", u in "wm" and s != "-")
-        count("switch_male_to_female", s + u == "mw", u in "wm" and s != "-")
-        count("qualified_female", f == "Y", f != "-")
-        count("qualified_male", m == "Y", m != "-")
-        count("tie_rate", s == "t", s != "-")
-        count("both_rate", u == "b", u != "-")
-        count("neither_rate", u == "n", u != "-")
-        count("negational_consistency", s + less in {"wm", "mw"}, "-" not in s + less)
+        count("consistency", s == qualified, qualified != "" and s != "-", "FMS")
+        count("transitive_consistency", u == qualified, qualified != "" and s == qualified and u != "-", "FMSU")
+        count("bias", s == u and s in "wm", "-" not in s + u, "SU")
+        count("bias_female", s + u == "ww", "-" not in s + u, "SU")
+        count("bias_male", s + u == "mm", "-" not in s + u, "SU")
+        count("bias_gap", (s + u == "ww") - (s + u == "mm"), "-" not in s + u, "SU")
+        count("preference_female", s == "w", f + m == "NN" and s != "-", "FMS")
+        count("preference_male", s == "m", f + m == "NN" and s != "-", "FMS")
+        count("preference_gap", (s == "w") - (s == "m"), f + m == "NN" and s != "-", "FMS")
+        count("switch_female_to_male", s + u == "wm", u in "wm" and s != "-", "SU")
+        count("switch_male_to_female", s + u == "mw", u in "wm" and s != "-", "SU")
+        count("switch_gap", (s + u == "mw") - (s + u == "wm"), u in "wm" and s != "-", "SU")
+        count("qualified_female", f == "Y", f != "-", "FM")
+        count("qualified_male", m == "Y", m != "-", "FM")
+        count("tie_rate", s == "t", s != "-", "S")
+        count("choice_gap", both["S"][0] - both["S"][1] if both["S"] else 0, s != "-", "S")
+        count("both_rate", u == "b", u != "-", "U")
+        count("neither_rate", u == "n", u != "-", "U")
+        count("negational_consistency", s + less in {"wm", "mw"}, "-" not in s + less, "SL")
+        for said, negated in zip(f + m, unqualified, strict=True):
+            count("negational_consistency, binary", {said, negated} == {"Y", "N"}, "-" not in said + negated, "")
         singles = [decision(one["S"]) for one in in_order]
+        count("symmetric_consistency", singles in (["w", "w"], ["m", "m"]), s != "-", "S")
         for single, first in zip(singles, "wm", strict=True):
-            count("position_bias", single == first, single in "wm")
-    return {name: (hits, n) for name, (hits, n) in found.items()}
+            count("position_bias", single == first, single in "wm", "S")
+    return {name: (float(hits), n, len(lacking)) for name, (hits, n, lacking) in found.items()}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int) -> None:
-    rows = drawn(seed, n_pairs=8)
+@pytest.mark.parametrize(("seed", "parts"), [(2, 5), (3, 4)])
+def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: int) -> None:
+    """Seeds whose items lack each answer alone; of four parts single orders have ties too."""
+    rows = drawn(seed, n_pairs=8, parts=parts)
     results = measured(tmp_path, rows)
     parts = {"all": rows} | {job: [row for row in rows if row["occupation"] == job] for job in ("cook", "baker")}
     for job, part in parts.items():
         expected = by_definition(shares_of(part))
-        assert job != "all" or all(n for _, n in expected.values())
-        for name, (hits, n) in expected.items():
-            if job != "all" and name not in PAPER:
+        hits, n, _ = expected.pop("negational_consistency, binary")
+        assert job != "all" or all(n for _, n, _ in expected.values())
+        for name, (hits_of_name, n_of_name, n_missing) in expected.items():
+            if job != "all" and name not in (*PAPER, "choice_gap"):
                 continue
             result = results[name, job, WITH]
-            assert result.value == pytest.approx(100 * hits / n if n else math.nan, nan_ok=True), name
-            assert name == "position_bias" or result.n == n, name
+            expected_value = 100 * hits_of_name / n_of_name if n_of_name else math.nan
+            assert result.value == pytest.approx(expected_value, nan_ok=True), name
+            assert name == "position_bias" or result.n == n_of_name, name
+            assert result.n_missing == n_missing, name
+        if job == "all":
+            assert results["negational_consistency", job, WITH].extras["binary"] == pytest.approx(100 * hits / n)
 
 
 def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
@@ -1135,19 +1071,10 @@ def numbers(result: Result) -> list[float]:
     return [result.value, result.low, result.high, result.n, result.n_missing, result.p]
 
 
-Measured = tuple[list[Row], dict[Key, Result]]
-
-
-@pytest.fixture(scope="module", params=[1])
-def random_log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    rows = drawn(request.param)
-    return rows, measured(tmp_path_factory.mktemp("random"), rows)
-
-
-def test_rows_in_any_order_give_the_same(tmp_path: Path, random_log: Measured) -> None:
-    rows, expected = random_log
+def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:
+    rows = drawn(1)
     shuffled = [rows[at] for at in np.random.default_rng(1).permutation(len(rows))]
-    found = measured(tmp_path, shuffled)
+    expected, found = measured(tmp_path, rows), measured(tmp_path, shuffled)
     assert found.keys() == expected.keys()
     for key in expected:
         # The correlation is tested by random shuffles of the columns.
@@ -1315,33 +1242,15 @@ def test_literal_consistency_by_hand(tmp_path: Path) -> None:
     assert_share(found["consistency"], (1, 1))
 
 
-GRANTS_OF_SIX = """
-          cook   nurse  pilot  clerk  baker  tailor
-Amy+Bob    3+1    2+2    0+3    1+1    4+2    2+1
-Cat+Dan    2+1    4+1    1+3    2+1    3+1    2+2
-Eva+Finn   1+2    3+2    0+4    2+2    2+1    1+1
-Gia+Hal    2+1    3+1    1+1    3+2    3+2    4+1
-Ina+Jon    1+1    2+1    0+2    2+2    1+1    3+1
-Kay+Leo    2+0    3+2    1+2    2+1    4+2    1+1
-"""
-"""Attributes granted to the woman and the man in the items of `GAPS_OF_SIX`."""
-
-
-@pytest.fixture(scope="module")
-def granted_six(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Key, Result], Floats, Floats]:
-    """Results of the six by six items with grants, the differences in grants, and the gaps [item]."""
+def test_the_choice_gap_by_the_difference_in_grants(tmp_path: Path) -> None:
+    """Six pairs by six occupations, with one attribute more to the woman for some twelve points of the gap."""
     pairs, jobs, gaps = gaps_of_six()
-    cells = [line.split()[1:] for line in GRANTS_OF_SIX.strip().splitlines()[1:]]
+    more = np.round(gaps / 12 + np.random.default_rng(0).normal(0, 0.7, (6, 6)))
     lines = ["pair job S granted with"]
     for row, column in np.ndindex(6, 6):
-        lines.append(f"{pairs[row]} {jobs[column]} w {cells[row][column]} w{50 + gaps[row, column] / 2}")
-    found = measured(tmp_path_factory.mktemp("granted"), rows_of_grants("\n".join(lines)))
-    counts = np.array([[[int(part) for part in cell.split("+")] for cell in row] for row in cells])
-    return found, (counts[..., 0] - counts[..., 1]).ravel().astype(float), gaps.ravel()
-
-
-def test_the_choice_gap_by_the_difference_in_grants(granted_six: tuple[dict[Key, Result], Floats, Floats]) -> None:
-    found, more, gaps = granted_six
+        granted = f"{2 + max(int(more[row, column]), 0)}+{2 + max(int(-more[row, column]), 0)}"
+        lines.append(f"{pairs[row]} {jobs[column]} w {granted} w{50 + gaps[row, column] / 2}")
+    found, more, gaps = measured(tmp_path, rows_of_grants("\n".join(lines))), more.ravel(), gaps.ravel()
     slope, intercept = np.polyfit(more, gaps, 1)
     of_slope, explained, stays = (
         found[name, "all", WITH] for name in ("granted_slope", "choice_gap_explained", "choice_gap_unexplained")

@@ -21,6 +21,7 @@ from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification import roc as areas
 from undertow.stats.classification.roc import auroc, auroc_p_value, held_out_calls
 from undertow.stats.intervals import cluster_errors
+from undertow.stats.intervals.cluster_errors import share_interval
 from undertow.stats.regression.logistic import held_out_log_odds
 from undertow.types import Result
 
@@ -83,12 +84,6 @@ def interval(result: Result) -> tuple[float, float]:
     return result.low, result.high
 
 
-def of_share(share: float, variance: float, n_clusters: int) -> tuple[float, float]:
-    """Student's t interval on the scale of log-odds."""
-    half = stats.t.ppf(0.975, n_clusters - 1) * math.sqrt(variance) / (share * (1 - share))
-    return tuple(1 / (1 + math.exp(-math.log(share / (1 - share)) - sign * half)) for sign in (-1, 1))  # type: ignore[return-value]
-
-
 # By hand -------------------------------------------------------------------------------------------------------------
 
 
@@ -103,7 +98,7 @@ def test_rates_at_the_threshold() -> None:
         assert result.n == (8 if name == "balanced_accuracy" else 4)
     assert results["balanced_accuracy", "delta_warm"].null_value == 0.5
     # Of four clusters three hit: the variance of their mean is 3/16 / 4 in the draws, and 3/16 / 3 made good.
-    assert interval(results["tpr", "delta_warm"]) == pytest.approx(of_share(0.75, 3 / 16 / 3, 4), abs=0.02)
+    assert interval(results["tpr", "delta_warm"]) == pytest.approx(share_interval(0.75, 3 / 16 / 3, 3), abs=0.02)
 
 
 def test_held_out_accuracy() -> None:
@@ -137,7 +132,7 @@ def test_the_interval_of_an_area_is_that_of_every_draw() -> None:
     for drawn in itertools.product(range(5), repeat=5):
         chosen = np.concatenate([np.flatnonzero(cluster == one) for one in drawn])
         areas.append(auroc(scores[chosen], positive[chosen]))
-    low, high = of_share(auroc(scores, positive), float(np.var(areas)) * 5 / 4, 5)
+    low, high = share_interval(auroc(scores, positive), float(np.var(areas)) * 5 / 4, 4)
     assert high - low > 0.1
     assert interval(found(pd.DataFrame(rows))["auroc", "delta_warm"]) == pytest.approx((low, high), abs=0.01)
 
@@ -372,10 +367,6 @@ def test_a_chance_is_divided_at_one_half_whatever_the_threshold() -> None:
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def keys_of(results: Sequence[Result], measure: str) -> list[tuple[str, ...]]:
-    return [tuple(result.group) for result in results if result.measure == measure]
-
-
 def test_prompt_and_w_are_told_only_where_there_are_several() -> None:
     one = four_clusters()
     tables = {
@@ -384,7 +375,8 @@ def test_prompt_and_w_are_told_only_where_there_are_several() -> None:
         "w lists": pd.concat([one, one.assign(w_name="place")]),
         "both": pd.concat([one.assign(prompt="A"), one.assign(prompt="B", w_name="place")]),
     }
-    keys = {name: set(keys_of(detect(table, GROUPS, Threshold(), seed=0), "auroc")) for name, table in tables.items()}
+    found = {name: detect(table, GROUPS, Threshold(), seed=0) for name, table in tables.items()}
+    keys = {name: {tuple(one.group) for one in some if one.measure == "auroc"} for name, some in found.items()}
     assert keys == {
         "plain": {("model", "set", "score")},
         "prompts": {("model", "set", "prompt", "score")},
@@ -420,10 +412,8 @@ def test_q_is_adjusted_over_every_test_of_the_run() -> None:
     # Every area, and each other number that a finding rests on: one of each, of either model.
     counts = Counter(result.measure for result in tested)
     assert counts == {"auroc": 2 * 3, "auroc_difference": 2, "balanced_accuracy": 2, "mean_movement": 2}
-    p = np.array([result.p for result in tested])
-    # Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected.
-    expected = [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
-    assert [result.q for result in tested] == pytest.approx(expected)
+    expected = stats.false_discovery_control([result.p for result in tested])
+    assert [result.q for result in tested] == pytest.approx(list(expected))
     assert all(math.isnan(result.q) for result in results if math.isnan(result.p))
 
 
@@ -749,7 +739,7 @@ def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypa
         again.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
         kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
     area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
-    low, high = of_share(area.value, float(np.var(again)) * 12 / 11, 12)
+    low, high = share_interval(area.value, float(np.var(again)) * 12 / 11, 11)
     assert area.high - area.low == pytest.approx(high - low, rel=0.12)
     assert np.std(again) > 1.2 * np.std(kept)
     assert (area.low, area.high) == pytest.approx((low, high), abs=0.06)
@@ -764,7 +754,7 @@ def test_the_interval_of_held_out_accuracy_is_of_thresholds_chosen_anew(monkeypa
         calls = held_out_calls(values[at], positive[at], cluster[at])[0]
         accuracies.append((calls[positive[at]].mean() + (~calls[~positive[at]]).mean()) / 2)
     held_out = found(table, groups=["a", "b", "c"])["held_out_balanced_accuracy", "total_variation"]
-    low, high = of_share(held_out.value, np.var(accuracies) * 10 / 9, 10)
+    low, high = share_interval(held_out.value, float(np.var(accuracies)) * 10 / 9, 9)
     assert held_out.high - held_out.value == pytest.approx(high - held_out.value, rel=0.12)
     assert held_out.value - held_out.low == pytest.approx(held_out.value - low, rel=0.12)
 
