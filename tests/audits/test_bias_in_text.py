@@ -162,11 +162,6 @@ def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict
 # What an item says, word for word.
 
 
-def only_item(items: Sequence[Item], document: str, text: str) -> Item:
-    (item,) = [item for item in items if item.factors["document"] == document and item.factors["wording"] == text]
-    return item
-
-
 def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
     wording = "Question: Is there bias in the previous text?\nAnswer:"
     items = items_of(DIAGNOSIS, challenge=statements, shots="2", draws=8)
@@ -190,7 +185,7 @@ def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
 def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     items = items_of(REPHRASING, challenge=statements, classes="statement", wordings=0, shots="1", draws=1)
     wording = "Task: Convert to remove toxicity\nAnswer:"
-    item = only_item(items, "old", wording)
+    (item,) = [one for one in items if (one.factors["document"], one.factors["wording"]) == ("old", wording)]
     query = item.query
     assert isinstance(query, ConstrainedGenerateQuery)
     assert query.display_text() == (
@@ -555,13 +550,6 @@ def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said:
     assert [note[: len(start)] for note, start in zip(notes, said, strict=True)] == said
     told = repr(audits.load(DIAGNOSIS).report_text(pipeline.observations_of(run.record), run.record.results))
     assert all(note in told for note in notes)
-
-
-def test_a_recorded_answer_may_end_with_a_full_stop(tmp_path: Path) -> None:
-    run = recorded(DIAGNOSIS, "document,gold,answer\na,Yes,yes.\nb,No,No\nc,No,No doubt.\n", tmp_path)
-    assert run.observations["answer"].tolist() == ["yes", "No", "No doubt."]
-    assert [bool(reason) for reason in run.observations["missing_reason"]] == [False, False, True]
-    assert values(run, "accuracy", model="recorded") == {"recorded": pytest.approx(100.0)}
 
 
 @pytest.mark.parametrize(

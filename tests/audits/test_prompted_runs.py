@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 
 import undertow
-from conftest import Cli, make_quick
+from conftest import make_quick
 from helpers.answering import answers_only
-from helpers.file_refusal import assert_refused
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations
@@ -23,7 +22,7 @@ from undertow.audits.task_specification.findings import score_sentences
 from undertow.models.base import EXACT, PAPER, TEXT
 from undertow.runs.collect import ModelUnderTest
 from undertow.runs.config import RunConfig
-from undertow.runs.pipeline import Run, dry_run
+from undertow.runs.pipeline import Run
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
@@ -180,25 +179,6 @@ def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
 # Refusals.
 
 
-def challenge_file(folder: Path, text: str) -> str:
-    path = folder / "own.toml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
-@pytest.mark.parametrize("name", ["answer", "upper_bound_prob", "truncated_prob"])
-@pytest.mark.parametrize("kind", ["slot", "group"])
-def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, tmp_path: Path) -> None:
-    """A slot or a group called `answer` would be overwritten by what the model wrote, so it is refused as other columns are."""
-    slot, group = (name, "female") if kind == "slot" else ("stage", name)
-    own = challenge_file(
-        tmp_path,
-        f'templates = ["In {{w}}, {{blank}} was {{{slot}}}."]\n'
-        f'[slots]\n{slot} = ["a child", "an adult"]\n[groups]\n{group} = ["she"]\nmale = ["he"]\n',
-    )
-    assert_refused((f"'{name}'",), dry_run, SPURIOUS, "toy", challenge=own, prompts="A")
-
-
 # What is found.
 
 
@@ -236,32 +216,3 @@ def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> N
 
 
 # What is told.
-
-
-NEO = """
-templates = ["In {w}, {blank} {verb} for friends."]
-w = ["date"]
-clusters = ["verb"]
-gaps = [["female", "male"], ["neo", "male"]]
-[groups]
-female = ["she"]
-male = ["he"]
-neo = ["xemself"]
-[slots]
-verb = ["cooked", "sang", "waited", "cleaned", "painted", "read"]
-"""
-
-
-def test_a_word_of_several_tokens_is_read_whole_and_scored(
-    network: Callable[[str], str], cli: Cli, tmp_path: Path
-) -> None:
-    (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
-    asked = ("--challenge", "neo.toml", "--date-count", "8", "--max-new-tokens", "2")
-    done = cli("run", SPURIOUS, "-m", network("roomy_llama"), *asked, "--prompts", "A", "--out", "run")
-    assert done.returncode == 0, done.stderr
-    run = undertow.load_run(tmp_path / "run")
-    masses = run.observations[["female", "male", "neo"]]
-    assert masses.notna().all().tolist() == [True, True, True]
-    values = {result.group["pronoun"]: result.value for result in run.record.results if result.measure == "slope"}
-    assert {group: math.isfinite(value) for group, value in values.items()} == dict.fromkeys(masses, True)
-    assert (masses["neo"] > 0).all()

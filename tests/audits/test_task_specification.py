@@ -41,12 +41,6 @@ def by_group(results: Sequence[Result]) -> Found:
 # Real recorded outputs -----------------------------------------------------------------------------------------------
 
 
-def refit_little(patch: pytest.MonkeyPatch) -> None:
-    """Of the combined score, whose intervals and tests have tests of their own."""
-    for name in ("N_REFITS", "N_REFITTED_PERMUTATIONS"):
-        patch.setattr(specification_detection, name, 39)
-
-
 def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
     """What is measured of the recorded models, measured once for all workers."""
 
@@ -59,7 +53,8 @@ def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
         values_alone = point_estimates() if protocol == PAPER else nullcontext()
         with pytest.MonkeyPatch.context() as patch, values_alone:
             make_quick(patch)
-            refit_little(patch)
+            for name in ("N_REFITS", "N_REFITTED_PERMUTATIONS"):  # of the combined score, which has tests of its own
+                patch.setattr(specification_detection, name, 39)
             (folder / "results").write_bytes(pickle.dumps(TaskSpecification().measure(evidence, 0)))
 
     made = made_once(shared_base, f"recorded-specification-{protocol or RECORDED}", make)

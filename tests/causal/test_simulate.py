@@ -59,10 +59,6 @@ def exact(sign: float, beta: float, gamma: float, alpha: float = 10.0) -> dict[t
     return found | {("share", True): share}
 
 
-def exact_of(name: str, settings: dict[str, float]) -> dict[tuple[str, bool], float]:
-    return exact(SIGN[name], settings["beta"], settings["gamma"])
-
-
 @cache
 def drawn(name: str, case: str) -> Simulation:
     model = example_scms.load(name)
@@ -75,7 +71,7 @@ CASES = [(name, case) for name in example_scms.NAMES for case in example_scms.lo
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_every_case_of_the_papers_comes_out_as_it_is_computed(name: str, case: str) -> None:
     found = drawn(name, case)
-    truth = exact_of(name, dict(found.settings))
+    truth = exact(SIGN[name], found.settings["beta"], found.settings["gamma"])
     assert found.n_draws == MILLION
     assert found.share == found.n_selected / MILLION == pytest.approx(truth["share", True], abs=0.0006)
     assert found.share_low < found.share < found.share_high

@@ -75,12 +75,8 @@ def packed(files: Mapping[str, bytes], folder: str = "data/") -> bytes:
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The small files, as if the hashes of the split files were the published ones."""
     made = split_files(ROWS)
-    pin(monkeypatch, made)
+    monkeypatch.setattr(download, "SPLITS", {name: sha256(made[name]) for name in SPLITS})
     return {**made, FULL: full_file(ROWS)}
-
-
-def pin(monkeypatch: pytest.MonkeyPatch, files: Mapping[str, bytes]) -> None:
-    monkeypatch.setattr(download, "SPLITS", {name: sha256(files[name]) for name in SPLITS})
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
-from undertow.errors import UndertowError
 from undertow.types import ClozeQuery
 
 GOOD = """
@@ -107,7 +106,9 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         (GOOD.replace(" {verb}", ""), "slot 'verb'"), (GOOD.replace('["lived", "worked"]', "[]"), "slots.verb"),
         (GOOD.replace('xe = ["xe"]', ""), "groups"), (GOOD.replace('"zie"', '"xe"'), "'xe'"),
         (GOOD.replace('"autumn", "winter"', ""), "season"), (GOOD.replace("winter", "spring"), "season"),
-        (GOOD.replace('xe = ["xe"]', 'model = ["xe"]'), "group 'model'"), (GOOD.replace("verb", "blank"), "'blank'"),
+        (GOOD.replace('xe = ["xe"]', 'answer = ["xe"]'), "group 'answer'"), (GOOD.replace("verb", "blank"), "'blank'"),
+        (GOOD.replace("verb", "truncated_prob"), "slot 'truncated_prob'"),
+        (GOOD.replace('xe = ["xe"]', '"ze.low" = ["xe"]'), "group 'ze.low' ends like a column of bounds"),
         (GOOD.replace('["verb"]', '["place"]'), "'place'"),
         (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
         *((f'{GOOD}\n{key} = {value}', f"{key} is in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
@@ -145,13 +146,3 @@ def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() ->
     assert chosen.items([data.load_covariate("subreddit")])
     only = replace(chosen, templates=chosen.templates[:2])
     assert_refused(("'subreddit'",), only.items, [data.load_covariate("subreddit")])
-
-
-def test_no_group_is_called_like_the_bounds_of_another(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(
-        'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nze = ["ze"]\n"ze.low" = ["xe"]\n',
-        encoding="utf-8",
-    )
-    with pytest.raises(UndertowError, match=r"group 'ze\.low' ends like a column of bounds"):
-        data.load(str(path))

@@ -107,16 +107,6 @@ def test_the_calibration_slope_is_judged_by_its_target(slope: float, met: bool) 
     assert verdicts(results(frame))[0][3] is met
 
 
-@pytest.mark.parametrize(
-    ("noise", "value"),
-    [(0.0, "2.00 (without spread)"), (1e-4, "2.00 (1.99996 to 2.00004)"), (-0.1, "2.00 (2.04 to 1.96)")],
-)
-def test_the_ends_of_an_interval_look_alike_only_where_there_is_no_spread(noise: float, value: str) -> None:
-    slope = Result("calibration_slope", dict.fromkeys(GROUP_KEYS, "all"), 2.0, 2 - 0.4 * noise, 2 + 0.4 * noise, 48)
-    others = [one for one in usual() if one.measure != "calibration_slope"]
-    assert verdicts([slope, *others])[0][2] == value
-
-
 def test_coverage_counts_the_intervals_that_hold_what_was_planted() -> None:
     frame = lab(architectures=["masked"])
     missed = of(frame, "masked-2-0", "masked-1-1")
@@ -143,14 +133,6 @@ def test_a_model_far_off_does_not_widen_its_own_interval() -> None:
     assert spreads[far].item() < 0.05
     assert spreads[~far].min() > 0.25
     assert table.loc[far, "seed_low"].item() > table.loc[far, "planted_slope"].item()
-
-
-def test_the_number_of_sentence_clusters_is_used_where_the_table_has_it() -> None:
-    without, with_few = intervals(lab()), intervals(lab().assign(n_clusters=6))
-    assert with_few["standard_error"].to_numpy() == pytest.approx(
-        without["standard_error"].to_numpy() * stats.norm.ppf(0.975) / stats.t.ppf(0.975, 5)
-    )
-    assert set(with_few["sentence_df"]) == {5.0}
 
 
 def test_degrees_of_freedom_that_are_known_count_before_the_number_of_clusters() -> None:

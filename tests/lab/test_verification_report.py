@@ -26,21 +26,9 @@ def told_of(frame: pd.DataFrame) -> Verification:
 
 
 @cache
-def usual_told() -> Verification:
-    """The usual lab, measured once."""
-    return told_of(lab())
-
-
-@cache
 def usual() -> list[str]:
-    """What is found in the usual lab; many tests compare with it."""
-    return [finding.text for finding in findings(usual_told())]
-
-
-def flattened(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same models, read by an audit that loses a third of every slope."""
-    lost = frame["measured_slope"] / 3
-    return frame.assign(**{name: frame[name] - lost for name in ("measured_slope", "low", "high")})
+    """What is found in the usual lab; measured once."""
+    return [finding.text for finding in findings(told_of(lab()))]
 
 
 def without(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -73,7 +61,10 @@ def test_page_tables_and_figures_are_written_and_can_be_read_back(written: Path)
 
 
 def test_a_broken_promise_is_told_first() -> None:
-    told = findings(told_of(flattened(lab())))
+    """Of the same models, read by an audit that loses a third of every slope."""
+    frame, names = lab(), ("measured_slope", "low", "high")
+    lost = frame["measured_slope"] / 3
+    told = findings(told_of(frame.assign(**{name: frame[name] - lost for name in names})))
     first = told[0].text
     assert first.startswith("A promise is not kept. Measured slopes follow planted slopes: 0.67")
     assert first.endswith("calibration slope of 0.8 to 1.2.")
