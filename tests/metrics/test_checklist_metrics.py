@@ -1036,8 +1036,8 @@ def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: in
     """Seeds whose items lack each answer alone; of four parts single orders have ties too."""
     rows = drawn(seed, n_pairs=8, parts=parts)
     results = measured(tmp_path, rows)
-    parts = {"all": rows} | {job: [row for row in rows if row["occupation"] == job] for job in ("cook", "baker")}
-    for job, part in parts.items():
+    logs = {"all": rows} | {job: [row for row in rows if row["occupation"] == job] for job in ("cook", "baker")}
+    for job, part in logs.items():
         expected = by_definition(shares_of(part))
         hits, n, _ = expected.pop("negational_consistency, binary")
         assert job != "all" or all(n for _, n, _ in expected.values())
