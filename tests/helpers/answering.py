@@ -131,6 +131,28 @@ def check_the_head(model: Any, batch: TokenBatch, body: Any) -> None:
     assert "forward" not in vars(body)
 
 
+def other_head(head: Any, name: str) -> Any:
+    """A head that needs the text: it adds each row's neighbour, or refuses a text that is too short."""
+    import torch
+
+    class Other(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = head
+
+        def __getattr__(self, name: str) -> Any:
+            return super().__getattr__(name) if name == "head" else getattr(self.head, name)
+
+        def forward(self, hidden: Any) -> Any:
+            if name == "neighbours":
+                return self.head(hidden + hidden.roll(1, dims=1))
+            if hidden.shape[1] < 5:
+                raise ValueError("too short")
+            return self.head(hidden)
+
+    return Other()
+
+
 @contextmanager
 def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
     """Every text that the encoder reads meanwhile."""

@@ -127,33 +127,6 @@ def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], a
     assert list(trie.inner_nodes()) == sorted(read)
 
 
-POLITICAL, AFFILIATION, RACE, GENDER = 3, 4, 1, 2
-
-
-def logs(**shares: float) -> dict[int, float]:
-    """Log-probabilities by token, `t1` for token 1."""
-    return {END if name == "end" else int(name[1:]): math.log(share) for name, share in shares.items()}
-
-
-def test_greedy_and_most_probable_label_may_differ() -> None:
-    """0.4 for race; 0.5 for political, of which 0.45 end and 0.5 go on: 0.225 and 0.25."""
-    trie = LabelTrie.from_labels([(POLITICAL,), (POLITICAL, AFFILIATION), (RACE,)])
-    nexts = {(): logs(t3=0.5, t1=0.4), (POLITICAL,): logs(end=0.45, t4=0.5)}
-    assert greedy_label(trie, nexts)[1] == 1
-    shares = [math.exp(nats) for nats in label_nats(trie, nexts)]
-    assert shares == pytest.approx([0.225, 0.25, 0.4])
-    assert int(np.argmax(shares)) == 2
-    assert list(trie.inner_nodes()) == [(), (POLITICAL,)]
-
-
-def test_of_equally_probable_ways_the_smaller_token_is_taken_and_the_end_last() -> None:
-    trie = LabelTrie.from_labels([(GENDER,), (RACE,), (RACE, AFFILIATION)])
-    equal = {(): logs(t1=0.4, t2=0.4), (RACE,): logs(end=0.3, t4=0.3)}
-    assert greedy_label(trie, equal)[1] == 2
-    assert greedy_label(trie, equal | {(RACE,): logs(end=0.31, t4=0.3)})[1] == 1
-    assert greedy_label(trie, equal | {(): logs(t1=0.39, t2=0.4)})[1] == 0
-
-
 def test_labels_that_cannot_be_told_apart_are_no_trie() -> None:
     with pytest.raises(ValueError, match="label 2 has the tokens of another"):
         LabelTrie.from_labels([(1, 2), (1,), (1, 2)])
@@ -225,35 +198,3 @@ def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: T
     assert nats[search.best] == pytest.approx(max(nats.values()), abs=1e-9)
     assert len(set(asked)) == len(asked)
     assert set(asked) <= pieces(passage) | {()}
-
-
-def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
-    """Of a passage with 1275 pieces: the beginning, *0 1* and two tokens after it, where all is clear."""
-    passage = tuple(range(50))
-
-    def after(written: Tokens) -> dict[int, float]:
-        sure = {(): 0, (0,): 1, (0, 1): END}.get(written, END)
-        return {token: math.log(0.9 if token == sure else 0.1 / 50) for token in (*passage, END)}
-
-    search = SpanSearch.from_passage(passage)
-    n_asked = 0
-    while wanted := search.next_spans(1):
-        n_asked += 1
-        ((written, _),) = wanted
-        search.extend(written, after(written))
-    assert search.best == (0, 1)
-    assert search.best_nats == pytest.approx(3 * math.log(0.9))
-    assert n_asked == 3
-
-
-def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() -> None:
-    """*1* is the last token, but also goes on elsewhere."""
-    search = SpanSearch.from_passage((1, 2, 1))
-    search.next_spans(8)
-    search.extend((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
-    assert [written for written, _ in search.next_spans(8)] == [(1,), (2,)]
-    search.extend((1,), {2: math.log(0.5), END: math.log(0.01)})
-    search.extend((2,), {1: math.log(0.5), END: math.log(0.2)})
-    assert search.best == (2, 1)
-    assert search.best_nats == pytest.approx(math.log(0.025))
-    assert [written for written, _ in search.next_spans(8)] == [(1, 2)]

@@ -30,7 +30,9 @@ from undertow.types import (
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
+    GenerateQuery,
     MultipleChoiceQuery,
+    Option,
     Query,
     query_digest,
 )
@@ -267,16 +269,6 @@ def own_search(network: Any, prompt: list[int], n_tokens: int, end: int | None) 
     return out[len(prompt) :]
 
 
-@pytest.mark.parametrize("kind", briefly(KINDS, 2))
-def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
-    asked = model(kind)
-    queries = writings(tasks=TASKS[:2])
-    for query, answer in zip(queries, told(asked, queries), strict=True):
-        prompt, passage = prompt_and_passage(asked, query)
-        tokens = own_search(asked.network, prompt, len(passage), asked.tokenizer.eos_token_id)
-        assert answer.text == decoded(asked, tokens)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
     asked = model(kind)
@@ -425,8 +417,12 @@ def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
 # The cache.
 
 
-def mixture() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
-    """Choices and answers of every sort, about documents of several lengths."""
+LETTERS = tuple(Option(letter, (letter,)) for letter in "acns")
+"""Tokens of any byte-level vocabulary."""
+
+
+def mixture() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery | GenerateQuery]:
+    """Choices, prompts and answers of every sort, about documents of several lengths."""
     return [
         *choices(),
         *choices(shots=SHOTS[:1])[::2],
@@ -436,6 +432,7 @@ def mixture() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
         *writings(DOCUMENTS, constraint=SPAN, shots=SHOTS[:1]),
         *writings(DOCUMENTS[:2], constraint=BEST_SPAN),
         *writings(DOCUMENTS, constraint=SPAN, temperature=0.7, top_k=50),
+        *(GenerateQuery(document + task, LETTERS, 4) for document in DOCUMENTS for task in TASKS[:2]),
         ConstrainedGenerateQuery("", "the cats"),
     ]
 

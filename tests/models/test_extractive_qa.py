@@ -316,16 +316,6 @@ def copied(folder: str, to: Path) -> Path:
     return shutil.copytree(folder, to, dirs_exist_ok=True)
 
 
-def test_a_head_that_was_never_trained_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    weights = copied(folders[BERT], tmp_path) / "model.safetensors"
-    kept = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("qa_outputs")}
-    save_file(kept, weights, metadata={"format": "pt"})
-    with pytest.raises(UndertowError, match=r"qa_outputs.*its head was not saved"):
-        opened(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("file", "changes", "named"),
     [

@@ -39,16 +39,6 @@ print(cards[0].source, len(cards[0].revision), "torch" in sys.modules)
 
 
 @pytest.mark.slow
-def test_a_file_that_was_cut_short_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    (tmp_path / "blob").write_bytes(b"GGUF\3\0\0\0")
-    found = models.resolve(ModelRequest(f"gguf:{tmp_path / 'blob'}"))
-    with pytest.raises(UndertowError, match="is corrupt") as error:
-        found.open()
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
 def test_weights_are_those_that_transformers_reads_and_a_file_without_its_end_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="the model extra is not installed")
     from transformers import AutoModelForCausalLM

@@ -116,18 +116,6 @@ def test_a_literal_says_what_it_is_of(text: str) -> None:
     assert "\n" not in terminal
 
 
-def test_the_grammar_of_spans_by_hand() -> None:
-    expected = (
-        'root ::= " " (w0 | w1 | w2 | w3)\n'
-        'w0 ::= "The" (" " w1)?\n'
-        'w1 ::= "cats" (" " w2)?\n'
-        'w2 ::= "sleep" (w3)?\n'
-        'w3 ::= "."'
-    )
-    assert span_grammar(pieces_of(CATS), " ") == expected
-    assert span_grammar(pieces_of("cats"), "") == 'root ::= w0\nw0 ::= "cats"'
-
-
 @given(
     st.text(st.sampled_from("ab '\u2019\".,\\\n\u00e9\u0301\u6771\u0e44\u0e44\u200d"), max_size=12).filter(str.strip)
 )

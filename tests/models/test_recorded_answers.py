@@ -16,7 +16,7 @@ from helpers.tiny_models import saved, tiny_gpt_neo
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest
 from undertow.models.families import causal
-from undertow.models.generation import backends, generator
+from undertow.models.generation import backends
 from undertow.models.generation.prompt_encoder import encode_chat
 from undertow.models.generation.step_readout import EMPTY
 from undertow.types import GenerateQuery, Option, Query
@@ -106,22 +106,6 @@ def test_every_architecture_answers_as_one_prompt_at_a_time(
         assert answer.text == text
         assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
         assert answer.other_prob == pytest.approx(1 - sum(probs), abs=1e-4)
-
-
-def test_packs_and_plain_batches_say_the_same(
-    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = network("tiny_llama")
-    one_tree = answers(opened(folder), prompts(), tmp_path / "one")
-    monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 20)
-    several = answers(opened(folder), prompts(), tmp_path / "several")
-    plain_model = opened(folder)
-    plain_model._refusal = "told so"
-    plain = answers(plain_model, prompts(), tmp_path / "plain")
-    for other in (several, plain):
-        assert [answer.text for answer in other] == [answer.text for answer in one_tree]
-        for left, right in zip(other, one_tree, strict=True):
-            assert left.logprobs_nats == pytest.approx(right.logprobs_nats, abs=TOLERANCE_NATS)
 
 
 def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path, model: Any) -> None:
@@ -251,32 +235,3 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
     model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
     (answer,) = answers(model, [GenerateQuery("it was", SINGLES, 3, chat=True)], tmp_path / "s")
     assert "cannot take the prompt (no user may speak)" in answer.missing_reason
-
-
-def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
-    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else its numbers would differ by rounding, and a repeated run would not repeat."""
-    monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 40)
-    folder = network("tiny_llama")
-    seen: list[tuple[tuple[int, ...], ...]] = []
-    plain = generator.PromptModel.answer_pack
-
-    def noting(self: Any, pack: Any, protocol: str) -> Any:
-        if len(seen) == stop_at:
-            raise KeyboardInterrupt
-        seen.append(tuple(prompt.tokens for prompt in pack))
-        return plain(self, pack, protocol)
-
-    monkeypatch.setattr(generator.PromptModel, "answer_pack", noting)
-    stop_at = -1
-    whole = answers(opened(folder), prompts(), tmp_path / "whole")
-    as_planned, stop_at = list(seen), 2
-    assert len(as_planned) > 3
-    seen.clear()
-    with pytest.raises(KeyboardInterrupt):
-        answers(opened(folder), prompts(), tmp_path / "cut")
-    stop_at = -1
-    again = answers(opened(folder), prompts(), tmp_path / "cut")
-    assert seen == as_planned
-    assert again == whole

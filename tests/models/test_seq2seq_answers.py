@@ -237,27 +237,6 @@ def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: B
     assert n_ended or (constraint == UNCONSTRAINED and one.kind == "t5")
 
 
-def test_a_free_greedy_answer_is_that_of_the_networks_own_search(one: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import GenerationConfig
-
-    queries = writings(PASSAGES[1:])
-    # BART's own settings force an end at the greatest length; answers are the distribution's, without such settings.
-    monkeypatch.setattr(
-        one.model.network, "generation_config", GenerationConfig(decoder_start_token_id=GIVEN[one.kind][0])
-    )
-    for query, answer in zip(queries, told(one.model, queries), strict=True):
-        fed = torch.tensor([one.source_of(query)])
-        out = one.model.network.generate(
-            input_ids=fed,
-            attention_mask=torch.ones_like(fed),
-            decoder_input_ids=torch.tensor([GIVEN[one.kind]]),
-            max_new_tokens=len(one.spelled(query.passage)),
-            do_sample=False,
-            eos_token_id=END[one.kind],
-        )
-        assert answer.text == one.decoded(out[0, len(GIVEN[one.kind]) :].tolist())
-
-
 def test_the_best_span_is_the_best_of_all_spans(one: Built) -> None:
     passages = ("a kid, a kid, a child", "tea", "  her tea\nher tea  ", "He was an adult in Peru.")
     queries = [
