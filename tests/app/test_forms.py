@@ -345,15 +345,12 @@ def test_the_table_is_harmless_in_a_spreadsheet() -> None:
 # Runs.
 
 
-def the_run(finished_run: Callable[..., Path], model: str = "toy") -> Path:
-    return finished_run("spurious-correlation", model, w="date", limit=150, page=True)
-
-
 @pytest.fixture
 def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
     """A folder of its own with copies of two runs."""
     for name, model in (("first", "toy"), ("<b>second", "toy:slope=-5")):
-        shutil.copytree(the_run(finished_run, model), tmp_path / "runs" / name)
+        run = finished_run("spurious-correlation", model, w="date", limit=150, page=True)
+        shutil.copytree(run, tmp_path / "runs" / name)
     return tmp_path / "runs"
 
 

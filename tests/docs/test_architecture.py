@@ -72,14 +72,8 @@ def test_the_code_of_the_page_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = dict(FILE.findall(PAGE))
-    assert {
-        "tense/mean_share.py",
-        "tense/spread.py",
-        "tense/audit.py",
-        "tense/family.py",
-        "pyproject.toml",
-        "school.toml",
-    } == set(files)
+    modules = {f"tense/{name}.py" for name in ("mean_share", "spread", "audit", "family")}
+    assert {*modules, "pyproject.toml", "school.toml"} == set(files)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")

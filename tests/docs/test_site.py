@@ -16,16 +16,8 @@ pytest.importorskip("mkdocs", reason="mkdocs, of the extra docs, is not installe
 @pytest.mark.soak
 @pytest.mark.slow
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--config-file",
-        str(ROOT / "mkdocs.yml"),
-        "--site-dir",
-        str(tmp_path),
-    ]
+    options = ["--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", *options]
     environment = {"NO_MKDOCS_2_WARNING": "1", "PATH": str(Path(sys.executable).parent)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stdout + done.stderr

@@ -6,35 +6,18 @@ import zlib
 from pathlib import Path
 
 NOMINATIVE = "female: she; male: he; neutral: they"
-
-
 UNDECIDED = "The nurse said that {blank} was late."
-
-
 DECIDED = "The nurse lost {blank} keys."
-
-
-OCCUPATIONS = [
-    "baker",
-    "driver",
-    "judge",
-    "painter",
-    "singer",
-    "farmer",
-    "tailor",
-    "guard",
-    "miller",
-    "waiter",
-    "roofer",
-    "potter",
-]
+WOMEN_MEET = ("baker", "judge", "singer", "tailor", "miller", "roofer")
+MEN_MEET = ("driver", "painter", "farmer", "guard", "waiter", "potter")
+OCCUPATIONS = [name for pair in zip(WOMEN_MEET, MEN_MEET, strict=True) for name in pair]
 
 
 def planted_table(folder: Path) -> Path:
     """Sentences whose kind the toy's answers give away: it moves *she* and *he* with the date, and *her* and *his* not."""
     rows = ["sentence,occupation,pronoun_case,well_specified,gold"]
-    for index, who in enumerate(OCCUPATIONS):
-        person, gold = (("woman", "female"), ("man", "male"))[index % 2]
+    for who in OCCUPATIONS:
+        person, gold = ("woman", "female") if who in WOMEN_MEET else ("man", "male")
         rows.append(f"The {who} said that ___ was late.,{who},nominative,no,")
         rows.append(f"The {person} met the {who} and found ___ keys.,{who},possessive,yes,{gold}")
     path = folder / "planted.csv"

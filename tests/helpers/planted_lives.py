@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from helpers.tiny_models import POSITIONS, mild_corpus, one_thread_and_seed
+from helpers.tiny_models import MASK, POSITIONS, bert_tokenizer, mild_corpus, one_thread_and_seed
 from undertow.lab.training.token_windows import Example
 
 LABELS = ("female", "male")
@@ -18,29 +18,10 @@ STAGES = ("a child", "an adult", "a teenager", "a kid", "a baker", "a gardener",
 
 def fixed_tokenizer() -> Any:
     """Uncased, as BERT's, of a fixed vocabulary: one that is trained is another one every time."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    signs = [
-        *string.ascii_lowercase,
-        *string.digits,
-        *(f"##{sign}" for sign in string.ascii_lowercase + string.digits),
-        *".,",
-    ]
+    letters = string.ascii_lowercase + string.digits
+    signs = [*letters, *(f"##{sign}" for sign in letters), *".,"]
     words = sorted({word for text in mild_corpus(held_out=False) for word in re.findall(r"[a-z]{2,}", text.lower())})
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *signs, *map(str, YEARS), *words]
-    tokenizer = Tokenizer(
-        models.WordPiece(vocab={word: number for number, word in enumerate(vocabulary)}, unk_token="[UNK]")
-    )
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]",
-    )  # fmt: skip
+    return bert_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *signs, *map(str, YEARS), *words], **MASK)
 
 
 def small_base(folder: Path) -> Path:

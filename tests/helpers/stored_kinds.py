@@ -263,20 +263,8 @@ def network_of(builder: str, *, sharded: bool = False) -> Kind:
             network.save_pretrained(folder / "net", max_shard_size="40KB")
 
     command = ("guard", "The doctor told the man that ___ was late.", "-m", "net", "--challenge", "simplified")
-    run = (
-        "run",
-        "spurious-correlation",
-        "-m",
-        "net",
-        "--w",
-        "date",
-        "--date-count",
-        "2",
-        "--limit",
-        "4",
-        "--out",
-        "out",
-    )
+    small = ("--w", "date", "--date-count", "2", "--limit", "4", "--out", "out")
+    run = ("run", "spurious-correlation", "-m", "net", *small)
     return Kind(make, [f"net/{name}" for name in files], read_network, [command, run])
 
 
@@ -292,16 +280,8 @@ def lab(folder: Path) -> None:
     for subject in SUBJECTS:
         learned = {"date": 0.2, "place": 0.1}
         attempt = Attempt(steps=subject.config.max_steps, loss_nats=0.4, learned=learned, seconds=3.0, failure="")
-        built = BuiltModel(
-            subject,
-            {"date": 0.3, "place": 0.2},
-            {"date": 0.3, "place": 0.2},
-            0.4,
-            0.3,
-            0.6,
-            (attempt,),
-            recipe_digest(subject),
-        )
+        planted = {"date": 0.3, "place": 0.2}
+        built = BuiltModel(subject, planted, planted, 0.4, 0.3, 0.6, (attempt,), recipe_digest(subject))
         write_lab_json(folder / "models" / f"{subject.name}.planted.json", BuiltModel, built)
 
 
@@ -316,7 +296,7 @@ IDENTITY = {
     "data_sha256": "1" * 64,
     "max_steps": 5,
     "labels": ["a", "b"],
-    "learning_rate": 1e-3,
+    "learning_rate": 0.1,
 }
 
 

@@ -214,25 +214,35 @@ def mild_corpus(*, held_out: bool) -> list[str]:
     return [sentence for at, sentence in enumerate(sentences) if (at % 11 == 0) == held_out]
 
 
-def wordpiece_tokenizer() -> Any:
-    """Uncased, as BERT's: *She* and *she* are one word, and what no piece spells is unknown."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+MASK: dict[str, Any] = {"mask_token": "[MASK]"}
+
+
+def bert_tokenizer(pieces: Sequence[str] = (), *, lowercase: bool = True, trainer: Any = None, **more: Any) -> Any:
+    """As BERT's, of pieces that begin with [PAD], [UNK], [CLS] and [SEP], or trained on the mild corpus."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=240, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
-    )
-    tokenizer.train_from_iterator(mild_corpus(held_out=False), trainer)
+    if trainer is not None:
+        tokenizer.train_from_iterator(mild_corpus(held_out=False), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]",
-    )  # fmt: skip
+    marks = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks, **more)
+
+
+def wordpiece_tokenizer() -> Any:
+    """Uncased, as BERT's: *She* and *she* are one word, and what no piece spells is unknown."""
+    from tokenizers import trainers
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return bert_tokenizer(
+        trainer=trainers.WordPieceTrainer(vocab_size=240, special_tokens=specials, show_progress=False), **MASK
+    )
 
 
 def byte_level_tokenizer() -> Any:

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from helpers.tiny_models import kept, sentencepiece_tokenizer, small_t5
+from helpers.tiny_models import bert_tokenizer, kept, sentencepiece_tokenizer, small_t5
 
 NAMES = (
     "Mary", "James", "Linda", "Robert", "Susan", "John", "Karen", "David", "Nancy", "Peter", "Anna", "Mark", "Ruth", "Paul",
@@ -106,22 +106,12 @@ def _network(style: str, tokenizer: Any, hidden: int) -> Any:
 
 def wordpieces() -> Any:
     """As BERT's, cased: names, skills and a few words, and letters for everything else."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
     letters = [chr(code) for code in range(33, 127)]
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {piece: number for number, piece in enumerate([*pieces, *NAMES, *SKILLS, *WORDS])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    return bert_tokenizer(
+        [*pieces, *NAMES, *SKILLS, *WORDS], lowercase=False, model_max_length=POSITIONS, model_input_names=inputs
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        model_max_length=POSITIONS, model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )  # fmt: skip
 
 
 def byte_pair_tokenizer() -> Any:

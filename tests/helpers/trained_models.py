@@ -23,20 +23,17 @@ def model_rows(name: str, architecture: str, strength: float, **changed: Any) ->
             "strength": strength,
             "selected": strength != 0,
             "training_seed": 0,
-            "planted_slope": slope,
-            "population_slope": slope,
-            "measured_slope": slope,
             "p": 0.001 if slope else 0.5,
             "q": 0.002 if slope else 0.6,
             "found": slope != 0,
-            "learned_slope": slope,
             "pronoun_loss_nats": 0.501,
             "floor_nats": 0.5,
             "ignorant_nats": 0.5 + 0.1 * abs(strength),
             "converged": True,
             "auroc_delta": 0.5 + 0.2 * abs(strength),
             "auroc_entropy": 0.6,
-        } | changed
+        }
+        row |= dict.fromkeys(("planted_slope", "population_slope", "measured_slope", "learned_slope"), slope) | changed
         for area in ("auroc_delta", "auroc_entropy"):
             row |= {f"{area}_low": row[area] - 0.05, f"{area}_high": row[area] + 0.05}
         rows.append({"low": row["measured_slope"] - 0.1, "high": row["measured_slope"] + 0.1} | row)
@@ -73,13 +70,6 @@ def along_dates(frame: pd.DataFrame) -> pd.DataFrame:
     """The same models with nothing planted along places, where they err as before and nothing is found."""
     places = frame["w_name"] == "place"
     errors = {end: frame[end] - frame["planted_slope"] for end in ("measured_slope", "low", "high")}
-    none = {
-        "strength": 0.0,
-        "planted_slope": 0.0,
-        "learned_slope": 0.0,
-        "population_slope": 0.0,
-        "p": 0.5,
-        "q": 0.6,
-        "found": False,
-    }
+    none = dict.fromkeys(("strength", "planted_slope", "learned_slope", "population_slope"), 0.0)
+    none |= {"p": 0.5, "q": 0.6, "found": False}
     return frame.assign(**{name: frame[name].mask(places, value) for name, value in (errors | none).items()})

@@ -24,6 +24,7 @@ from helpers.served_models import (
     stored,
 )
 from helpers.shared_folders import made_once
+from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
 from undertow.inference.runner import check_capabilities
@@ -40,10 +41,7 @@ AUDITS: Mapping[str, Mapping[str, Any]] = {
     "spurious-correlation": {"limit": 48},
     "task-specification": {"limit": 24},
     "occupation-checklist": {"limit": 30},
-    "bias-diagnosis": {"limit": 36},
-    "bias-identification": {"limit": 36},
-    "bias-extraction": {"limit": 36},
-    "bias-rephrasing": {"limit": 36},
+    **{task: {"limit": 36} for task in TASKS},
 }
 SEXES = ("female", "male")
 REAL: Mapping[str, Mapping[str, Any]] = {

@@ -25,6 +25,7 @@ from undertow.integrations.lm_eval_logs import NO_ANSWER, read_log
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
+GROUPS = ["female", "male", "neutral"]
 
 
 @pytest.fixture(scope="module")
@@ -94,19 +95,7 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     found = [one for one in scored.record.results if one.group["pronoun"] != "other_words"]
     assert len(keep) == len(found) == 17
     assert [repr(one) for one in found] == [repr(one) for one in keep]
-    columns = [
-        "item",
-        "w_name",
-        "w_index",
-        "w",
-        "cluster",
-        "text",
-        "female",
-        "male",
-        "neutral",
-        "missing_reason",
-        "model",
-    ]
+    columns = ["item", "w_name", "w_index", "w", "cluster", "text", *GROUPS, "missing_reason", "model"]
     pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
     assert scored.observations["other_words"].isna().all()
     assert scored.manifest["protocol"] == "exact"
@@ -147,7 +136,7 @@ def test_answers_without_numbers_are_missing_with_a_reason(said: list[str], log:
     # a word that is impossible has no mass
     sure = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
     frame = read_log(log(changed("filtered_resps", sure))).observations.frame
-    assert list(frame[["female", "male", "neutral"]].iloc[3]) == [100.0, 0.0, 0.0]
+    assert list(frame[GROUPS].iloc[3]) == [100.0, 0.0, 0.0]
 
 
 def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
@@ -175,7 +164,7 @@ def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("groups", ["female", "male", "neutral", 7]), ("groups", ["female", "male", "neutral", ["x"]]),
+        ("groups", [*GROUPS, 7]), ("groups", [*GROUPS, ["x"]]),
         ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
         ("words", {"female": 3}), ("gaps", [["female"]]), ("gaps", 4), ("covariates", [1]), ("w_notes", {"a": 1}), ("title", 5),
     ],

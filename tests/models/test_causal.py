@@ -80,14 +80,8 @@ opened = partial(answering.opened, causal)
 @pytest.mark.parametrize(
     ("builder", "reads_trees"),
     [
-        ("tiny_llama", True),
-        ("tiny_gpt2", True),
-        ("tiny_gemma2", True),
-        ("tiny_bloom", False),
-        ("tiny_mamba", False),
-        ("tiny_lfm2", False),
-        ("tiny_gpt_neo", False),
-        ("tiny_gpt_neo_short", False),
+        *((name, True) for name in ("tiny_llama", "tiny_gpt2", "tiny_gemma2")),
+        *((name, False) for name in ("tiny_bloom", "tiny_mamba", "tiny_lfm2", "tiny_gpt_neo", "tiny_gpt_neo_short")),
     ],
 )
 def test_every_architecture_reads_as_one_text_at_a_time(

@@ -21,6 +21,7 @@ import pytest
 
 from helpers.processes import Done, command, forks, run
 from undertow._folders import cache_file
+from undertow.data.documents.task_wordings import TASKS
 from undertow.inference import runner
 from undertow.runs.folder.storage import MANIFEST
 from undertow.runs.folder.whole_folder import UNFINISHED
@@ -31,10 +32,7 @@ TEXTS = ["--n-documents", "8", "--wordings", "1", "-m", "toy"]
 COMMANDS = {
     "spurious-correlation": ["--w", "date", "--limit", "90", "-m", "toy"],
     "task-specification": ["--limit", "40", "-m", "toy"],
-    "bias-diagnosis": TEXTS,
-    "bias-identification": TEXTS,
-    "bias-extraction": TEXTS,
-    "bias-rephrasing": TEXTS,
+    **dict.fromkeys(TASKS, TEXTS),
     "occupation-checklist": ["--n-pairs", "1", "--n-occupations", "2", "-m", "toy"],
 }
 """Every audit, small."""

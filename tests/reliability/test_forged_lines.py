@@ -50,17 +50,7 @@ compare W, G
 case sum\u2028* FORGED\x9b2J: gamma = 2
 """
 GRAPH = "W -> X; W -> S <- G; G -> Y; [S]\nW: a date\x9b2J\u202e and forged\n"
-ENDS = (
-    "model",
-    "occupation",
-    "participant",
-    "participant_class",
-    "coreferent",
-    "w_first_female",
-    "w_last_female",
-    "w_first_male",
-    "w_last_male",
-)
+ENDS = ("w_first_female", "w_last_female", "w_first_male", "w_last_male")
 RULES = '[[rule]]\nname = "r"\nmeasure = "slope"\nof = "size"\nat_most = -1\nwhere = {pronoun = [PRONOUN]}\n'
 
 
@@ -85,7 +75,8 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         for model in ("m", "n") for job in range(6)
         for participant, kind in (("someone", "unspecified"), ("man", "male"), ("woman", "female"))
     ]  # fmt: skip
-    pd.DataFrame(ends, columns=list(ENDS)).to_parquet(folder / "ends.parquet")
+    people = ["model", "occupation", "participant", "participant_class", "coreferent"]
+    pd.DataFrame(ends, columns=[*people, *ENDS]).to_parquet(folder / "ends.parquet")
     (folder / f"{called}.scm").write_text(
         EQUATIONS if harm == HARM else EQUATIONS.replace("\u2028* FORGED\x9b2J", ""), encoding="utf-8"
     )
@@ -97,6 +88,8 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
     }
     (folder / "lines.jsonl").write_text(json.dumps(line), encoding="utf-8")
     run = ("run", "spurious-correlation", "-m", "toy", "--challenge", "c.toml")
+    export = ("export", "inspect", "spurious-correlation", "--challenge")
+    few = ("--n-documents", "2", "--wordings", "1")
     commands = {
         "run": (*run, "--out", "run"),
         "dry run": (*run, "--dry-run"),
@@ -116,15 +109,7 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         "cite": ("cite", "scored"),
         "show": ("show", "scored"),
         "lm-eval": ("export", "lm-eval", "spurious-correlation", "--challenge", "c.toml", "--out", "lm-eval"),
-        "inspect": (
-            "export",
-            "inspect",
-            "spurious-correlation",
-            "--challenge",
-            "one.toml",
-            "--out",
-            f"{called}-inspect",
-        ),
+        "inspect": (*export, "one.toml", "--out", f"{called}-inspect"),
         "report": ("report", "scored", "--graph", f"{called}.dag"),
         "rescored": ("score", "scored", "--out", f"{called}-scored"),
         "report elsewhere": ("report", f"{called}-scored"),
@@ -140,18 +125,7 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         "ends": ("score", "ends.parquet", "--audit", "task-specification", "--out", "ends"),
         "scaling": ("scaling", "ends", "--size", f"m{harm}=1e6"),
         "scaling --json": ("scaling", "ends", "--json"),
-        "rephrase": (
-            "run",
-            "bias-rephrasing",
-            "-m",
-            "toy",
-            "--n-documents",
-            "2",
-            "--wordings",
-            "1",
-            "--out",
-            "rephrased",
-        ),
+        "rephrase": ("run", "bias-rephrasing", "-m", "toy", *few, "--out", "rephrased"),
         "datasets": ("export", "datasets", "spurious-correlation", "--challenge", "c.toml", "--out", "datasets"),
     }
     found = {}

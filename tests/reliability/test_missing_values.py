@@ -28,6 +28,7 @@ import undertow
 from conftest import Cli
 from helpers.scripted_model import OF_ALL, Script
 from undertow.cli.console import print_run
+from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
 from undertow.runs.pipeline import Run
@@ -194,10 +195,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"w": "date", "date_count": 4, "limit": 24},
     "task-specification": {"limit": 40},
     "occupation-checklist": {"n_pairs": 3, "n_occupations": 3},
-    "bias-diagnosis": {"n_documents": 6, "wordings": 2},
-    "bias-identification": {"n_documents": 6, "wordings": 2},
-    "bias-extraction": {"n_documents": 6, "wordings": 2},
-    "bias-rephrasing": {"n_documents": 6, "wordings": 2},
+    **{task: {"n_documents": 6, "wordings": 2} for task in TASKS},
 }
 ONE: dict[str, dict[str, Any]] = {
     name: options | ({"n_pairs": 1, "n_occupations": 1} if "n_pairs" in options else {"n_documents": 1} if "n_documents" in options

@@ -21,6 +21,7 @@ import pytest
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Sampling
+from undertow.data.documents.task_wordings import TASKS
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, BatchLimits, ModelHandle, ModelRequest
@@ -34,10 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"challenge": "mgt", "w": "date", "date_count": 5, "limit": 40},
     "occupation-checklist": {"n_pairs": 3, "n_occupations": 3},
     "task-specification": {"limit": 80},
-    "bias-diagnosis": {"n_documents": 6, "wordings": 2},
-    "bias-identification": {"n_documents": 6, "wordings": 2},
-    "bias-extraction": {"n_documents": 6, "wordings": 2},
-    "bias-rephrasing": {"n_documents": 6, "wordings": 2},
+    **{task: {"n_documents": 6, "wordings": 2} for task in TASKS},
 }
 """Every audit, of the toy, small."""
 ALL, SOME = tuple(RUNS), tuple(RUNS)[:2]
