@@ -24,11 +24,6 @@ PLANTED = [*RUN, "--challenge", "planted.csv"]
 FILES = ("results.json", "results.csv", "tables/sentences.csv", "tables/occupations.csv")
 GROUPS = ["female", "male", "neutral"]
 ENDS = (1901, 2016)
-MEASURES = {
-    "tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy", "auroc", "auroc_difference", "coreference_agreement",
-    "hardest_tpr", "hardest_tnr", "auroc_by_occupations", "auroc_range", "occupation_effect", "interaction", "mean_movement",
-    "called_right",
-}  # fmt: skip
 SCORES = ["delta_female", "delta_male", "delta_neutral", "total_variation", "jensen_shannon", "entropy", "combined"]
 
 
@@ -92,12 +87,6 @@ def values_of(work: Workplace, run: str, measure: str) -> dict[str, float]:
     }
 
 
-def pairs_won(positive: np.ndarray[Any, Any], negative: np.ndarray[Any, Any]) -> float:
-    """Share of pairs in which the first is larger, ties by half, rounding error apart."""
-    gap = np.round(positive[:, None] - negative[None, :], 9)
-    return float((gap > 0).mean() + (gap == 0).mean() / 2)
-
-
 def stamps(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
 
@@ -148,36 +137,6 @@ def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workp
     assert table[["slope_female", "entropy_plain"]].isna().all(axis=None)
     assert table["missing_reason"].isna().all()
     assert int((table["well_specified"] == True).sum()) == 120  # noqa: E712 - a column of booleans
-
-
-def test_the_table_of_occupations_has_the_means_of_either_kind(own: dict[str, Any], work: Workplace) -> None:
-    sentences, table = table_of(work, "own"), table_of(work, "own", "occupations")
-    assert len(table) == 60
-    assert (table["sentences"] == 8).all()
-    assert table.set_index("cluster").loc["plumber", "percent_female"] == 0.7
-    for kind, decided in (("specified", True), ("unspecified", False)):
-        part = sentences[sentences["well_specified"] == decided]
-        for score in SCORES:
-            means = [part.loc[part["occupation"] == name, score].mean() for name in table["cluster"]]
-            assert table[f"{score}_{kind}"].to_numpy() == pytest.approx(np.array(means), abs=1e-9)
-
-
-def test_measures_are_those_of_the_scores(own: dict[str, Any], work: Workplace) -> None:
-    rows, table = work.results("own"), table_of(work, "own")
-    assert {row["measure"] for row in rows} == MEASURES
-    assert all(row["group"]["model"] == "toy" and row["group"]["set"] == "undertow-schemas" for row in rows)
-    decided = table["well_specified"].to_numpy(dtype=bool)
-    for score, value in values_of(work, "own", "auroc").items():
-        numbers = table[score].to_numpy()
-        assert value == pytest.approx(pairs_won(numbers[~decided], numbers[decided]), abs=1e-9), score
-    assert list(values_of(work, "own", "auroc")) == SCORES
-    flagged = table["delta_female"].to_numpy() > 0.5
-    assert values_of(work, "own", "tpr")["delta_female"] == pytest.approx(flagged[~decided].mean())
-    assert values_of(work, "own", "tnr")["delta_female"] == pytest.approx((~flagged[decided]).mean())
-    (effect,) = [row for row in rows if row["measure"] == "mean_movement"]
-    assert effect["value"] == pytest.approx(table["shift_female"].to_numpy()[~decided].mean())
-    assert effect["low"] < effect["value"] < effect["high"]
-    assert sum(row["measure"] == "called_right" for row in rows) == 2 * 60
 
 
 # Sentences that the toy tells apart.

@@ -120,16 +120,6 @@ def test_a_batch_is_filled_to_the_budget() -> None:
     assert [batch.tokens.shape for batch in batches] == [(2, 3), (2, 3)]
 
 
-def test_ends_are_those_of_the_picture() -> None:
-    """The tree drawn in undertow.models.families.causal."""
-    context, she, was, are, he = (1, 2), 3, 4, 5, 6
-    paths = [(*context, she, was), (*context, she, are), (*context, he, was)]
-    tree, _ = grow_tree([EncodedQuery(tuple(TokenPath(path, ((len(path) - 1, 9),)) for path in paths))])
-    assert tree.tokens.tolist() == [1, 2, 3, 4, 5, 6, 4]
-    assert tree.depths.tolist() == [0, 1, 2, 3, 3, 2, 3]
-    assert tree.ends.tolist() == [7, 7, 5, 4, 5, 7, 7]
-
-
 @settings(max_examples=60)
 @given(encoded_queries(), st.integers(1, 30), st.booleans())
 def test_what_has_no_room_is_read_in_halves(queries: list[EncodedQuery], room: int, as_tree: bool) -> None:

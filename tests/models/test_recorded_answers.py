@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import answering
 from helpers.answering import answers, change_json
 from helpers.tiny_models import saved, tiny_gpt_neo
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest
+from undertow.models.base import EXACT, PAPER, PAPER_TOP
 from undertow.models.families import causal
 from undertow.models.generation import backends
 from undertow.models.generation.prompt_encoder import encode_chat
@@ -42,10 +44,7 @@ def prompts(n_tokens: int = 5, wanted: tuple[Option, ...] = SINGLES) -> list[Que
 Network = Callable[[str], str]
 
 
-def opened(folder: str) -> Any:
-    found = causal.resolve(ModelRequest(folder, device="cpu"))
-    assert found is not None
-    return found.open()
+opened = partial(answering.opened, causal)
 
 
 @pytest.fixture

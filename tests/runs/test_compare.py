@@ -161,17 +161,6 @@ def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
         assert "All clusters have the same difference" in found.note
 
 
-def test_the_same_difference_everywhere_has_no_interval_and_is_not_claimed() -> None:
-    rng = np.random.default_rng(1)
-    values = {str(at): rng.integers(20, 60, 4).astype(float) for at in range(12)}
-    first = record(table({name: own.tolist() for name, own in values.items()}))
-    second = record(table({name: (own + 8.0).tolist() for name, own in values.items()}, "two"))
-    found = difference(compare(first, second), "mean_mass")
-    assert found.value == pytest.approx(8.0)
-    assert np.isnan([found.low, found.p]).all()
-    assert verdict(found) == INCONCLUSIVE
-
-
 def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
     for n in (1, 5):
         sides = [
@@ -268,10 +257,6 @@ def test_several_models_are_matched_by_name() -> None:
 # What is refused.
 
 
-def other_text(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(text=frame["text"].str.replace("at", "in"))
-
-
 SHOTS = {"n_shots": 5}
 REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
     "audit": (lambda f: f, {"audit": "task-specification"}, "task-specification"),
@@ -281,7 +266,7 @@ REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, An
     "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge"),
     "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
     "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
-    "texts": (other_text, {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900, ___ was at a"),
+    "texts": (lambda f: f.assign(text=f["text"] + "!"), {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900"),
     "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no common item"),
     "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
     "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
@@ -669,20 +654,6 @@ def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> N
     most = 0.10 if shared > 0.5 else 0.07
     assert rejected <= most + 2 * math.sqrt(most * (1 - most) / n)
     assert held >= (0.90 if shared > 0.5 else 0.93) - 2 * math.sqrt(most * (1 - most) / n)
-
-
-def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
-    """Slopes 0.3 points a step apart, with noise of sd .5 at each value: about five standard errors."""
-    rng, shape = np.random.default_rng(9), (20, 20)
-    answers = [noisy(rng, 1, shape, (0.5, 0.0))[0] + slope * np.arange(shape[1]) for slope in (0.0, 0.3)]
-    runs = [
-        record(table({f"c{at}": row.tolist() for at, row in enumerate(of)}, name))
-        for of, name in zip(answers, ("one", "two"), strict=True)
-    ]
-    found = difference(compare(*runs), "slope")
-    assert verdict(found) == DIFFERS
-    assert found.low < 0.3 < found.high
-    assert found.extras["margin"] == pytest.approx(0.1 / 19)
 
 
 # Folders.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,13 @@ from helpers.figure_checks import words
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
-from undertow.runs.compare import Comparison, compare
+from undertow.runs.compare import compare
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders
-from undertow.runs.compare.comparison_report import comparison_text, drawings, findings
+from undertow.runs.compare.comparison_report import comparison_text, drawings
 from undertow.runs.folder.storage import Record
 from undertow.runs.folder.whole_folder import UNFINISHED
-from undertow.types import Finding, Result
-
-
-def measured_by(measure: Callable[[Observations, int], list[Result]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an audit from outside measure so; it has no options, and nothing to say of its questions."""
-    monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
-
-
-def told(of: Comparison) -> list[Finding]:
-    return findings([of])
-
+from undertow.types import Result
 
 # What a sentence rests on.
 
@@ -98,7 +88,7 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
         frame = pd.DataFrame({"item": [str(at) for at in range(len(picks))], "picks": list(picks), "model": "m"})
         return record(frame, audit="outside", design={"groups": []})
 
-    measured_by(measure, monkeypatch)
+    monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
     first = [[1.0, 2.0], [3.0], [0.5, 1.0]] * 2
     of = compare(run(first), run([[2.0, 2.0], [5.0], [0.5, 1.5]] * 2))
     assert not of.identical

@@ -483,17 +483,9 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
 def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> None:
     group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
     values = (("a", 2.0, ""), ("b", -2.0, "A"), ("c", 0.5, ""))
+    sure: dict[str, Any] = {"null_value": 0.0, "p": 1e-9, "q": 1e-9}
     gaps = [
-        Result(
-            "slope_gap",
-            {"model": name, **group, "prompt": prompt},
-            value,
-            value - 0.1,
-            value + 0.1,
-            null_value=0.0,
-            p=1e-9,
-            q=1e-9,
-        )
+        Result("slope_gap", {"model": name, **group, "prompt": prompt}, value, value - 0.1, value + 0.1, **sure)
         for name, value, prompt in values
     ]
     frame = pd.DataFrame({"model": [name for name, *_ in values]})

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from undertow.errors import UndertowError
+from helpers.file_refusal import assert_refused
 from undertow.runs.folder.model_info import checkpoint, expand_patterns, read_model_info
-
-
-def assert_refused(names: tuple[object, ...], read: Callable[[Any], object], argument: Any) -> None:
-    """The refusal is one line that names all of this."""
-    with pytest.raises(UndertowError) as error:
-        read(argument)
-    assert "\n" not in str(error.value)
-    for name in names:
-        assert str(name) in str(error.value)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 import undertow
 from conftest import Cli
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
 from undertow.models.base import BatchLimits, ModelRequest
 from undertow.models.families import toy
 from undertow.runs import pipeline
@@ -135,35 +138,20 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert other.results["value"].equals(first.results["value"])
 
 
-def test_a_dry_run_asks_nothing() -> None:
-    estimated = pipeline.dry_run(PROBE, "toy", w="date", limit=120)
-    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored) == (120, 120, 0)
-    assert estimated.n_tokens > 120
-    assert estimated.seconds > 0
-    assert estimated.memory_bytes > 0
-    assert pipeline.dry_run(PROBE, "toy", w="date", limit=120).n_stored == 0
-
-
-def test_the_toy_reads_trees_and_batches_alike() -> None:
-    from undertow.inference.planner import plan, read_pack
-
+def test_the_toy_reads_trees_and_batches_alike(tmp_path: Path) -> None:
     found = toy.resolve(ModelRequest("toy"))
     assert found is not None
-    model = found.open()
-    items = undertow.data.load("mgc").items()[:50]
-    encoded = [one for one in model.encode([item.query for item in items]) if not isinstance(one, Exception)]
-    assert len(encoded) == 50
-    values: dict[tuple[int, int], list[float]] = {}
+    model: Any = found.open()
+    queries = [item.query for item in undertow.data.load("mgc").items()[:50]]
+    answers = []
     for depth in (0, 100):
-        limits = BatchLimits(60, depth)
-        for pack in plan(encoded, limits):
-            members = [encoded[index] for index in pack.queries]
-            read = read_pack(members, 60, (model.read_tree, model.read_batch), as_tree=pack.as_tree)
-            ends = np.cumsum([sum(len(path.reads) for path in member.paths) for member in members])
-            of_query = np.split(read, ends[:-1])
-            values |= {(depth, index): own.tolist() for index, own in zip(pack.queries, of_query, strict=True)}
-    for index in range(50):
-        assert values[0, index] == values[100, index]
+        model.limits = BatchLimits(60, depth)
+        with AnswerCache(tmp_path / str(depth)) as cache:
+            answers.append(
+                run_queries(replace(found, open=lambda: model), queries, cache, "exact", lambda done, total: None)
+            )
+    assert answers[0].scores == answers[1].scores
+    assert len(answers[0].scores.answers) == 50
 
 
 def test_tables_are_not_loaded_before_a_model() -> None:

@@ -63,7 +63,7 @@ def test_a_failure_and_an_error_are_sentences_without_a_traceback(place: pytest.
 def test_the_junit_file_of_pytest_has_them_with_the_counts_of_the_gate(place: pytest.Pytester) -> None:
     write_junit(gate([place.path / "run"], place.path / "rules.toml"), place.path / "gate.xml")
     inside(place, *ASKED, "--junitxml", "out.xml")
-    (suite,) = parsed_suites(place.path / "out.xml")
+    (suite,) = (one.attrib for one in ET.parse(place.path / "out.xml").getroot().iter("testsuite"))
     own = parsed(place.path / "gate.xml").attrib
     for name in ("tests", "failures", "errors", "skipped"):
         assert suite[name] == own[name] == ("4" if name == "tests" else "1")
@@ -71,10 +71,6 @@ def test_the_junit_file_of_pytest_has_them_with_the_counts_of_the_gate(place: py
     assert 'classname="undertow"' in text
     assert '<property name="measure" value="slope_gap"' in text
     assert '<property name="number" value="1.25"' in text
-
-
-def parsed_suites(path: Path) -> list[dict[str, str]]:
-    return [dict(suite.attrib) for suite in ET.parse(path).getroot().iter("testsuite")]
 
 
 @pytest.mark.parametrize(
