@@ -143,8 +143,9 @@ def test_no_clusters_have_none() -> None:
 
 def test_one_test_without_a_p_takes_none_from_the_others() -> None:
     some = [cluster(1, 1, 0, 1)] * 4
-    found = sign_flip_pvalues(*arrays([some, [cluster(1, 1, 0, 0)] * 4, some]))
-    assert found == pytest.approx([1 / 8, math.nan, 1 / 8], nan_ok=True)
+    lone = [cluster(1, 1, 0, 1), *[cluster(0, 0, 0, 0)] * 3]
+    found = sign_flip_pvalues(*arrays([some, [cluster(1, 1, 0, 0)] * 4, lone, some]))
+    assert found == pytest.approx([1 / 8, math.nan, math.nan, 1 / 8], nan_ok=True)
 
 
 # Many clusters -------------------------------------------------------------------------------------------------------
