@@ -113,7 +113,7 @@ def _parser() -> ArgumentParser:
     add("--seed", type=int, default=0, help="of the samples (default 0)")
     add("--model", default="smollm2", help="a causal model (default smollm2)")
     add("--masked-model", default="", help="a masked model (default: a random one of BERT-base's size)")
-    add("--device", default=CPU, help="of races, growth and texts: cpu, cuda, cuda:1 (default cpu)")
+    add("--device", default=CPU, help="of races, growth and texts, as cuda or cuda:1 (default cpu)")
     add("--threads", type=int, default=0, help="of torch, in each process (default: torch's choice)")
     add("--results", type=Path, default=RESULTS, help=f"folder for {RECORD} and {PAGE}")
     return parser

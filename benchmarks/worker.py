@@ -26,7 +26,7 @@ from networks import load, random_bert
 from rows import ROWS, Places, Row
 from tables import MEGA
 from undertow.errors import UndertowError
-from undertow.models.backend.execution import used_gpu
+from undertow.models.backend.execution import gpu_name
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import ClozeQuery, Item, Query
 
@@ -105,13 +105,8 @@ class Worker:
     def __init__(self, work: Work, contender: str = ENGINE, dtype: str = FLOAT32) -> None:
         self.work = work
         self._process = ProcessPoolExecutor(1, get_context("spawn"))
-        order = (
-            contender,
-            work.row.name,
-            ModelRequest(work.model, dtype=dtype, device=work.plan.device),
-            work.plan.threads,
-        )
-        self._loading = self._process.submit(_load, *order)
+        request = ModelRequest(work.model, dtype=dtype, device=work.plan.device)
+        self._loading = self._process.submit(_load, contender, work.row.name, request, work.plan.threads)
 
     @classmethod
     def of_engine(cls, work: Work, dtype: str = FLOAT32) -> Worker:
@@ -164,10 +159,14 @@ def _load(contender: str, row_name: str, request: ModelRequest, threads: int) ->
     HELD.loaded = Loaded(model, prepare, queries, memory)
     with suppress(OSError):  # resets the peak; only Linux can, elsewhere it is the highest of all
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    if used_gpu():
-        torch.cuda.reset_peak_memory_stats()
+    if gpu_name(request.device):
+        torch.cuda.reset_peak_memory_stats(model.network.device)
     return Ready(
-        model.identity.source, model.identity.revision, model.identity.dtype, torch.get_num_threads(), used_gpu()
+        model.identity.source,
+        model.identity.revision,
+        model.identity.dtype,
+        torch.get_num_threads(),
+        gpu_name(request.device),
     )
 
 
@@ -185,9 +184,9 @@ def _score(loaded: Loaded, places: Places, batch_size: int) -> Timed:
 def _memory(loaded: Loaded) -> dict[str, float]:
     import torch
 
-    peaks = {"peak while scoring MB": _peak()}
-    if used_gpu():
-        peaks["peak on the GPU MB"] = torch.cuda.max_memory_allocated() / MEGA
+    device, peaks = loaded.model.network.device, {"peak while scoring MB": _peak()}
+    if device.type == "cuda":
+        peaks["peak on the GPU MB"] = torch.cuda.max_memory_allocated(device) / MEGA
     return loaded.memory | peaks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
 from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name, before it is replaced
-from undertow.runs.compare import compare_folders, differences
+from undertow.runs.compare import compare_folders, comparison_report, differences
 from undertow.stats.classification import agreement
 from undertow.stats.regression import power_analysis
 
@@ -85,6 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.getoption("gpu"):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif not importlib.import_module("torch").cuda.is_available():
+        raise pytest.UsageError("--gpu: torch finds no GPU here")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until tests are collected
 
@@ -166,7 +169,7 @@ def smollm2_found() -> ModelHandle:
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
     from undertow.models.families import causal
 
-    found = causal.resolve(ModelRequest(str(SMOLLM2)))
+    found = causal.resolve(ModelRequest(str(SMOLLM2), device="cpu"))
     assert found is not None
     return found
 
@@ -278,7 +281,7 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
         patch.setattr("undertow.report.style.PNG_DPI", 40)
 
 
-WRITE_REPORT, DRAW_COMPARISONS = pipeline.write_report, compare_folders.drawings
+WRITE_REPORT, DRAW_COMPARISONS = pipeline.write_report, comparison_report.drawings
 
 
 def _write_no_page(*_: object) -> Callable[[Path], None]:

@@ -82,14 +82,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     top = read(typer.main.get_command(cli.app), "undertow")
     commands = {command.path.removeprefix("undertow "): command for command in top.inner}
     of_audits = {audit.path.split()[-1]: audit for audit in commands["run"].inner}
-    lines: list[str] = []
-    for title, names in cli.GROUPS.items():
+    lines = [*options_of(top.options), ""] if page.file.src_uri == FOLDER + INDEX else []
+    for title, names in cli.COMMAND_SECTIONS.items():
         if page.file.src_uri == FOLDER + page_of(title):
             for name in names:
                 lines += command_markdown(commands[name], of_audits)
         elif page.file.src_uri == FOLDER + INDEX:
             lines += [f"## {title}", "", *(_entry(commands[name], title) for name in names), ""]
-    return markdown.replace(PLACE, "\n".join([*lines, *(options_of(top.options) if page.file.name == "index" else ())]))
+    return markdown.replace(PLACE, "\n".join(lines))
 
 
 def page_of(title: str) -> str:

@@ -295,9 +295,9 @@ _options_json = lru_cache(maxsize=256)(canonical_json)
 
 
 def query_json(query: Query) -> str:
-    """Kind and fields of a query as canonical JSON. Many sentences have the same options, which take the longest."""
+    """Kind and fields of a query as canonical JSON; options, which many sentences share, are encoded once."""
     if isinstance(query, ClozeQuery):
-        return f'["ClozeQuery",[{",".join(map(canonical_json, query.pieces))}],{_options_json(query.options)}]'
+        return f'["ClozeQuery",[{",".join(map(canonical_json, query.pieces))}],{_options_json(tuple(query.options))}]'
     return canonical_json((type(query).__name__, *_VALUES[type(query)](query)))
 
 

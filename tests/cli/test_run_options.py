@@ -15,7 +15,7 @@ import pytest
 import undertow
 from conftest import Cli
 from undertow import audits, models
-from undertow.cli import GROUPS
+from undertow.cli import COMMAND_SECTIONS
 from undertow.runs import pipeline
 
 AUDIT = "spurious-correlation"
@@ -41,7 +41,7 @@ def test_help_lists_run_first(cli: Cli) -> None:
     lines = cli("--help").stdout.partition("Audits:")[2].splitlines()
     names = [line.split()[0] for line in lines if re.match(r"  \w", line)]  # a long summary goes on further in
     assert names[0] == "run"
-    assert names == [name for commands in GROUPS.values() for name in commands]
+    assert names == [name for commands in COMMAND_SECTIONS.values() for name in commands]
 
 
 @pytest.mark.slow

@@ -31,8 +31,7 @@ with ray_engine.environment(
     ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = [
     pytest.mark.slow,
-    # Ray hands /dev/null to the servers that it starts and leaves it, and them, to the end of the process.
-    pytest.mark.filterwarnings("ignore:unclosed file <_io.*'/dev/null':ResourceWarning"),
+    # Ray leaves the servers that it starts to the end of the process.
     pytest.mark.filterwarnings(r"ignore:subprocess \d+ is still running:ResourceWarning"),
 ]
 GUARD_S = 120.0

@@ -83,10 +83,10 @@ def test_a_family_gives_the_numbers_of_the_processor(builder: str, network: Netw
     on_gpu, on_cpu = (opened(family, network(builder), device=device) for device in (CUDA, "cpu"))
     assert (on_gpu.network.device.type, on_cpu.network.device.type) == (CUDA, "cpu")
     assert on_gpu.identity == on_cpu.identity
-    for asked, protocol in [(queries, EXACT), ([query for query in queries if query in PROMPTS], PAPER)]:
+    for some, protocol in [(queries, EXACT), ([query for query in queries if query in PROMPTS], PAPER)]:
         store = tmp_path / protocol
         given = [
-            answers(model, asked, store.with_suffix(f".{at}"), protocol) for at, model in enumerate((on_gpu, on_cpu))
+            answers(model, some, store.with_suffix(f".{at}"), protocol) for at, model in enumerate((on_gpu, on_cpu))
         ]
         alike(given[0], given[1])
 
@@ -179,7 +179,7 @@ def test_a_training_goes_on_from_its_checkpoint(network: Network, tmp_path: Path
 def test_a_gpu_is_named(network: Network) -> None:
     name = torch.cuda.get_device_name()
     opened(masked, network("trained_bert"), device=CUDA)
-    assert doctor.machine().endswith(f" and {name}")
-    assert circumstances()["machine"]["gpu"] == name
+    assert doctor.machine(CUDA).endswith(f" and {name}")
+    assert circumstances("auto")["machine"]["gpu"] == name
     free = free_bytes(CUDA, CUDA)
     assert 0 < (free or 0) <= torch.cuda.get_device_properties(0).total_memory

@@ -107,6 +107,7 @@ class Licence(NamedTuple):
     owner: str
 
 
+UNKNOWN_LICENCE = Licence("unknown", "State the owner and the licence of the texts before you distribute them.")
 UNDERTOW_LICENCE = Licence(
     "apache-2.0",
     "The texts are part of Undertow, under its licence, Apache-2.0; its page on data lists the sources of their facts.",
@@ -147,8 +148,8 @@ class Audit(ABC):
         sentence_table: what `sentences` holds.
         licence: of the audit's own texts, for exports.
         reply_factors: columns over whose levels refusals and unclear replies are counted under protocol `text`.
-        record_schema: what is checked when a run is read; None for nothing. An audit of this package has it in a module of that name,
-            so that its runs are read without it.
+        record_schema: what is checked when a run is read; None for the entries alone that a run adds to every design. An audit of this
+            package has it in a module of that name, so that its runs are read without it.
     """
 
     name: ClassVar[str]
@@ -162,7 +163,7 @@ class Audit(ABC):
     method: ClassVar[str] = ""
     table_layouts: ClassVar[tuple[TableLayout, ...]] = ()
     sentence_table: ClassVar[SentenceTable] = SLOPES
-    licence: ClassVar[Licence] = UNDERTOW_LICENCE
+    licence: ClassVar[Licence] = UNKNOWN_LICENCE
     reply_factors: ClassVar[tuple[str, ...]] = ()
     record_schema: ClassVar[RecordSchema | None] = None
 

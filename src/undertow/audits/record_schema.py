@@ -81,7 +81,7 @@ class RecordSchema:
     Attributes:
         design: a `TypedDict` of the design.
         columns: columns of the observations, without those of the design's word groups; {} to check none.
-        required: names of the columns that metrics, report and comparison need; () for those that two compared runs share.
+        required: columns that every run has; () if two compared runs must have the same ones instead.
         shares_only: whether its metrics use the word groups' shares alone, so that runs with other scoring methods are comparable.
         earlier_answers: columns of earlier answers that are part of a question, whose text may differ if they do.
     """

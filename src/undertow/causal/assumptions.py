@@ -285,7 +285,7 @@ class FindingAssumptions:
         if not graph.covariate:
             return f"The graph has no node for the covariate of this audit{lists}."
         meaning = dict(graph.meanings).get(graph.covariate, "")
-        clause = f"it means \u201c{meaning}\u201d" if meaning else "it has no clause"
+        clause = f"it means \u201c{meaning}\u201d" if meaning else "it has no description"
         return (
             f"In this audit, {graph.covariate} is the covariate of the texts{lists}. In the graph {clause}; check that the two are the "
             "same, because no program can."

@@ -30,7 +30,7 @@ from undertow.cli.run import run_app, suite
 from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
 
-GROUPS: dict[str, dict[str, Any]] = {
+COMMAND_SECTIONS: dict[str, dict[str, Any]] = {
     "Audits": {"run": run_app, "suite": suite, "score": score, "guard": guard_command, "demo": demo},
     "Results": {
         "report": report, "show": show, "table": table, "figure": figure, "cite": cite, "compare": compare, "gate": gate,
@@ -50,9 +50,12 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 class _Commands(TyperGroup):
     """Commands in the sections of the help; errors escape control characters."""
 
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [name for commands in COMMAND_SECTIONS.values() for name in commands]
+
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         width = max(map(len, self.commands))
-        for title, commands in GROUPS.items():
+        for title, commands in COMMAND_SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(
                     [(f"{name:{width}}", first_sentence(self.commands[name].help or "")) for name in commands]
@@ -86,7 +89,7 @@ app = Group(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _commands in GROUPS.values():
+for _commands in COMMAND_SECTIONS.values():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name)

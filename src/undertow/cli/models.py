@@ -211,5 +211,5 @@ def doctor(  # noqa: PLR0913 - an option each
         kinds=doctor.kinds(checkup),
         speeds=[f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()],
         in_what=f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype,
-        machine=doctor.machine(),
+        machine=doctor.machine(device),
     )

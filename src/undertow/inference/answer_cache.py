@@ -230,7 +230,7 @@ class AnswerCache:
             )
             self._database.executemany(
                 f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
-                # In the order of the keys, neighbours go to one page.
+                # Sorted by key, so that rows of one page are written together.
                 [(key, query, *_pack(answer)) for query, answer in sorted(answers.items())],
             )
 

@@ -18,7 +18,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
-from undertow.models.backend.execution import n_cores, used_gpu
+from undertow.models.backend.execution import gpu_name, n_cores
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
     BLANK,
@@ -163,9 +163,9 @@ def _why_not_compared(opened: ModelHandle) -> str:
     return "" if BLANK in opened.capabilities else "it fills no blanks"
 
 
-def machine() -> str:
-    """The processor cores available to this process, and the GPU that it computes on."""
-    return " and ".join(filter(None, [counted(n_cores(), "core"), used_gpu()]))
+def machine(device: str = "cpu") -> str:
+    """The processor cores available to this process, and the GPU that networks on `device` compute on."""
+    return " and ".join(filter(None, [counted(n_cores(), "core"), gpu_name(device)]))
 
 
 def kinds(checkup: Checkup) -> dict[str, str]:

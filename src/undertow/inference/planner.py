@@ -77,14 +77,14 @@ def _cut(encoded: Sequence[EncodedQuery], order: Sequence[int], budget_tokens: i
     """Fill packs query by query; a query that would overflow a pack opens the next one."""
     packs: list[Pack] = []
     members: list[int] = []
-    nothing = partial(defaultdict[Hashable, int], count().__next__)
-    fed, n_tokens = nothing(), 0
+    new_numbers = partial(defaultdict[Hashable, int], count().__next__)
+    fed, n_tokens = new_numbers(), 0
     feed = _feed_branches if as_tree else _feed_rows
     for index in order:
         added = feed(fed, encoded[index])
         if members and n_tokens + added > budget_tokens:
             packs.append(Pack(tuple(members), n_tokens, as_tree))
-            members, fed, n_tokens = [], nothing(), 0
+            members, fed, n_tokens = [], new_numbers(), 0
             added = feed(fed, encoded[index])
         members.append(index)
         n_tokens += added
@@ -111,7 +111,7 @@ def _feed_rows(rows: dict[Hashable, int], query: EncodedQuery) -> int:
 
 
 def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Ints]:
-    """All paths of the queries as one tree, and the index in it of each read [read]."""
+    """All paths of the queries as one tree, and for each of their reads its index among the tree's reads [read]."""
     paths, path_of_read, positions, tokens = _flat_reads(queries)
     branches = PrefixTree.from_paths([path.tokens for path in paths])
     nodes = branches.nodes[path_of_read, positions].astype(np.int64)
@@ -165,6 +165,7 @@ def _flat_reads(queries: Sequence[EncodedQuery]) -> tuple[list[TokenPath], Ints,
 
 def _distinct(*columns: Ints) -> tuple[list[Ints], Ints]:
     """The distinct rows of a table in the order they are met, by column, and the index of each row among them [row]."""
+    # Below 2**63: a batch has at most 2**15 rows, a context 2**17 positions, a vocabulary 2**18 tokens, and a pack few batches.
     key = columns[0]
     for column in columns[1:]:
         key = key * (column.max(initial=0) + 1) + column

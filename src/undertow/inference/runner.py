@@ -549,7 +549,7 @@ def answers_of(queries: Sequence[EncodedQuery], nats: Floats) -> list[Answer]:
 
 def _answer(query: EncodedQuery, sums: Sequence[float], probs: Sequence[float]) -> Answer:
     """An answer, from the log-likelihood of each path and the probability of its first read."""
-    # Minus infinity is an answer: the token is outside those that the protocol uses.
+    # The sum is NaN or infinite if one of them is. Minus infinity is an answer: the token is outside those that the protocol uses.
     if not sum(sums) < math.inf:
         return Answer.missing("the model gave a probability that is not a number")
     logprobs, spaced = _nats_of(sums, query.options) if query.options else list(sums), _nats_of(sums, query.spaced)

@@ -134,7 +134,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
     design = {**audit.design(settings), "protocol": protocol}
     if audit.adaptive:
-        note = "These are the first queries; a run asks more of them, which depend on the answers to these."
+        note = "These are the first queries; a run adds queries that depend on their answers."
         design["notes"] = [*design.get("notes", []), note]
     common = {name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}
     return ExportRequest(

@@ -170,7 +170,7 @@ class EncodedQuery:
     @property
     def option_paths(self) -> tuple[tuple[int, ...], ...]:
         """The paths of each option [option][path]."""
-        return self.options or tuple(zip(range(len(self.paths)), strict=True))
+        return self.options or tuple((path,) for path in range(len(self.paths)))
 
     @property
     def n_tokens(self) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ class EncodedQuery:
         first, last = min(from_behind, default=[]), max(from_behind, default=[])
         if first == last:
             return ()
-        # What the first and the last in order have in common, all have. A masked model reads the options only.
+        # The common prefix of the first and the last in order is that of all. A masked model reads the options only.
         behind = 0 if self.bidirectional else common_prefix_length(first, last)
         behind = min(behind, min(map(len, from_behind)) - 1)
         return tuple([len(tokens) - behind if tokens else 0 for tokens in by_option])
@@ -213,7 +213,7 @@ class PrefixTree:
     def from_paths(cls, paths: Sequence[tuple[int, ...]]) -> PrefixTree:
         """Build the tree.
 
-        Paths are sorted, shorter ones first, and a path has a node of its own from where it differs from the one before:
+        Paths are in lexicographic order, and a path has nodes of its own from where it differs from the one before:
 
             1 2 3        nodes  0 1 2        ends  5 4 3
             1 2 4               0 1 3              5 4 4

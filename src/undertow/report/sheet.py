@@ -163,7 +163,7 @@ def line_in(size: float = SMALL_SIZE) -> float:
 
 
 def text_width(text: str, size: float = SMALL_SIZE, weight: str = "normal") -> float:
-    """Width of one line of text in inches: of its words and the spaces between, which no font kerns."""
+    """Width of one line of text in inches: of its words and the spaces between, without kerning at spaces."""
     families = tuple(rcParams["font.family"])
     space, *words = (_width_in(part, size, weight, families) for part in (" ", *text.split(" ")))
     return sum(words) + space * (len(words) - 1)

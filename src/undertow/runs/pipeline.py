@@ -229,7 +229,7 @@ def _run(  # noqa: PLR0913 - as above
         "python": config.python,
         **dtype_check.block_of(checks),
         **engine,
-        **circumstances(),
+        **circumstances(str(config.network.device) if config.network is not None else config.device),
         "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     return finish(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.bias_in_text import figures, report
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import (
@@ -58,6 +58,7 @@ class BiasAudit(Audit):
     null_prefix: ClassVar[str] = "the best baseline has"
     notes: ClassVar[tuple[str, ...]] = ()
     protocols: ClassVar[tuple[str, ...]] = (EXACT, TEXT)
+    licence = UNDERTOW_LICENCE
     references = ("bauer2022limits",)
     method = "Scores are compared with the best baseline without a model on the same texts; intervals are clustered by document."
     sentence_table = report.LABELLED

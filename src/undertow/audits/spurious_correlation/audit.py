@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_probabilities import LOW, observation_rows
 from undertow.audits.shared.prompt_items import (
@@ -46,6 +46,7 @@ class SpuriousCorrelation(Audit):
     Settings = drift_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "drift with W"
+    licence = UNDERTOW_LICENCE
     references = ("mcmilin2024underspecification", "mcmilin2022selection")
     method = (
         "A drift is the least-squares slope of the mean probability mass of a word group along the values of W; it is tested as a linear "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import data
-from undertow.audits.base import EXACT, PAPER, TEXT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, example_texts, prompts_text, words_text
 from undertow.audits.shared.sentence_slopes import sentence_slopes
@@ -44,6 +44,7 @@ class TaskSpecification(Audit):
     Settings = specification_items.Settings
     protocols = (EXACT, PAPER, TEXT)
     causal_claim = "specification of the task"
+    licence = UNDERTOW_LICENCE
     references = ("mcmilin2024underspecification",)
     method = (
         "Detection is the area under the ROC curve, tested by permuting labels within occupations; intervals resample whole "

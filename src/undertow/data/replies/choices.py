@@ -100,7 +100,7 @@ class ChoiceReader:
         text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            if not self.is_greeted(shorter):
+            if not self.may_follow_greeting(shorter):
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
@@ -156,7 +156,7 @@ class ChoiceReader:
             what = alone.pop()
         return None if what is None else self._reading(what)
 
-    # What a reader of Yes and No does in another way.
+    # Hooks that `YesNoReader` overrides.
 
     ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
     """Patterns that are cut from a clause."""
@@ -167,7 +167,7 @@ class ChoiceReader:
         """Whether a sentence of the prompt with a question mark is its question."""
         return True
 
-    def is_greeted(self, text: str) -> bool:
+    def may_follow_greeting(self, text: str) -> bool:
         """Whether a greeting may stand before this text."""
         return True
 

@@ -34,11 +34,11 @@ class YesNoReader(ChoiceReader):
         return Reading(UNCLEAR) if rules().has("shape.neither_yes_nor_no", text) else super().read(text)
 
     def is_question(self, text: str) -> bool:
-        """Not "Yes or no?"."""
+        """Whether a text is the question itself; "Yes or no?" is not."""
         return " or no" not in text.lower()
 
-    def is_greeted(self, text: str) -> bool:
-        """Not "Absolutely.", which is an answer; before "Yes." it is a greeting."""
+    def may_follow_greeting(self, text: str) -> bool:
+        """Whether a text after a greeting is an answer; "Absolutely." alone is no greeting."""
         return bool(text) and self.judge(text) is not None
 
     def of_each_person(self, text: str) -> str | None:
@@ -78,7 +78,7 @@ class YesNoReader(ChoiceReader):
         return cut and any(self.claim_votes(claim))
 
     def may_cut(self, clause: str, shorter: str) -> bool:
-        """Always."""
+        """Whether a clause may be shortened; here it always may."""
         return True
 
     def clause_votes(self, clause: str) -> Iterator[Vote]:

@@ -138,7 +138,7 @@ def _restore(network: Any, optimizer: torch.optim.AdamW, checkpoint: Checkpoint)
             parameter.copy_(kept[WEIGHTS + name])
             if FIRST + name in kept:
                 optimizer.state[parameter] = {
-                    # One kernel takes it from the device.
+                    # A fused optimizer reads the step from the parameter's device.
                     "step": torch.tensor(
                         float(checkpoint.n_done), device=parameter.device if optimizer.defaults["fused"] else "cpu"
                     ),

@@ -102,14 +102,14 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
             math.ceil(len(names) / across) * (side + 1.1 * (kinds > 1)),
         )
     sentences = ["Measured against planted slopes with the line of equality."]
-    for name, label in words.items():
+    for name, labels in words.items():
         planted = counting.loc[counting["architecture"] == name, "planted_slope"]
         span = (
             f", planted slopes from {significant(planted.min())} to {significant(planted.max())}"
             if len(planted)
             else ""
         )
-        sentences.append(f"{named(name)}: {counted(len(planted), 'slope')}{span}; {', '.join(label)}.")
+        sentences.append(f"{named(name)}: {counted(len(planted), 'slope')}{span}; {', '.join(labels)}.")
     return Drawing("calibration", sheet, caption, " ".join([*sentences, *uncounted]))
 
 

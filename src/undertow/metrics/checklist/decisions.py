@@ -191,12 +191,12 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
         placed = _Rows(columns, tuple(map(len, axes.values())), places)
         contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
         panels = {context: _panels(placed.where("context", context)) for context in contexts}
-        shares, counts = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
+        shares, greedy = ({context: both[at] for context, both in panels.items()} for at in (0, 1))
         query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         of_pair = clusters_of(some)
         clusters = [of_pair[pair] for pair in axes["pair"]]
         answers[str(model), int(str(wording))] = Answers(
-            axes["pair"], axes["occupation"], list(codes.values()), orders, shares, counts, query_type, clusters
+            axes["pair"], axes["occupation"], list(codes.values()), orders, shares, greedy, query_type, clusters
         )
     return answers
 

@@ -89,10 +89,12 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def used_gpu() -> str:
-    """Name of the NVIDIA or AMD GPU that this process computes on; "" without one."""
+def gpu_name(device: str) -> str:
+    """Name of the GPU that this process computes on, if its networks are on `device` (`auto`, `cuda:1`); "" for none."""
     torch = sys.modules.get("torch")
-    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_initialized() else ""
+    if device.partition(":")[0] not in ("auto", "cuda") or torch is None or not torch.cuda.is_initialized():
+        return ""
+    return str(torch.cuda.get_device_name(device if ":" in device else None))
 
 
 def chosen_device(wanted: str) -> str:

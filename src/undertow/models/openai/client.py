@@ -366,7 +366,7 @@ class OpenAIClient:
             outcome = await self._exchange(partial(self._created, sent, retries, chat=request.chat), attempts)
             if isinstance(outcome, RequestFailedError):
                 return outcome
-            if isinstance(outcome, _StatusError):
+            if isinstance(outcome, _ErrorResponse):
                 if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._find_v1(before)):
                     free += 1
                     continue
@@ -399,7 +399,7 @@ class OpenAIClient:
         attempts, posted = _Attempts(), {} if body is None else {"body": body}
         method: Any = self._sdk.get if body is None else self._sdk.post
         reply = await self._exchange(lambda: method(path, cast_to=bytes, options=options, **posted), attempts)
-        if isinstance(reply, _StatusError):
+        if isinstance(reply, _ErrorResponse):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
             return self._lost(f"status {reply.status}, {attempts}") if passes else None
@@ -435,7 +435,7 @@ class OpenAIClient:
             content = await sending()
         except openai.APIStatusError as error:
             self.reached = True
-            return self._refusal(error.response)
+            return self._error_response(error.response)
         except _UnreadableError as error:
             self.reached = True
             return self._lost(str(error))
@@ -473,14 +473,14 @@ class OpenAIClient:
             raise
         if response.status_code >= 400:
             attempts.under_way = False
-            if response.status_code == NOT_OFFERED or self._refusal(response).is_out_of_quota:
+            if response.status_code == NOT_OFFERED or self._error_response(response).is_out_of_quota:
                 response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
         return response
 
-    def _refusal(self, response: Any) -> _StatusError:
+    def _error_response(self, response: Any) -> _ErrorResponse:
         answer = _parse_json(self._without_key(response.content))
         body = answer.get("error", answer) if isinstance(answer, Mapping) else {}
-        return _StatusError(response.status_code, body if isinstance(body, Mapping) else {"message": body})
+        return _ErrorResponse(response.status_code, body if isinstance(body, Mapping) else {"message": body})
 
     def _lost(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
@@ -510,11 +510,11 @@ class OpenAIClient:
 
     # Refusals.
 
-    def _learn(self, request: HTTPRequest, refusal: _StatusError, sent: Mapping[str, Any]) -> bool:
+    def _learn(self, request: HTTPRequest, response: _ErrorResponse, sent: Mapping[str, Any]) -> bool:
         """Whether the refusal concerns a parameter that can be renamed or omitted; if so, later requests do so."""
-        if refusal.status not in INVALID:
+        if response.status not in INVALID:
             return False
-        refused, message = str(refusal.body.get("param")), str(refusal.body.get("message")).lower()
+        refused, message = str(response.body.get("param")), str(response.body.get("message")).lower()
         if refused in sent and (request.chat, refused) in OTHER_NAMES:
             self._names[request.chat, refused] = OTHER_NAMES[request.chat, refused]
             return True
@@ -525,18 +525,18 @@ class OpenAIClient:
         return False
 
     def _refused(
-        self, refusal: _StatusError, attempts: _Attempts, *, chat: bool
+        self, response: _ErrorResponse, attempts: _Attempts, *, chat: bool
     ) -> RequestFailedError | UnsupportedQueryError:
         """How a refusal counts for the prompt."""
-        status, code = refusal.status, str(refusal.body.get("code"))
+        status, code = response.status, str(response.body.get("code"))
         where = f"{self.address.host}: "
-        if refusal.is_out_of_quota:
+        if response.is_out_of_quota:
             raise UndertowError(
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
             )
-        message = str(refusal.body.get("message")).lower()
-        named = code == "context_length_exceeded" or refusal.body.get("type") == TOO_LONG_TYPE
+        message = str(response.body.get("message")).lower()
+        named = code == "context_length_exceeded" or response.body.get("type") == TOO_LONG_TYPE
         if named or (status in INVALID and any(words in message for words in TOO_LONG_WORDS)):
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, 429) or status >= 500:
@@ -553,8 +553,8 @@ class OpenAIClient:
         if status in INVALID and code == PROMPT_FILTERED:
             return UnsupportedQueryError("the server's content filter refuses the prompt")
         if status in INVALID and "grammar" in message:
-            return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.body)}")
-        raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.body)}")
+            return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.body)}")
+        raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.body)}")
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):
@@ -584,7 +584,7 @@ class OpenAIClient:
 
 
 @dataclass(frozen=True, slots=True)
-class _StatusError:
+class _ErrorResponse:
     """An HTTP error status, and the error in the response."""
 
     status: int

@@ -103,8 +103,8 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             hover(axes, [row.value], [at], [f"{row.label}: {number(row.value, row.decimals)}{around}"])
         # A mark without a visible bar has a very narrow interval or none.
         names = [fitted(row.label, (0.38 if math.isfinite(row.low) else 0.27) * sheet.inner_in) for row in rows]
-        says = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]
-        axes.set_yticks(range(len(rows)), [name + label for name, label in zip(names, says, strict=True)])
+        endings = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]
+        axes.set_yticks(range(len(rows)), [name + ending for name, ending in zip(names, endings, strict=True)])
         axes.set_xlabel(fitted(f"difference, {plain(unit)}" if unit else "difference", 0.55 * sheet.inner_in, lines=2))
         return sheet.finish([axes], _ROW_IN * len(rows) + 0.08)
 

@@ -82,7 +82,7 @@ def draw_sensitivity(
         dashed = f" Dashed: {plain(baseline_title)}." if table["baseline"].notna().any() else ""
         rows = table[[key in part for key in zip(table["model"], table["shots"], strict=True)]]
         with lettering("".join([title, unit, baseline_title, *rows[names].to_numpy().ravel()])):
-            figure = _draw_panels(rows, looks, title, (unit, baseline_title))
+            figure = _draw_panels(rows, looks, title, unit, baseline_title)
         yield Drawing(
             name="_".join(filter(None, ["wordings", measure_title, about, str(place) if len(parts) > 1 else ""])),
             figure=figure,
@@ -121,10 +121,10 @@ def _lanes(table: pd.DataFrame) -> list[_Lane]:
 
 
 def _draw_panels(
-    table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, text: tuple[str, str]
+    table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, unit: str, baseline: str
 ) -> Sheet:
     lead = (
-        f"Each dot is one wording of the task; score in {plain(text[0])}. Bar: mean over the wordings of a class "
+        f"Each dot is one wording of the task; score in {plain(unit)}. Bar: mean over the wordings of a class "
         "± one standard deviation."
     )
     lanes, sheet = _lanes(table), Sheet(title, lead, _left_out(table))
@@ -132,7 +132,7 @@ def _draw_panels(
     key: list[tuple[str, Any]] = [(_level_name(at), mark(linestyle="none", **looks[at])) for at in in_table]
     key.append(("mean ± sd of the class", mark(color=INK, linewidth=1.6, marker="|", markersize=10, markeredgewidth=2)))
     if table["baseline"].notna().any():
-        key.append((plain(text[1]), mark(color=INK, linewidth=1.1, linestyle=DASHED)))
+        key.append((plain(baseline), mark(color=INK, linewidth=1.1, linestyle=DASHED)))
     sheet.add_key(key)
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
     columns = min(_n_columns(pairs), max(int(sheet.inner_in / 2.0), 1))

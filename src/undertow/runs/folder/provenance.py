@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.inference.engines import code_sha256, installed_versions
-from undertow.models.backend.execution import n_cores, used_gpu
+from undertow.models.backend.execution import gpu_name, n_cores
 
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
@@ -63,8 +63,8 @@ def call_with(call: str, name: str, value: str) -> str:
     return ast.unparse(tree)
 
 
-def circumstances() -> dict[str, Any]:
-    """Time, package versions and machine, for repeating a run."""
+def circumstances(device: str = "cpu") -> dict[str, Any]:
+    """Time, package versions and machine, for repeating a run; with the GPU, if networks are on one."""
     versions = {"undertow": version("undertow"), "python": platform.python_version(), **installed_versions(PACKAGES)}
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -73,6 +73,7 @@ def circumstances() -> dict[str, Any]:
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     processor = next(names, platform.processor() or platform.machine())
     machine = {"system": platform.system(), "release": platform.release(), "processor": processor, "cores": n_cores()}
-    machine |= {"gpu": used_gpu()} if used_gpu() else {}
+    if gpu := gpu_name(device):
+        machine["gpu"] = gpu
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}

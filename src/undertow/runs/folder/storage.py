@@ -227,10 +227,10 @@ def check_observations(record: Record) -> None:
     from undertow.metrics.metric import METRICS, OVER_PROMPTS
 
     schema, rows = schema_of(record.manifest["audit"]), record.observations
-    if not schema.columns:
-        return
     if lacking := [name for name in schema.required if name not in rows]:
         _refuse_wrong(Path(OBSERVATIONS), f"it has no column {lacking[0]!r}")
+    if not schema.columns:
+        return
     if "w_value" in rows and rows["w_value"].isna().any():
         _refuse_wrong(Path(OBSERVATIONS), "its column 'w_value' has an empty cell")
     own = [

@@ -54,7 +54,7 @@ class Trend:
         autocorrelation: estimated correlation of the noise of neighbouring means, 0 to 1.
         values_sd: standard deviation of the noise of values, in units of y: its posterior median.
         values_autocorrelation: autocorrelation of that noise: its posterior mean.
-        errors: distribution of the error of the slope, of no meaning where p is NaN.
+        errors: distribution of the slope's error; undefined where p is NaN.
     """
 
     slope: Floats
