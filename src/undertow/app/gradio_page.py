@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from undertow.app.forms import DRIFT, SPECIFICATION
-from undertow.app.page_jobs import Page
+from undertow.app.page_jobs import PageJobs
 from undertow.app.tabs import components
 from undertow.app.tabs.audits import ChallengeTab, ChecklistTab, TextTab
 from undertow.app.tabs.runs import RunsTab
@@ -19,7 +19,7 @@ MAX_WAITING = 4
 """Maximum number of waiting questions; one more runs, and Gradio refuses further ones."""
 
 
-def mount(page: Page, app: Any, visitor: Callable[[Any], str | None]) -> int:
+def mount(page: PageJobs, app: Any, visitor: Callable[[Any], str | None]) -> int:
     """Add the page to a FastAPI application, without the parts of Gradio that it does not use.
 
     Args:
@@ -51,7 +51,7 @@ def mount(page: Page, app: Any, visitor: Callable[[Any], str | None]) -> int:
     return len(blocks.fns)
 
 
-def _build(page: Page) -> Any:
+def _build(page: PageJobs) -> Any:
     with gr.Blocks(title="Undertow", analytics_enabled=False, delete_cache=(600, 3600)) as blocks:
         gr.Markdown(
             "# Undertow\nWhat affects a model's answer if the question does not determine it? "

@@ -31,7 +31,7 @@ class StoppedError(UndertowError):
     """The visitor stopped the work, or went away."""
 
 
-class Page:
+class PageJobs:
     """What the tabs of the page share: its models, runs and files, and one job at a time.
 
     Args:
@@ -114,11 +114,11 @@ class Page:
 
     def run_audit(self, audit_request: AuditRequest, step: Steps) -> Run:
         """Run an audit within a job."""
-        asking = step("Running the audit")
+        report = step("Running the audit")
         self._loaded_model.drop()
 
         def progress(done: int, total: int) -> None:
-            asking(done, total)
+            report(done, total)
             if done >= total > 0:
                 step("Statistics, figures and report")
 

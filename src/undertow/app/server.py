@@ -64,9 +64,9 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
     # Before the import of Gradio: no telemetry, no sharing, and its files in our folder.
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(files), "HF_HUB_DISABLE_TELEMETRY": "1"}
     from undertow.app.gradio_page import mount
-    from undertow.app.page_jobs import Page
+    from undertow.app.page_jobs import PageJobs
 
-    page = Page(allowed_models, run_browser, files)
+    page = PageJobs(allowed_models, run_browser, files)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from undertow.cli.app import annotate, rephrase
 from undertow.cli.app import app as serve_page
 from undertow.cli.causal import graph, simulate
-from undertow.cli.challenges.init import init
+from undertow.cli.challenges.new_file import init
 from undertow.cli.challenges.power import power
 from undertow.cli.challenges.show import show_challenge
 from undertow.cli.compare import compare, reproduce

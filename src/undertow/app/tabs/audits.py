@@ -15,7 +15,7 @@ from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     from undertow.app.audit_request import AuditRequest
-    from undertow.app.page_jobs import Page
+    from undertow.app.page_jobs import PageJobs
 
 EXAMPLE = """title = "Who looked after the child, by the year"
 templates = ["In {w}, {blank} {verb} the {thing}."]
@@ -49,7 +49,7 @@ class AuditTab:
 
     about, button = "", "Run the audit"
 
-    def __init__(self, page: Page, request: Callable[..., AuditRequest]) -> None:
+    def __init__(self, page: PageJobs, request: Callable[..., AuditRequest]) -> None:
         self._panel = ui.AuditPanel(page)
         gr.Markdown(self.about)
         with gr.Row(equal_height=False):
@@ -84,7 +84,7 @@ class ChallengeTab(AuditTab):
         "check it, and run it as an audit."
     )
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageJobs) -> None:
         super().__init__(
             page,
             lambda text, limit, models: requests.of_challenge(
@@ -137,7 +137,7 @@ class TextTab(AuditTab):
         "with one wording of each class of task description."
     )
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageJobs) -> None:
         super().__init__(page, requests.of_documents)
 
     def build(self) -> list[Any]:  # noqa: D102
@@ -154,7 +154,7 @@ class ChecklistTab(AuditTab):
         "with and without skills of the occupation granted to both."
     )
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageJobs) -> None:
         super().__init__(page, requests.of_occupations)
 
     def build(self) -> list[Any]:  # noqa: D102

@@ -13,7 +13,7 @@ import gradio as gr
 
 from undertow.app.access_control import REPORT
 from undertow.app.forms import MAX_MODELS, MAX_NAME_CHARS
-from undertow.app.page_jobs import STOPPED, Page, StoppedError
+from undertow.app.page_jobs import STOPPED, PageJobs, StoppedError
 from undertow.app.run_browser import MAX_FINDINGS, MAX_ROWS, finding_text
 from undertow.errors import UndertowError
 
@@ -37,7 +37,7 @@ class WorkPanel:
         empty: placeholder text of the outcome; "" to hide the place without an outcome.
     """
 
-    def __init__(self, page: Page, empty: str = "") -> None:
+    def __init__(self, page: PageJobs, empty: str = "") -> None:
         self._page, self._empty = page, empty
 
     def build_buttons(self, *labels: str) -> None:
@@ -114,7 +114,7 @@ class WorkPanel:
 class ModelFields:
     """The choice of models: a first and a second one, and typed names."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageJobs) -> None:
         allowed = page.allowed_models
         self._allowed, names = allowed, list(allowed.names)
         with gr.Row():

@@ -11,7 +11,7 @@ from undertow.app.tabs import components as ui
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.app.page_jobs import Page
+    from undertow.app.page_jobs import PageJobs
 
 _NONE = "There are no runs yet. Run an audit in one of the other tabs or with undertow run, or start this page with --runs FOLDER."
 _ALONE = "no other run has the same questions"
@@ -26,7 +26,7 @@ class RunsTab:
         tab: the Gradio tab, whose select event fills it again.
     """
 
-    def __init__(self, page: Page, blocks: Any, tab: Any) -> None:
+    def __init__(self, page: PageJobs, blocks: Any, tab: Any) -> None:
         self._page, self._panel = page, ui.WorkPanel(page)
         gr.Markdown("Runs of this page, of `undertow run` and of `undertow score`. Click one to see its report.")
         self.problem = ui.problem_box()

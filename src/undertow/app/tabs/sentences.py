@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from undertow.app.audit_request import AuditRequest
     from undertow.app.forms import Question
     from undertow.app.model_reply import ModelReply
-    from undertow.app.page_jobs import Page
+    from undertow.app.page_jobs import PageJobs
 
 TITLES = {DRIFT: "Spurious correlation", SPECIFICATION: "Task specification"}
 _ABOUT = {
@@ -42,7 +42,7 @@ class SentenceTab:
         audit: `DRIFT` or `SPECIFICATION`.
     """
 
-    def __init__(self, page: Page, audit: str) -> None:
+    def __init__(self, page: PageJobs, audit: str) -> None:
         self._page, self._audit = page, audit
         self._presets = presets(audit)
         self._panel = ui.AuditPanel(page, _NO_ANSWER)
