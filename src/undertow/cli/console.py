@@ -68,7 +68,7 @@ def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
         raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     """Print a progress line on standard error; ignored if that is closed."""
     with suppress(OSError, ValueError):
         warn(text)
@@ -101,7 +101,7 @@ class _Phase(logging.Handler):
         """Begin the next phase."""
         self.text, self.done, self.total, self.began = record.getMessage(), 0, 0, time.monotonic()
         if self.is_printed:
-            _tell(f"undertow: {self.text}")
+            _print_progress(f"undertow: {self.text}")
         self.on_begin()
 
     @property
@@ -112,7 +112,7 @@ class _Phase(logging.Handler):
     def print_line(self) -> None:
         """Print the phase, its count and its time on standard error."""
         counted = f": {self.count}" if self.total else ""
-        _tell(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
+        _print_progress(f"undertow: {self.text}{counted}, {time.monotonic() - self.began:.0f} s so far")
 
 
 @contextmanager

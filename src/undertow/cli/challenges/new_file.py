@@ -136,12 +136,12 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     from undertow.data.templates import challenge_draft as draft
     from undertow.data.text_files import add_group
 
-    title = title or _ask("1/5 What do you audit? One line, the title of reports.", "Title", str.strip)
+    title = title or _prompt("1/5 What do you audit? One line, the title of reports.", "Title", str.strip)
     groups: dict[str, list[str]] = {}
     for one in group:
         add_group(groups, one)
     if not groups:
-        _ask_lines(
+        _prompt_lines(
             "2/5 Which words, by group? At least two groups, such as old: old, elderly.",
             "Group",
             partial(add_group, groups),
@@ -150,7 +150,7 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     sentences = (
         [draft.parse_sentence(one) for one in sentence]
         if sentence
-        else _ask_lines(
+        else _prompt_lines(
             "3/5 Which sentences? {w} stands for the value and ___ for the word, as in: In {w}, the cook was ___.",
             "Sentence",
             draft.parse_sentence,
@@ -159,7 +159,9 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     chosen = (
         draft.parse_w(w)
         if w
-        else _ask("4/5 Which values of W, in order? For example year: 1900, 1910, ..., 2020.", "Values", draft.parse_w)
+        else _prompt(
+            "4/5 Which values of W, in order? For example year: 1900, 1910, ..., 2020.", "Values", draft.parse_w
+        )
     )
     if not chosen.values or chosen.has_numbers:
         if order:
@@ -173,7 +175,7 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     if control:
         controls = [draft.parse_control(one, list(groups)) for one in control]
     elif control is not None:
-        controls = _ask_lines(
+        controls = _prompt_lines(
             f"5/5 Which control sentences, which determine their word? Write the group first, as in {next(iter(groups))}: ... ___.",
             "Control",
             lambda answer: draft.parse_control(answer, list(groups)),
@@ -182,7 +184,7 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     return draft.ChallengeDraft(title, groups, sentences, chosen, controls)
 
 
-def _ask(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
+def _prompt(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
     """Ask until the answer can be parsed."""
     console.warn(question)
     while True:
@@ -192,7 +194,7 @@ def _ask(question: str, label: str, parse: Callable[[str], Answer]) -> Answer:
             console.warn(error)
 
 
-def _ask_lines(question: str, label: str, parse: Callable[[str], Answer], least: int = 1) -> list[Answer]:
+def _prompt_lines(question: str, label: str, parse: Callable[[str], Answer], least: int = 1) -> list[Answer]:
     """Answers, one a line, up to an empty line."""
     console.warn(f"{question} An empty line ends them.")
     answers: list[Answer] = []

@@ -55,6 +55,11 @@ class ChoiceReader:
         named: its answers except *both* and *neither*.
     """
 
+    ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
+    """Patterns that are cut from a clause."""
+    has_ties: ClassVar[bool] = True
+    """Whether different answers in equally explicit clauses are no answer; else the last one is."""
+
     def __init__(self, question: Question) -> None:
         self.question = question
         self.named = [one for one in question.answers if one.casefold() not in (BOTH, NEITHER)]
@@ -157,11 +162,6 @@ class ChoiceReader:
         return None if what is None else self._reading(what)
 
     # Hooks that `YesNoReader` overrides.
-
-    ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
-    """Patterns that are cut from a clause."""
-    has_ties: ClassVar[bool] = True
-    """Whether different answers in equally explicit clauses are no answer; else the last one is."""
 
     def is_question(self, text: str) -> bool:
         """Whether a sentence of the prompt with a question mark is its question."""
