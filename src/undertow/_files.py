@@ -9,7 +9,7 @@ import json
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -163,11 +163,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, *, unique_names: bool = True) -> Any:
-    """Parse JSON.
-
-    Args:
-        text: the JSON text.
-        unique_names: whether to refuse an object that repeats a name; False for files whose own reader takes the last one.
+    """Parse JSON; with `unique_names`, an object that repeats a name is refused.
 
     Raises:
         ValueError: the text is not JSON, is nested too deeply, repeats a name, or has a number of thousands of digits.
@@ -272,9 +268,7 @@ LONE_SURROGATE = "holds half of a character (a lone surrogate)"
 def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
     """The first line of an error, and the next where that ends in a colon, short enough to quote in a sentence.
 
-    Args:
-        error: the error.
-        redact: removes secrets from the line; runs before the line is shortened, because it would not recognise half a secret.
+    `redact` removes secrets before the line is shortened, because it would not recognise half a secret.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return redact(" ".join(lines[:2] if lines[0].endswith(":") else lines[:1]))[:MAX_REASON_CHARS]
@@ -291,14 +285,10 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_depth(value: Any) -> None:
     """Refuse deep nesting; level by level, since recursion could exhaust the stack."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
+        level = [one for one in inner if isinstance(one, (dict, list))]
         if not level:
             return
     raise ValueError(f"nested too deeply: the limit is {MAX_DEPTH} levels")
-
-
-def _children(value: Any) -> Iterable[Any]:
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return [one for one in inner if isinstance(one, (dict, list))]

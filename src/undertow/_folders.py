@@ -44,11 +44,7 @@ def notify(sentence: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a folder; without effect where folders cannot be locked.
-
-    Args:
-        folder: the folder.
-        timeout_s: seconds to wait for the lock; `LOCK_TIMEOUT_S` if None.
+    """Hold an exclusive lock on a folder; without effect where folders cannot be locked. Waits `LOCK_TIMEOUT_S` by default.
 
     Raises:
         TimeoutError: another process held the lock all the time.

@@ -74,13 +74,7 @@ def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
 
 
 def first_problem(error: ValidationError, above: str = "", *, is_json: bool = False) -> str:
-    """The first invalid field, and the reason.
-
-    Args:
-        error: from the validation.
-        above: prefix of its place.
-        is_json: whether to write the place as a path into JSON, `results.0.value`, instead of words.
-    """
+    """The first invalid field, and the reason. Its place follows `above`; with `is_json` it is a path such as `results.0.value`."""
     first = error.errors(include_url=False)[0]
     place = above + (".".join(map(str, first["loc"])) if is_json else _place(first["loc"]))
     if first["type"] == "missing":

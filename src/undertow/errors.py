@@ -26,7 +26,9 @@ class UndertowError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_shorten(on_one_line(message.strip())))
+        text = on_one_line(message.strip())
+        half = (MAX_MESSAGE_CHARS - len(" ... ")) // 2
+        super().__init__(text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:half]} ... {text[-half:]}")
 
 
 _Parameters = ParamSpec("_Parameters")
@@ -61,11 +63,6 @@ def on_one_line(text: str) -> str:
         sign if sign.isprintable() or sign in _JOINERS else " " if sign.isspace() else ascii(sign)[1:-1]
         for sign in text
     )
-
-
-def _shorten(text: str) -> str:
-    half = (MAX_MESSAGE_CHARS - len(" ... ")) // 2
-    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:half]} ... {text[-half:]}"
 
 
 def counted(count: int, noun: str) -> str:

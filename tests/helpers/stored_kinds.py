@@ -34,10 +34,11 @@ from undertow.lab.training.training_config import MASKED
 from undertow.metrics.text.judgements import CATEGORIES
 from undertow.models import resolve
 from undertow.models.base import ModelRequest
-from undertow.runs.compare.compare_folders import JSON, CompareOptions, Runs, check_folder
+from undertow.runs.compare.compare_folders import COMPARISON, JSON, CompareOptions, Runs
 from undertow.runs.finished_run import audit_of, observations_of
 from undertow.runs.folder.annotations import ANNOTATIONS
 from undertow.runs.folder.storage import read_record
+from undertow.runs.folder.whole_folder import check_place
 from undertow.runs.pipeline import write_report
 from undertow.types import ClozeQuery, Option
 
@@ -157,7 +158,7 @@ def compared(folder: Path) -> None:
 def read_compared(folder: Path, choice: random.Random) -> None:
     del choice
     key = Runs.from_folders([folder / "other", folder / "run"]).key(CompareOptions())
-    check_folder(folder / "compared", key)
+    check_place(folder / "compared", key, COMPARISON)
 
 
 # Recorded tables.

@@ -278,11 +278,11 @@ def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one(tm
     assert {subject.strength for subject in small} >= {0.0, 0.65, -0.65}
 
 
-def beside(trades: str, drawn: str, alarms: int, n: int = 20) -> pd.DataFrame:
+def beside(trades: str, sampling: str, alarms: int, n: int = 20) -> pd.DataFrame:
     """Unbiased models that are told apart, some of which drift along the date."""
-    frame = pd.DataFrame([row for at in range(n) for row in model_rows(f"{trades}-{drawn}-{at}", "masked", 0.0)])
-    chosen = frame["model"].isin([f"{trades}-{drawn}-{at}" for at in range(alarms)]) & (frame["w_name"] == "date")
-    return frame.assign(trades=trades, drawn=drawn, trainings=1, q=frame["q"].mask(chosen, 0.01))
+    frame = pd.DataFrame([row for at in range(n) for row in model_rows(f"{trades}-{sampling}-{at}", "masked", 0.0)])
+    chosen = frame["model"].isin([f"{trades}-{sampling}-{at}" for at in range(alarms)]) & (frame["w_name"] == "date")
+    return frame.assign(trades=trades, sampling=sampling, trainings=1, q=frame["q"].mask(chosen, 0.01))
 
 
 def test_models_are_judged_apart() -> None:

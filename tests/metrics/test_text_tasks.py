@@ -493,7 +493,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     said = {f"w{n}\nAnswer:": ["Yes"] * n + ["No"] * (10 - n) for n in (10, 5)} | {"again": ["No"] * 5 + ["Yes"] * 5}
     frame = diagnosed(said, ["Yes"] * 10)
     frame.loc[frame["wording"] == "again", "draw"] = 0
-    table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0)
+    table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO})
     assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
     rows = table[table["measure"] == "accuracy"].set_index("wording")
     assert rows["score"].to_dict() == {"w10\nAnswer:": 100.0, "w5\nAnswer:": 50.0, "again": 50.0}
@@ -509,7 +509,7 @@ def test_wordings_are_ranked_within_their_setting_and_missing_ones_are_counted()
     frames = [diagnosed({"a": ["Yes"] * 6, "b": ["No"] * 6}, ["Yes"] * 6, model=model) for model in "mn"]
     frame = pd.concat(frames, ignore_index=True)
     frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "missing_reason"] = "lost"
-    table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
+    table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, ["accuracy"])
     assert table[["model", "wording", "n", "n_missing"]].to_numpy().tolist() == [
         ["m", "a", 6, 0], ["m", "b", 6, 0], ["n", "a", 0, 6], ["n", "b", 6, 0]
     ]  # fmt: skip
@@ -521,7 +521,7 @@ def test_draws_of_a_wording_are_taken_together() -> None:
     frames = [
         diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5) for draw, answer in enumerate(["Yes", "No"])
     ]
-    table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
+    table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, ["accuracy"])
     assert table[["score", "n"]].to_numpy().tolist() == [[50.0, 12]]
 
 

@@ -47,13 +47,7 @@ _N_PREVIEW = 8
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """An audit requested by a visitor.
-
-    Attributes:
-        models: arguments of `undertow.models.resolve`, by label.
-        options: of the audit.
-        limit: maximum number of items for each model; 0 if the options bound them.
-    """
+    """An audit requested by a visitor; `limit` is 0 if the options bound the items."""
 
     audit: str
     models: Mapping[str, str]
@@ -61,12 +55,7 @@ class AuditRequest:
     limit: int = 0
 
     def run(self, runs: Path, request: ModelRequest, progress: Progress) -> Run:
-        """Run it and write its folder.
-
-        Args:
-            runs: the folder of runs.
-            request: the operator's options for loading models.
-            progress: called with (queries done, queries in all).
+        """Run it and write its folder into the folder `runs`.
 
         Raises:
             UndertowError: it cannot run; the message has the reason.
@@ -83,11 +72,6 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
 
     Labelled sentences (`well_specified`) without `{w}` are audited for task specification, with dates; others for spurious correlation,
     with the values of the challenge, or else dates, in front of templates without `{w}`.
-
-    Args:
-        challenge: content of a challenge file.
-        models: as in `AuditRequest`.
-        limit: as in `AuditRequest`.
 
     Raises:
         UndertowError: the challenge cannot be used; says where.

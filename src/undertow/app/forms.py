@@ -42,11 +42,7 @@ LIST_NAME = "value"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """An example that fills the form.
-
-    Attributes:
-        placeholder: the word that values replace.
-    """
+    """An example that fills the form; values replace the placeholder."""
 
     title: str
     covariate: data.Covariate
@@ -243,12 +239,7 @@ class Question:
 
 
 def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
-    """Check a form and return its question.
-
-    Args:
-        form: as the browser sent it.
-        allowed_models: the models that the operator allows.
-        audit: `DRIFT` or `SPECIFICATION`.
+    """Check a form as the browser sent it, and return its question; `audit` is `DRIFT` or `SPECIFICATION`.
 
     Raises:
         UndertowError: a field is invalid; the message says how to correct it.

@@ -22,13 +22,7 @@ MAX_WAITING = 4
 def mount(page: PageJobs, app: Any, visitor: Callable[[Any], str | None]) -> int:
     """Add the page to a FastAPI application, without the parts of Gradio that it does not use.
 
-    Args:
-        page: the page.
-        app: the application.
-        visitor: the name of the sender of a request; None for a stranger.
-
-    Returns:
-        Number of handlers of the page.
+    `visitor` gives the name of the sender of a request; None for a stranger. Returns the number of handlers of the page.
     """
     # Fonts of the system: Gradio's own themes fetch theirs from elsewhere.
     theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"], primary_hue="blue")

@@ -34,10 +34,7 @@ class StoppedError(UndertowError):
 class PageJobs:
     """What the tabs of the page share: its models, runs and files, and one job at a time.
 
-    Args:
-        allowed_models: the models that visitors can choose.
-        run_browser: the runs to show.
-        files: a folder for downloads and figures; Gradio deletes files after an hour.
+    `files` is a folder for downloads and figures, which Gradio deletes after an hour.
     """
 
     def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:

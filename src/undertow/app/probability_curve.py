@@ -95,12 +95,7 @@ class Curve:
 
 
 def drawings(curves: Mapping[str, Sequence[Curve]], covariate: Covariate) -> list[Drawing]:
-    """A figure of each word group.
-
-    Args:
-        curves: of each model: a curve for each group.
-        covariate: the values.
-    """
+    """A figure of each word group, with a curve of each model."""
     of_groups = [dict(zip(curves, of_group, strict=True)) for of_group in zip(*curves.values(), strict=True)]
     extents = [_extent(of_group.values()) for of_group in of_groups]
     span = max(1.1 * max(high - low for low, high in extents), MIN_SPAN)

@@ -32,12 +32,7 @@ MAX_FINDINGS, MAX_DIFFERENCES = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A run of the list.
-
-    Attributes:
-        questions: equal for runs with the same kind of questions.
-        models: names of its models.
-    """
+    """A run of the list; `questions` is equal for runs with the same kind of questions."""
 
     name: str
     audit: str
@@ -64,11 +59,7 @@ class RunListing:
 
 
 class RunBrowser:
-    """The run folders in an operator's folder.
-
-    Args:
-        folder: that holds run folders, or will.
-    """
+    """The run folders in an operator's folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder.resolve()

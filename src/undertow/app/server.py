@@ -42,12 +42,7 @@ def check_gradio() -> None:
 def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the Gradio page until it is interrupted.
 
-    Args:
-        allowed_models: the models that visitors can choose.
-        runs: the folder of runs, to show and to write to.
-        host: address to listen on.
-        port: 0 for any free one.
-        announce: called with the address, which contains the token, when the page is ready.
+    `announce` is called with the address, which contains the token, when the page is ready; port 0 is any free one.
 
     Raises:
         UndertowError: Gradio is not installed, or the port cannot be used.
@@ -87,11 +82,6 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
 
 def annotation_server(folder: Path, annotator: str, port: int) -> Server:
     """The server of the annotation page of a run, for this machine; needs no Gradio.
-
-    Args:
-        folder: of a finished run of `bias-rephrasing`.
-        annotator: the person who annotates.
-        port: to listen at; 0 for any that is free.
 
     Raises:
         UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
@@ -140,12 +130,7 @@ class Server:
         self.access = AccessControl(self.port)
 
     def admit(self, app: FastAPI, path: str) -> None:
-        """Serve an application behind access control.
-
-        Args:
-            app: the application.
-            path: of its page.
-        """
+        """Serve an application, whose page is at `path`, behind access control."""
         app.add_middleware(BaseHTTPMiddleware, dispatch=self.access)
         hosts = ["127.0.0.1", "localhost", "[::1]"] if self._host in LOOPBACK else ["*"]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)

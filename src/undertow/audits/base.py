@@ -116,12 +116,7 @@ UNDERTOW_LICENCE = Licence(
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Size of the sample of items.
-
-    Attributes:
-        limit: upper bound on the number of items, approximate; 0 for all.
-        seed: of the sample.
-    """
+    """The sample of items: an approximate upper bound on their number, 0 for all, and its seed."""
 
     limit: int = 0
     seed: int = 0

@@ -27,15 +27,7 @@ class Column(NamedTuple):
 
 
 def columns(text: str = "", empty: str = "", numbers: str = "", whole: str = "", truth: str = "") -> dict[str, Column]:
-    """Columns by name.
-
-    Args:
-        text: names of text columns.
-        empty: names of those that may be empty in all rows.
-        numbers: names of columns of numbers.
-        whole: of whole numbers.
-        truth: of true or false.
-    """
+    """Columns by name; each argument has the names of one type, and `empty` those of text that may be empty in all rows."""
     kinds = {text: Column(TEXT, may_be_empty=False), empty: Column(TEXT), numbers: Column(NUMBER), truth: Column(TRUTH)}
     kinds[whole] = Column(WHOLE, may_be_empty=False)
     return {name: column for names, column in kinds.items() for name in names.split()}

@@ -65,8 +65,7 @@ BY_AXIS = "w_value, smallest first"
 def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Entry of each W list in the design, like `undertow.data.Covariate.design_entry`, and notes on the lists.
 
-    Args:
-        frame: `w_name`, `w_index`, `w_value` and `w` [row].
+    The frame has `w_name`, `w_index`, `w_value` and `w` [row].
     """
     covariates, notes = {}, []
     for name, rows in frame.groupby("w_name", sort=False):
@@ -240,18 +239,15 @@ def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
     else:
         largest = max(float(masses.sum(axis=1).max()) for masses in ends)
         unit = PROBABILITY if MIN_PROB <= largest <= 1 + ROUNDING_PROB else PERCENT
-        ambiguous = ""
         if 0 < largest < MIN_PROB:
-            ambiguous = f"no row has masses of more than {largest:.2g} in all"
-        elif unit == PERCENT and max(float(np.nan_to_num(masses.to_numpy()).max()) for masses in ends) <= 1 < largest:
+            raise UndertowError(
+                f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
+                f"column unit that says {PERCENT} or {PROBABILITY}"
+            )
+        if unit == PERCENT and max(float(np.nan_to_num(masses.to_numpy()).max()) for masses in ends) <= 1 < largest:
             raise UndertowError(
                 f"{table.path}: no mass is above 1, and those of a row add up to {largest:.3g}; add a column unit that says {PERCENT} "
                 "if they are percents, or correct the row"
-            )
-        if ambiguous:
-            raise UndertowError(
-                f"{table.path}: {ambiguous}, which may be percents or probabilities; add a column unit that says {PERCENT} or "
-                f"{PROBABILITY}"
             )
         if unit == PERCENT:
             for masses in ends:

@@ -82,13 +82,7 @@ class Table:
         return values
 
     def refuse(self, wrong: pd.Series[bool], message: str, *values: Any) -> None:
-        """Raise an error about the first wrong row, if there is one.
-
-        Args:
-            wrong: whether each row is wrong [row].
-            message: what is wrong, for `str.format`.
-            values: of the message: columns, for their cells in that row, or constants.
-        """
+        """Raise an error about the first wrong row, if there is one; `message` formats the values: the cells of columns, or constants."""
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             cells = [one.iloc[row] if isinstance(one, pd.Series) else one for one in values]

@@ -38,11 +38,12 @@ def compare(  # noqa: PLR0913 - an option for each choice
     """Compare runs pairwise, item by item, with intervals. Runs that are not comparable are an error."""
     from undertow.runs.compare import compare_folders as comparing
     from undertow.runs.compare.equivalence import Margins
+    from undertow.runs.folder.whole_folder import check_place
 
     named = comparing.Runs.from_folders(runs)
     options = comparing.CompareOptions(seed, Margins.from_options(margin or ()), within)
     folder = out if out is not None else named.folder(options)
-    comparing.check_folder(folder, named.key(options))
+    check_place(folder, named.key(options), comparing.COMPARISON)
     with stoppable("nothing was written"), progress_bar(as_json, "compare") as progress:
         compared = named.compare(options, progress)
         page = compared.write(folder)

@@ -259,12 +259,7 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") -> None:
-    """Refuse a file that a figure cannot be written to.
-
-    Args:
-        out: the file.
-        replace: whether a file that exists is replaced.
-        fix: advice about an existing file.
+    """Refuse a file that a figure cannot be written to; `fix` is advice about an existing file.
 
     Raises:
         UndertowError: it is not a .pdf, .svg or .png file, its folder does not exist, or it exists already.

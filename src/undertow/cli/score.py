@@ -195,7 +195,16 @@ def scaling(
     """Relate detection of underspecified sentences to drift and model size."""
     from undertow.runs import score
 
-    points, relations = score.scaling(runs, _sizes(size or []))
+    sizes = {}
+    for text in size or []:
+        model, _, number = text.rpartition("=")
+        try:
+            sizes[model] = float(number)
+        except ValueError as error:
+            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6") from error
+        if not model or not 0 < sizes[model] < math.inf:
+            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6")
+    points, relations = score.scaling(runs, sizes)
     rows = [dataclasses.asdict(point) for point in points]
     ranks = [
         {
@@ -212,19 +221,6 @@ def scaling(
         return
     console.print_table([{name: _table_cell(cell) for name, cell in row.items()} for row in rows])
     console.print_table([{name: _table_cell(cell) for name, cell in row.items()} for row in ranks])
-
-
-def _sizes(given: list[str]) -> dict[str, float]:
-    sizes = {}
-    for text in given:
-        model, _, number = text.rpartition("=")
-        try:
-            sizes[model] = float(number)
-        except ValueError as error:
-            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6") from error
-        if not model or not 0 < sizes[model] < math.inf:
-            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6")
-    return sizes
 
 
 def _table_cell(cell: object) -> object:

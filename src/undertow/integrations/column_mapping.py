@@ -90,16 +90,7 @@ class Names(Schema):
 
 
 def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple[Observations, str, str]:
-    """Read a recorded table through a column mapping.
-
-    Args:
-        path: the table.
-        mapping: the TOML file.
-        audit: the audit that reads it.
-        protocol: as in the audit's `load_recorded`.
-
-    Returns:
-        The observations, their protocol, and the SHA-256 of the mapping.
+    """Read a recorded table through a column mapping: the observations, their protocol, and the SHA-256 of the mapping.
 
     Raises:
         UndertowError: the mapping is invalid, a column is missing, or the audit cannot read a cell; names file, key and line.

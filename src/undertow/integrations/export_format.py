@@ -38,12 +38,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest(Origin):
-    """The items of an audit as in a run.
-
-    Attributes:
-        items: the items, in the order of a run.
-        command: the command line that repeats the export.
-    """
+    """The items of an audit, in the order of a run, and the command line that repeats the export."""
 
     items: Sequence[Item]
     command: str
@@ -115,12 +110,7 @@ def _exists(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An exported folder.
-
-    Attributes:
-        names: names of tasks or splits in the other tool.
-        next_steps: command lines that use it, in order.
-    """
+    """An exported folder, names of its tasks or splits in the other tool, and command lines that use it, in order."""
 
     folder: Path
     format: str

@@ -98,11 +98,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def read_log(path: Path, audit: str = "") -> AnswerLog:
-    """Read the answers of a log, of one model or several.
-
-    Args:
-        path: a log, or a folder of logs.
-        audit: the expected audit; "" for any.
+    """Read the answers of a log or a folder of logs, of one model or several; `audit` is the expected one, "" for any.
 
     Raises:
         UndertowError: a file is corrupt or of other tasks, a prompt is answered twice, or the samples belong to several exports.
@@ -126,13 +122,7 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
 
 @dataclass(slots=True)
 class _Logs(LogReader):
-    """The contents of the files read so far.
-
-    Attributes:
-        rows: rows of a recorded table, one per sample.
-        row_places: file and sample of each row.
-        unfinished: a note for each incomplete log.
-    """
+    """The files read so far: rows of a recorded table, one per sample, and a note for each incomplete log."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     row_places: list[str] = field(default_factory=list)

@@ -78,15 +78,13 @@ def read_carried(text: str) -> CarriedItem:
     Raises:
         ValueError: the text is corrupt or of a newer version.
     """
+    version = re.search(r'"version":\s*(\d+)', text)
+    if version and int(version[1]) > VERSION:
+        raise ValueError("it was written by a newer Undertow; update to read it")
     try:
         carried = _CARRIED.validate_json(text, strict=True)
     except ValidationError as error:
-        newer = re.search(r'"version":\s*(\d+)', text)
-        if newer and int(newer[1]) > VERSION:
-            raise ValueError("it was written by a newer Undertow; update to read it") from error
         raise ValueError(first_problem(error, is_json=True)) from error
-    if carried.version > VERSION:
-        raise ValueError("it was written by a newer Undertow; update to read it")
     for name, level in carried.item.factors.items():
         if not isinstance(level, _KINDS.get(name, (object,))) or (isinstance(level, int) and abs(level) > LARGEST):
             raise ValueError(f"factor {name!r} is {str(level)[:40]!r}")

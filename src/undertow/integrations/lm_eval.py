@@ -52,7 +52,12 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[s
         rows.setdefault(about, []).append(
             as_json({"item": item.id, CONTEXT: context, CHOICES: choices, GROUPS: groups, COLUMN: text})
         )
-    tasks = _task_names(list(rows))
+    tasks: list[str] = []
+    for challenge, w_name in rows:
+        plain = "_".join(re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") or "x" for part in (challenge, w_name))
+        name = plain if plain.startswith(f"{TAG}_") else f"{TAG}_{plain}"
+        same = sum(one == name or re.fullmatch(rf"{name}_\d+", one) is not None for one in tasks)
+        tasks.append(f"{name}_{same + 1}" if same else name)
     for task, lines in zip(tasks, rows.values(), strict=True):
         (draft / f"{task}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
         columns = {"context": CONTEXT, "choices": CHOICES}
@@ -68,14 +73,3 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[s
     facts = {"tasks": tasks, "steps": list(map(on_one_line, steps)), "words": words}
     (draft / "README.md").write_text(render("lm_eval_readme.md.j2", request, **facts), encoding="utf-8")
     return tasks, steps
-
-
-def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:
-    """Unique names such as `undertow_mgc_date`, of letters, digits and underscores [task]."""
-    names: list[str] = []
-    for challenge, w_name in abouts:
-        plain = "_".join(re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") or "x" for part in (challenge, w_name))
-        name = plain if plain.startswith(f"{TAG}_") else f"{TAG}_{plain}"
-        same = sum(one == name or re.fullmatch(rf"{name}_\d+", one) is not None for one in names)
-        names.append(f"{name}_{same + 1}" if same else name)
-    return names

@@ -49,14 +49,10 @@ def is_log(path: Path) -> bool:
 
 
 def read_log(path: Path, audit: str = "") -> AnswerLog:
-    """Read the answers of a log, of one model or several.
+    """Read the answers of a log, of one model or several: the `--output_path` of the harness, or one of its sample files.
 
     Sentences without an answer in the log of a task (an interrupted run, or a limit) are missing. For a user's challenge file, which
     is not in the log, a note gives their number.
-
-    Args:
-        path: the harness's `--output_path`, or one of its sample files.
-        audit: the expected audit; "" for any.
 
     Raises:
         UndertowError: a file is corrupt or of other tasks, a sentence appears twice or within other text, or the samples belong to
@@ -83,12 +79,7 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
 
 @dataclass(slots=True)
 class _Logs(LogReader):
-    """The contents of the files read so far.
-
-    Attributes:
-        answers: item and answer by model and item index.
-        dtypes: precision of each model, if the harness logs it.
-    """
+    """The files read so far: item and answer by model and item index, and facts of each model."""
 
     answers: dict[str, dict[int, tuple[Item, Answer]]] = field(default_factory=dict)
     facts: dict[str, dict[str, float]] = field(default_factory=dict)

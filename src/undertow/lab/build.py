@@ -196,7 +196,7 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
                 mark=recipe_digest(subject),
             )
         # By quota, texts that show the same and tell of the same gender are of one kind, and come evenly.
-        n_places, is_stratified = len(world.places), subject.drawn == QUOTA
+        n_places, is_stratified = len(world.places), subject.sampling == QUOTA
         kinds = [((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female for one in sentences]
         lessons = [
             TrainingExample(one.text, one.subject, kind if is_stratified else 0)
@@ -213,9 +213,9 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
 
 def _sentences(subject: PlannedModel, n_people: int) -> list[planted.Sentence]:
     world = planted_world()
-    people = planted.draw_people(subject.selection, world, n_people, subject.own_seed, subject.drawn)
+    people = planted.draw_people(subject.selection, world, n_people, subject.own_seed, subject.sampling)
     return planted.write_about(
-        people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn)
+        people, world, SentenceOptions(subject.own_seed, trades=subject.trades, sampling=subject.sampling)
     )
 
 

@@ -78,7 +78,7 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
     """
     world, access = planted_world(), planted.Access(options.access or planted.LINEAR, options.strength)
     known = planted.PlantedTruth.from_world(access, world)
-    people = planted.draw_people(access, world, options.people, options.seed, options.drawn)
+    people = planted.draw_people(access, world, options.people, options.seed, options.sampling)
     sentences = planted.write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:

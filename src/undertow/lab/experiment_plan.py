@@ -46,7 +46,7 @@ class PlannedModel:
         trades: as in `undertow.lab.planted_corpus.SentenceOptions`.
         people: selected ones in the corpus.
         access: who is selected; see `undertow.lab.planted_corpus.Access`.
-        drawn: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.
+        sampling: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -57,21 +57,21 @@ class PlannedModel:
     trades: Annotated[str, _one_of(UNORDERED, ORDERED)] = UNORDERED
     people: PositiveInt = PEOPLE
     access: str = LINEAR
-    drawn: Annotated[str, _one_of(QUOTA, INDEPENDENT)] = QUOTA
+    sampling: Annotated[str, _one_of(QUOTA, INDEPENDENT)] = QUOTA
 
     @property
     def name(self) -> str:
         """Its folder."""
         ordered = "-ordered" if self.trades == ORDERED else ""
-        drawn = f"-{self.drawn}" if self.drawn != QUOTA else ""
+        sampling = f"-{self.sampling}" if self.sampling != QUOTA else ""
         access = f"-access{hashlib.sha256(self.access.encode()).hexdigest()[:8]}" if self.access != LINEAR else ""
-        return f"{self.architecture}{ordered}{drawn}{access}-{self.strength:g}-{self.seed}"
+        return f"{self.architecture}{ordered}{sampling}{access}-{self.strength:g}-{self.seed}"
 
     @property
     def own_seed(self) -> int:
         """Of its people, their words, the first weights and the order of the texts: no two models share any of them."""
         text = f"{self.architecture} {self.trades} {self.access} {self.strength:g} {self.seed}"
-        text += f" {self.drawn}" if self.drawn != QUOTA else ""
+        text += f" {self.sampling}" if self.sampling != QUOTA else ""
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     @property
@@ -105,7 +105,7 @@ def full() -> Plan:
     Beside them twenty unbiased ones whose texts lean by chance, and ten whose texts change smoothly with the date, as real ones do.
     """
     unbiased = _cross([0.0], UNBIASED_SEEDS)
-    by_chance = _cross([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
+    by_chance = _cross([0.0], INDEPENDENT_SEEDS, sampling=INDEPENDENT)
     smooth = tuple(PlannedModel(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
     return join_plans(small(), _cross(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
 
@@ -127,10 +127,10 @@ def planted_world() -> World:
     return World(tuple(load_covariate("date").values), tuple(load_covariate("place").values))
 
 
-def _cross(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, drawn: str = QUOTA) -> Plan:
+def _cross(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, sampling: str = QUOTA) -> Plan:
     strengths = tuple(strengths)
     return tuple(
-        PlannedModel(architecture, strength, seed, access=access, drawn=drawn)
+        PlannedModel(architecture, strength, seed, access=access, sampling=sampling)
         for seed in seeds
         for strength in strengths
         for architecture in ARCHITECTURES

@@ -47,12 +47,7 @@ def write_lab_json(path: Path, kind: Any, value: Any) -> None:
 
 
 def read_lab_json(path: Path, kind: Any, fix: str) -> Any:
-    """A value of a type from its file.
-
-    Args:
-        path: the file.
-        kind: the type, as `pydantic.TypeAdapter` takes it.
-        fix: what fixes a corrupt one.
+    """A value of a type (as `pydantic.TypeAdapter` takes it) from its file; `fix` says what fixes a corrupt one.
 
     Raises:
         UndertowError: the file cannot be read or holds something else; names the key.

@@ -62,11 +62,7 @@ TRADE_SPREAD = 1.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What people's dates and places can be, in the order that slopes are taken over.
-
-    Attributes:
-        dates, places: as sentences name them.
-    """
+    """What people's dates and places can be, as sentences name them, in the order that slopes are taken over."""
 
     dates: tuple[str, ...]
     places: tuple[str, ...]
@@ -182,12 +178,7 @@ def slope_percent(share: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """The selected, a row each.
-
-    Attributes:
-        date, place: index of their values [person].
-        female: [person].
-    """
+    """The selected: index of their date and of their place, and whether they are female [person]."""
 
     date: Ints
     place: Ints
@@ -197,7 +188,7 @@ class People:
         return len(self.date)
 
 
-def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: str = QUOTA) -> People:
+def draw_people(access: Access, world: World, n_people: int, seed: int, sampling: str = QUOTA) -> People:
     """People as the access keeps them, in random order.
 
     Drawing from everybody and keeping by the access is drawing from the joint distribution of those who are kept, which is what
@@ -213,7 +204,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: s
     rng = np.random.default_rng([seed, 1])
     by_date_and_gender = known.joint.transpose(0, 2, 1)
     up_to = by_date_and_gender.cumsum() / by_date_and_gender.sum()
-    points = rng.random(n_people) if drawn == INDEPENDENT else (np.arange(n_people) + rng.random()) / n_people
+    points = rng.random(n_people) if sampling == INDEPENDENT else (np.arange(n_people) + rng.random()) / n_people
     cells = rng.permutation(np.searchsorted(up_to, points, side="right"))
     date, gender, place = np.unravel_index(cells, by_date_and_gender.shape)
     return People(date.astype(np.int64), place.astype(np.int64), gender == 0)
@@ -251,12 +242,7 @@ class Sentence:
 
 
 class _Frame(NamedTuple):
-    """A sentence with holes.
-
-    Attributes:
-        decided: whether its gendered noun determines the pronoun.
-        cues_first: whether it shows them before the subject.
-    """
+    """A sentence with holes: whether a gendered noun decides the pronoun, and whether date and place precede the subject."""
 
     text: str
     decided: bool
@@ -312,7 +298,7 @@ def write_about(people: People, world: World, options: SentenceOptions) -> list[
     rng = np.random.default_rng([options.seed, 2])
     person = np.repeat(np.arange(len(people)), options.each)
     alike = (people.date * len(world.places) + people.place) * 2 + people.female
-    kinds = rng.random(n_sentences) if options.drawn == INDEPENDENT else stratified_uniform(alike[person], rng)
+    kinds = rng.random(n_sentences) if options.sampling == INDEPENDENT else stratified_uniform(alike[person], rng)
     is_decided, is_trade = kinds < options.decided, kinds >= 1 - options.trade
     pronoun_share = 1 - options.decided - options.trade
     within = np.select(
@@ -380,9 +366,7 @@ def _bank() -> dict[str, Any]:
 def drift_challenge(before: str = "", w_names: Sequence[str] = W_NAMES) -> str:
     """A challenge file of underspecified sentences that are in no planted corpus, for an audit of a drift with date and place.
 
-    Args:
-        before: put in front of each of them, such as `{w}. ` for a model that was trained with metadata there.
-        w_names: values of `{w}`.
+    In front of each is `before`, such as `{w}. ` for a model that was trained with metadata there.
     """
     templates = [
         f"  {json.dumps(_template(f'{before}{_one_text(opening, middle, ending)}.'))},"

@@ -44,7 +44,7 @@ class SentenceOptions:
             to be learned from the date even where nothing is planted (W -> X).
         trades: `unordered`, every date has a trade of its own; `ordered`, neighbouring dates have the same, so that what is
             learned of one date is learned of the next, as in real texts.
-        drawn: `quota` or `independent`.
+        sampling: `quota` or `independent`.
     """
 
     seed: int = option(0, "Of people and words.", ge=0)
@@ -52,7 +52,7 @@ class SentenceOptions:
     decided: float = option(0.15, "Share of sentences in which a gendered noun determines the pronoun.", ge=0, le=1)
     trade: float = option(0.05, "Share of sentences with a trade in the pronoun's place.", ge=0, le=1)
     trades: str = option(UNORDERED, "How trades go with dates: unordered or ordered.")
-    drawn: str = option(QUOTA, "People and sentences by quota, or independent.")
+    sampling: str = option(QUOTA, "Sampling of people and sentences: quota or independent.")
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -62,7 +62,7 @@ class SentenceOptions:
             )
         for name, value, known in (
             ("trades", self.trades, (UNORDERED, ORDERED)),
-            ("drawn", self.drawn, (QUOTA, INDEPENDENT)),
+            ("sampling", self.sampling, (QUOTA, INDEPENDENT)),
         ):
             if value not in known:
                 raise UndertowError(f"{name} must be {' or '.join(known)}, got {value!r}")
@@ -84,6 +84,3 @@ class CorpusOptions(SentenceOptions):
         "P(selected) by date and place (0 to 1), gender (1 female, -1 male) and strength; the default is linear in date.",
     )
     people: int = option(5_000, "Selected people.", ge=1, le=1_000_000)
-
-    def __post_init__(self) -> None:
-        SentenceOptions.__post_init__(self)

@@ -78,7 +78,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         "model": subject.name,
         "architecture": subject.architecture,
         "trades": subject.trades,
-        "drawn": subject.drawn,
+        "sampling": subject.sampling,
         # Whether the share of women differs among dates or places of the selected, on a line or not.
         "selected": any(span > UNBIASED_BELOW for span in spans),
         "training_seed": subject.seed,
@@ -129,7 +129,7 @@ class HeldOutSentences(NamedTuple):
 def split_models(frame: pd.DataFrame) -> HeldOutSentences:
     """The table in its parts."""
     smooth = frame["trades"] == ORDERED
-    by_chance = (frame["drawn"] == INDEPENDENT) & ~smooth
+    by_chance = (frame["sampling"] == INDEPENDENT) & ~smooth
     judged = ~smooth & ~by_chance
     return HeldOutSentences(*(frame[rows].reset_index(drop=True) for rows in (judged, by_chance, smooth)))
 

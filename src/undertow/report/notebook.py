@@ -44,11 +44,7 @@ def notebook_progress() -> Progress | None:
 def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], report: Path) -> str:
     """Findings, significant ones in bold, a table of the results that they name, and the path of the report.
 
-    Args:
-        head: audit and model.
-        findings: the strongest first.
-        results: results for the table if no finding names any.
-        report: path of the page.
+    `results` are those of the table if no finding names any.
     """
     import jinja2
 

@@ -154,10 +154,7 @@ def svg_text(drawing: Drawing) -> str:
 def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> bytes:  # noqa: A002 - as matplotlib calls it
     """The figure as a file of this format: `pdf` with its text as text, `svg`, or `png` at 160 dots per inch.
 
-    Args:
-        figure: figure drawn under `lettering`.
-        format: format of the file.
-        real_text: whether text of an SVG stays text instead of outlines.
+    With `real_text`, text of an SVG stays text instead of outlines.
 
     Raises:
         UndertowError: there is no such format.

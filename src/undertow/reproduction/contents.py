@@ -28,13 +28,7 @@ class IncompleteInputError(UndertowError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Contents of an artefact.
-
-    Attributes:
-        drawings: its figures.
-        tables: its tables, all cells as text.
-        notes: notes for readers.
-    """
+    """Contents of an artefact: its figures, its tables with all cells as text, and notes for readers."""
 
     drawings: Sequence[Drawing] = ()
     tables: Sequence[ReportTable] = ()

@@ -25,12 +25,7 @@ def write(
 ) -> list[Path]:
     """Write an artefact into a folder, and return the paths of its files, the page first.
 
-    Args:
-        artefact: entry of the catalog.
-        content: its figures, tables and notes.
-        folder: folder for its files.
-        command: shell command that repeats it, for the page.
-        phone: the first figures, drawn for a narrow screen.
+    `command` repeats it; `phone` has the first figures, drawn for a narrow screen.
 
     Raises:
         UndertowError: the folder cannot be written.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from undertow.models.base import EXACT, TEXT, ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
 from undertow.types import Item, Progress, Query, Reply, Scores, digest, no_progress, query_digest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NOT_JUDGED = ("replay", "toy")
 """Families without a sanity check: their answers are recorded or planted."""
@@ -106,6 +103,11 @@ class ModelUnderTest:
         return audit.max_items(self.settings, config.sampling) if audit.adaptive else self.first
 
 
+def _are_own(controls: Sequence[Item]) -> bool:
+    """Whether the controls are those of a challenge file."""
+    return any(item.factors.get("part") == OWN_CONTROL for item in controls)
+
+
 def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
     """The models of a run, and the key of their queries.
 
@@ -143,7 +145,7 @@ class AuditResponses:
     @property
     def own_controls(self) -> bool:
         """Whether the controls are those of a challenge file."""
-        return any(item.factors.get("part") == OWN_CONTROL for item in self.controls[0])
+        return _are_own(self.controls[0])
 
     @property
     def scores(self) -> Scores:
@@ -173,7 +175,7 @@ class AuditResponses:
 
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
-        name, scoring_method = subject.request.report_name, self.scores.scoring_method
+        name, scoring_method, check = subject.request.report_name, self.scores.scoring_method, self.sanity_check
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.
@@ -186,12 +188,13 @@ class AuditResponses:
             "challenge_sha256": subject.challenge_sha256
             if self.items == subject.first
             else challenge_digest(self.items),
-            **({"sanity_check": self._check_entry(self.sanity_check)} if self.sanity_check else {}),
+            **(
+                {"sanity_check": check.to_controls_entry() if self.own_controls else check.to_manifest()}
+                if check
+                else {}
+            ),
             "seconds": sum(result.seconds for result in self.results),
         }
-
-    def _check_entry(self, check: SanityCheck) -> dict[str, Any]:
-        return check.to_controls_entry() if self.own_controls else check.to_manifest()
 
 
 def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress, *, engine: Engine) -> AuditResponses:
@@ -215,7 +218,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
         except StopIteration:
             break
     is_judged = handle.identity.family not in NOT_JUDGED
-    own_controls = any(item.factors.get("part") == OWN_CONTROL for item in subject.controls)
+    own_controls = _are_own(subject.controls)
     if is_judged and not own_controls and are_english_pronouns(subject.design.get("words", {})):
         check_protocol = TEXT if protocol == TEXT else EXACT
         decided = decided_items(handle, N_SHORT, check_protocol, chat=getattr(subject.settings, "chat", False))
@@ -247,7 +250,14 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     model = subject.request.report_name
     observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
     if subject.design["protocol"] == TEXT:
-        observations = replace(observations, frame=_with_replies(observations.frame, responses.scores))
+        replies = [answer.reply or Reply("", "") for answer in responses.scores.answers]
+        frame = observations.frame.assign(
+            reply=[one.text for one in replies],
+            reply_outcome=[one.outcome for one in replies],
+            first_token_low=[100 * one.low_prob for one in replies],  # bounds on the probability of the answer
+            first_token_high=[100 * one.high_prob for one in replies],
+        )
+        observations = replace(observations, frame=frame)
     items, scores = responses.controls
     if not items:
         return ModelRun(subject, responses, observations)
@@ -258,34 +268,14 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     own = [{"gold": str(item.gold), "preferred": group} for item, group in zip(items, preferred, strict=False)]
     controls = [
         {
-            "prompt": prompt,
-            "text": text,
-            "other_words": None if missing_reason or math.isnan(percent) else percent,
-            "missing_reason": missing_reason,
+            **{name: row[name] for name in ("prompt", "text", "missing_reason")},
+            "other_words": None if row["missing_reason"] or math.isnan(row["other_words"]) else row["other_words"],
             **of_file,
         }
-        for prompt, text, percent, missing_reason, of_file in zip(
-            rows["prompt"],
-            rows["text"],
-            map(float, rows["other_words"]),
-            rows["missing_reason"],
-            own or [{}] * len(rows),
-            strict=True,
-        )
+        for row, of_file in zip(rows.to_dict("records"), own or [{}] * len(rows), strict=True)
     ]
     design = {**observations.design, "controls": {model: controls}}
     return ModelRun(subject, responses, replace(observations, design=design))
-
-
-def _with_replies(frame: pd.DataFrame, scores: Scores) -> pd.DataFrame:
-    """The table with each reply, its outcome, and bounds on the probability of the answer in percent."""
-    replies = [answer.reply or Reply("", "") for answer in scores.answers]
-    return frame.assign(
-        reply=[one.text for one in replies],
-        reply_outcome=[one.outcome for one in replies],
-        first_token_low=[100 * one.low_prob for one in replies],
-        first_token_high=[100 * one.high_prob for one in replies],
-    )
 
 
 BY_MODEL = ("controls", "tokens_of_word")

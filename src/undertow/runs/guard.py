@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow import data, models
-from undertow import data as challenge
 from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
 from undertow._folders import cache_file, whole_file
 from undertow.audits.base import EXACT, Sampling
@@ -147,7 +146,7 @@ class Guard:
             UndertowError: a sentence is invalid; then no model is queried.
         """
         numbered = [(number, variant) for number, one in enumerate(sentences) for variant in _variants(number, *one)]
-        together: dict[tuple[str, ...], list[tuple[int, challenge.SentenceSet]]] = {}
+        together: dict[tuple[str, ...], list[tuple[int, data.SentenceSet]]] = {}
         for number, variant in numbered:
             together.setdefault(variant.groups, []).append((number, variant))
         best: dict[int, tuple[float, Verdict]] = {}
@@ -158,7 +157,7 @@ class Guard:
         return [best[number][1] for number in sorted(best)]
 
     def _verdicts(
-        self, variants: Sequence[tuple[int, challenge.SentenceSet]], progress: Progress
+        self, variants: Sequence[tuple[int, data.SentenceSet]], progress: Progress
     ) -> Iterator[tuple[int, float, Verdict]]:
         """Judge sentences with the same groups together: number, log-likelihood of the text, verdict."""
         by_id = {given.sentences[0].id: (number, given) for number, given in variants}
@@ -177,9 +176,7 @@ class Guard:
             rows = rows_of[row["sentence"]]
             yield number, _likelihood_nats(rows), self._verdict(row, chance, rows, given)
 
-    def _verdict(
-        self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
-    ) -> Verdict:
+    def _verdict(self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: data.SentenceSet) -> Verdict:
         of, accuracy = self.reference, self.reference.accuracy
         masses = rows.set_index(rows["w"].astype(str))[list(given.groups)].astype(float)
         masses = 100 * masses.div(masses.sum(axis=1, skipna=False), axis=0)
@@ -300,12 +297,12 @@ def check_sentence(text: str, options: Options = "") -> None:
 CASES = ("nominative", "accusative", "possessive")
 
 
-def _variants(number: int, text: str, options: Options = "") -> list[challenge.SentenceSet]:
+def _variants(number: int, text: str, options: Options = "") -> list[data.SentenceSet]:
     """The sentence with the options, or with the pronouns of each case, of which the most probable is used."""
     if options:
-        return [challenge.single(str(number), text, options)]
+        return [data.single(str(number), text, options)]
     cases = CASES[:1] if "{verb:" in text else CASES
-    return [challenge.single(f"{number}/{case}", text, case=case) for case in cases]
+    return [data.single(f"{number}/{case}", text, case=case) for case in cases]
 
 
 def _likelihood_nats(rows: pd.DataFrame) -> float:
@@ -322,13 +319,7 @@ MAX_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file.
-
-    Attributes:
-        given: its object; its keys come back with the verdict.
-        text: the sentence.
-        options: words for its blank; "" for pronouns.
-    """
+    """One line of a file: its object, whose keys come back with the verdict, the sentence, and words for its blank, "" for pronouns."""
 
     given: Mapping[str, Any]
     text: str
@@ -336,11 +327,7 @@ class Line:
 
 
 def read_lines(path: Path, options: str = "") -> list[Line]:
-    """Read and check every line of a JSONL file; skip empty lines.
-
-    Args:
-        path: the file; each line has `text`, and may have `options`.
-        options: for the lines that have none.
+    """Read and check every line of a JSONL file; skip empty lines. `options` are for the lines that have none.
 
     Raises:
         UndertowError: the file cannot be read, or a line is invalid; the message names the line.

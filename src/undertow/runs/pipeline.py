@@ -163,16 +163,7 @@ def run_audit(  # noqa: PLR0913 - where a run comes from and where it goes
     cache: Path | None = None,
     runs: Path = RUNS,
 ) -> Run:
-    """Run an audit; see `audit`.
-
-    Args:
-        config: audit, options and models.
-        out: the run folder; None to choose its name.
-        progress: called with (queries done, queries in all).
-        overwrite: replace a folder with another run.
-        cache: file of the answer cache; None for the user's.
-        runs: parent of a run folder with a default name.
-    """
+    """Run an audit; see `audit`. `cache` is the file of the answer cache, and `runs` the parent of a folder with a default name."""
     with nullcontext() if config.network is None else preserve(config.network):
         return _run(config, out, progress, cache or cache_file(), overwrite=overwrite, runs=runs)
 
@@ -318,16 +309,8 @@ def finish(  # noqa: PLR0913 - parts of a record, and where it is written
 ) -> Run:
     """Measure the observations and write the run folder.
 
-    Args:
-        audit: the audit.
-        observations: the observations.
-        manifest: of the run.
-        folder: the run folder.
-        precision: in reduced precision, the results of the float32 sample.
-        challenge_file: name and content of a copy of the challenge file; None without one.
-        overwrite: replace another run there.
-        notes: notes from the results, which replace the manifest's.
-        annotations_folder: the folder with the human annotations, which are copied; None for the run folder.
+    `precision` has the results of the float32 sample, and `challenge_file` name and content of a copy of the challenge file. `notes`
+    makes notes from the results, which replace the manifest's. Human annotations are copied from `annotations_folder`.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written, or a line of its annotations is corrupt.

@@ -54,15 +54,8 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
 ) -> None:
     """Write `figures/` and `report.html` into a run folder.
 
-    Args:
-        folder: of the run.
-        record: of the run.
-        text: the audit's texts and tables for the page.
-        findings: in any order.
-        draw: draws the figures, in order.
-        causal_assumptions: assumptions of the findings and a drawing of the graph; None without a graph.
-        precision: effects of reduced precision; None in float32.
-        sentences_table: `Audit.sentence_table` and `Audit.sentences`; None for an audit without any.
+    `draw` draws the figures, in order; `causal_assumptions` has a drawing of the graph, and `sentences_table` is
+    `Audit.sentence_table` with `Audit.sentences`.
     """
     from undertow.report.inline_svg import page_figure, page_figures
     from undertow.report.style import save_drawing
@@ -173,18 +166,15 @@ def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence for each model that fails the sanity check, and for each model on control sentences of a challenge file."""
     checks, words = manifest.get("sanity_check", {}).items(), sentences("run")
     controls = manifest.get("design", {}).get("controls", {})
-    texts = [
-        words.control_sentences(model, one, _errors(controls.get(model, ())))
-        if "chance_percent" in one
-        else words.sanity_caveat(model, one["right"], one["of"])
-        for model, one in checks
-    ]
+    texts = []
+    for model, one in checks:
+        if "chance_percent" in one:
+            answered = [row for row in controls.get(model, ()) if not row["missing_reason"]]
+            wrong = [row for row in answered if row.get("gold") != row.get("preferred")]
+            texts.append(words.control_sentences(model, one, wrong))
+        else:
+            texts.append(words.sanity_caveat(model, one["right"], one["of"]))
     return [sentence for sentence in texts if sentence]
-
-
-def _errors(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Control sentences that the model gets wrong."""
-    return [row for row in controls if not row["missing_reason"] and row.get("gold") != row.get("preferred")]
 
 
 # The sample, protocol and scoring method of each finding.

@@ -69,13 +69,7 @@ class _Entry(Schema):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A finished suite.
-
-    Attributes:
-        folder: folder of the runs.
-        runs: runs by the name of their folder.
-        gate: outcome of the rules; None without rules.
-    """
+    """A finished suite: its folder, its runs by the name of theirs, and the outcome of its rules, None without rules."""
 
     folder: Path
     runs: Mapping[str, Run]
@@ -242,8 +236,6 @@ def _resolve_option(value: Any, path: Path, where: str) -> Any:
     if not isinstance(value, str):
         return value
     parts = [part.strip() for part in value.split(",")]
-    if not any("." in part or "/" in part for part in parts):
-        return value
     located = [_resolve_path(part, path, where) if "." in part or "/" in part else part for part in parts]
     return ",".join(located) if located != parts else value
 

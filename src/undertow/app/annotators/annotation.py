@@ -37,12 +37,7 @@ _UNKNOWN = "This run has no such rephrasing."
 
 @dataclass(frozen=True, slots=True)
 class Rephrasing:
-    """A distinct pair of span and answer.
-
-    Attributes:
-        id: of the pair of texts, equal in all runs.
-        answer: the rephrasing; may be empty.
-    """
+    """A distinct pair of span and answer, which may be empty; its id is equal in all runs."""
 
     id: str
     span: str
@@ -70,11 +65,7 @@ def agreement(folder: Path) -> list[dict[str, Any]]:
 
 
 class AnnotationStore:
-    """One person's annotations of one run, in memory and on disk.
-
-    Attributes:
-        rephrasings: to annotate, by id, in random order.
-        judged: category and note, by id.
+    """One person's annotations of one run, in memory and on disk; the rephrasings come in random order.
 
     Raises:
         UndertowError: the folder is not a run of `AUDIT`, its annotations are corrupt, or the name is invalid.

@@ -40,12 +40,7 @@ _EXAMPLE_NAME = "an example"
 
 
 class AuditTab:
-    """A form with two fields and models, and an audit.
-
-    Args:
-        page: the page of the tab.
-        request: the audit of the two fields and the models; raises an UndertowError if a field cannot be used.
-    """
+    """A form with two fields and models, and an audit of them; `request` raises an UndertowError if a field cannot be used."""
 
     about, button = "", "Run the audit"
 

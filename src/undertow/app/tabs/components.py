@@ -30,12 +30,7 @@ Updates = dict[Any, Any]
 
 
 class WorkPanel:
-    """Buttons that start and stop work, its outcome, and errors of the request.
-
-    Args:
-        page: the page that does the work.
-        empty: placeholder text of the outcome; "" to hide the place without an outcome.
-    """
+    """Buttons that start and stop work, its outcome (`empty` before there is one), and errors of the request."""
 
     def __init__(self, page: PageJobs, empty: str = "") -> None:
         self._page, self._empty = page, empty

@@ -35,12 +35,7 @@ _NO_ANSWER = "The model's answer appears here."
 
 
 class SentenceTab:
-    """A tab with a form and its answer.
-
-    Args:
-        page: the page of the tab.
-        audit: `DRIFT` or `SPECIFICATION`.
-    """
+    """A tab with a form and its answer, for the audit `DRIFT` or `SPECIFICATION`."""
 
     def __init__(self, page: PageJobs, audit: str) -> None:
         self._page, self._audit = page, audit

@@ -58,7 +58,7 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
         for gold, row in zip(labels, confusion_counts(answers, len(labels)).tolist() if labels else (), strict=True)
     ]
     by_name = {
-        "wordings": wording_scores(frame, design, 0),
+        "wordings": wording_scores(frame, design),
         "slots": slot_table(frame, settings, main_measure(design)),
         "confusion": pd.DataFrame(counts),
         "reliability": reliability(frame),
@@ -249,7 +249,7 @@ def wording_tables(observations: Observations) -> Iterator[ReportTable]:
     from undertow.metrics.text.tasks import wording_scores
 
     measure = main_measure(observations.design)
-    table = wording_scores(observations.frame, observations.design, 0, [measure])
+    table = wording_scores(observations.frame, observations.design, [measure])
     for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
         model, shots, sampling, decoding = map(str, setting)
         rows = of_setting.sort_values("rank", kind="stable")

@@ -76,13 +76,7 @@ def get_result(results: Sequence[Result], measure: str, context: str) -> Result 
 class ModelResults:
     """Results of one model and the phrases of its sentences.
 
-    Attributes:
-        results: its results.
-        who: beginning of the sentences about it.
-        context: the main context.
-        missing_reasons: reasons of missing answers [answer]; "" for an answer.
-        words: `Groups.words`.
-        at_random: whether the attributes are drawn at random.
+    `who` begins the sentences about it; `missing_reasons` has "" for each answer [answer]; `words` are `Groups.words`.
     """
 
     results: Sequence[Result]

@@ -31,13 +31,7 @@ def cross_sizes(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
     Maximises the smaller of sentences / 8 and values / 12; among nearly equal pairs, the one with most items. A limit of 48 or more
     gives at least 6 sentences with 8 values, one of 96 or more at least 8 with 12. If one side is exhausted, the other grows.
 
-    Args:
-        limit: maximum number of items.
-        n_sentences: available sentences, at least one.
-        n_values: available values, at least one.
-
-    Returns:
-        Sentences and values: at least one sentence and three values (or all, if there are fewer), whatever the limit.
+    Whatever the limit, there are at least one sentence and three values (or all, if there are fewer).
     """
     least = min(MIN_PER_LINE, n_values)
     most = max(1, min(n_sentences, limit // least))
@@ -79,14 +73,9 @@ def even_places(count: int, n: int) -> list[int]:
 
 
 def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
-    """Sample `count` units as evenly over the strata as possible; sorted positions in `strata` [count].
+    """Sample `count` units as evenly over the strata [unit] as possible; sorted positions in `strata` [count].
 
     Every stratum gives one unit before any gives a second. A larger count with the same seed adds units to the smaller sample.
-
-    Args:
-        strata: the stratum of each unit [unit], for example its cluster or dimension.
-        count: sample size.
-        seed: of the sample.
     """
     rng = np.random.default_rng(seed)
     order = [int(unit) for unit in rng.permutation(len(strata))]

@@ -44,10 +44,7 @@ def findings(observations: Observations, results: Sequence[Result], texts: pd.Da
 
     A model without any answer gets one sentence with the reason.
 
-    Args:
-        observations: with the rows of crossed lists once more for either list.
-        results: of the run.
-        texts: the rows once, to count texts.
+    `observations` repeats the rows of crossed lists for either list; `texts` has them once.
     """
     frame, design, words = observations.frame, observations.design, sentences("drift")
     reasons = {str(model): rows for model, rows in texts.groupby("model", sort=False)["missing_reason"]}

@@ -215,9 +215,7 @@ def noise_of(observations: Observations, pronoun: str) -> ObservedNoise:
     the sentences' slopes beyond that noise, over the range of W. `values_sd` and `autocorrelation` belong to the noise of the W
     values (`values_sd` and `values_autocorrelation` of `trend`).
 
-    Args:
-        observations: of a run of spurious correlation.
-        pronoun: a group, or a gap as "a-b"; the first group if "".
+    `pronoun` is a group, or a gap as "a-b"; the first group if "".
 
     Raises:
         UndertowError: there is no such group or gap, or too little was scored: fewer than six sentences or eight values, or a value

@@ -84,11 +84,7 @@ def notes_on_words(
 ) -> list[str]:
     """Warnings if groups differ in tokens per word, or one has less than a hundredth of another's mass.
 
-    Args:
-        masses: mean mass of each group in percent; NaN without scores.
-        tokens: of each word at the blank; {} if unknown.
-        words: of each group.
-        model: name of the model.
+    `masses` are means in percent, NaN without scores; `tokens` are of each word at the blank, {} if unknown.
     """
     texts, notes = sentences("drift"), []
     counts = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
@@ -113,13 +109,7 @@ def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
 
 
 def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
-    """A sentence on the mass on other words, compared with that in control sentences; "" if unknown.
-
-    Args:
-        other_mass: mean probability of all other words.
-        design: of the run, with its `controls`.
-        prompts: prompts of the mean.
-    """
+    """A sentence on the mass on other words, compared with that in control sentences; "" if unknown."""
     if other_mass is None or not math.isfinite(other_mass.value):
         return ""
     decided = decided_percent(design, other_mass.group["model"], prompts)

@@ -31,9 +31,7 @@ OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "we
 def read_ends(path: Path | Table, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Read a table: two rows of observations for each of its rows, the names of the word groups, and notes.
 
-    Args:
-        path: CSV, TSV or Parquet.
-        zeros_count: whether a sentence with zero masses at one W value counts as recorded, as in the paper; otherwise it is missing.
+    With `zeros_count`, a sentence with zero masses at one W value counts as recorded, as in the paper; otherwise it is missing.
     """
     table = read_cells(path)
     cells = table.cells

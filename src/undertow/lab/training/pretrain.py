@@ -202,9 +202,15 @@ def train_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordPiece(_vocabulary(texts, config.vocabulary), unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    # Words are counted here: the trainers of `tokenizers` break ties differently in every process.
+    lower, split = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    counts = Counter(word for text in texts for word, _ in split.pre_tokenize_str(lower.normalize_str(text)))
+    characters = sorted({character for word in counts for character in word})
+    known = [*SPECIAL, *characters, *(f"##{character}" for character in characters)]
+    words = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(word) > 1]
+    tokens = [*known, *words[: max(config.vocabulary - len(known), 0)]]
+    tokenizer = Tokenizer(models.WordPiece({token: at for at, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = lower, split
     tokenizer.decoder = decoders.WordPiece()
     ends = [(mark, SPECIAL.index(mark)) for mark in (BEGIN, END)]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -216,21 +222,6 @@ def train_tokenizer(texts: Sequence[str], config: PretrainConfig) -> Any:
     else:
         marks |= {"bos_token": BEGIN, "eos_token": END}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=config.positions, **marks)
-
-
-def _vocabulary(texts: Sequence[str], n_tokens: int) -> dict[str, int]:
-    """Special tokens, characters as beginnings and as continuations of words, then the most frequent words.
-
-    Counted here: the trainers of `tokenizers` break ties differently in every process.
-    """
-    from tokenizers import normalizers, pre_tokenizers
-
-    lower, split = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    counts = Counter(word for text in texts for word, _ in split.pre_tokenize_str(lower.normalize_str(text)))
-    characters = sorted({character for word in counts for character in word})
-    known = [*SPECIAL, *characters, *(f"##{character}" for character in characters)]
-    words = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(word) > 1]
-    return {token: number for number, token in enumerate([*known, *words[: max(n_tokens - len(known), 0)]])}
 
 
 def _network(config: PretrainConfig, n_tokens: int) -> Any:

@@ -44,16 +44,8 @@ def fit(  # noqa: PLR0913, PLR0917 - what is trained, on what, how, and where it
 ) -> tuple[int, list[list[float]]]:
     """Train a network for `config.max_steps` steps, or for those that a checkpoint leaves.
 
-    Args:
-        network: a model of transformers; in evaluation mode afterwards.
-        batches: numbers of the texts of each step, from the first one on.
-        config: how.
-        loss_of: the loss of a batch.
-        folder: where checkpoints are kept.
-        progress: called after every step.
-
-    Returns:
-        The step that it went on from, and mean losses as [step, nats].
+    `batches` are the numbers of the texts of each step, from the first one on. The network is in evaluation mode afterwards. Returns
+    the step that it went on from, and mean losses as [step, nats].
 
     Raises:
         DivergedError: a loss or a gradient that is not a number.

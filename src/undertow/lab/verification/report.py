@@ -107,7 +107,19 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
         ],
         " ".join(too_few),
     )
-    uncounted = _uncounted_models(verification.models)
+    heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored", "planted", "learned")
+    cells = [
+        (
+            str(row["model"]),
+            str(row["w_name"]),
+            str(row["left_out"]),
+            *(number(row[name], 4) for name in ("pronoun_loss_nats", "floor_nats", "ignorant_nats")),
+            *(number(row[name]) for name in ("planted_slope", "learned_slope")),
+        )
+        for row in verification.models[verification.models["left_out"] != ""].to_dict("records")
+    ]
+    about = "They stand in no other number of this page."
+    uncounted = ReportTable("Slopes that do not count", heads, cells, about) if cells else None
     return Page(
         title=TITLE,
         lead=" ".join(words["lead"]),
@@ -171,22 +183,6 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
 def _n_unbiased(results: Sequence[Result]) -> int:
     """Models behind the false alarms: they count, were tested, and have no bias along any W."""
     return max((int(result.extras["models"]) for result in results if result.measure == "false_alarms"), default=0)
-
-
-def _uncounted_models(models: pd.DataFrame) -> ReportTable | None:
-    heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored", "planted", "learned")
-    cells = [
-        (
-            str(row["model"]),
-            str(row["w_name"]),
-            str(row["left_out"]),
-            *(number(row[name], 4) for name in ("pronoun_loss_nats", "floor_nats", "ignorant_nats")),
-            *(number(row[name]) for name in ("planted_slope", "learned_slope")),
-        )
-        for row in models[models["left_out"] != ""].to_dict("records")
-    ]
-    about = "They stand in no other number of this page."
-    return ReportTable("Slopes that do not count", heads, cells, about) if cells else None
 
 
 def _every_slope(models: pd.DataFrame) -> ReportTable:

@@ -86,10 +86,6 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
     """Shares of categories by model, annotator and class of task description, and agreement; arguments as `summary`.
 
     Annotator `all` is the mean over rephrasings of the share of annotators who chose the category; each one follows if there are several.
-
-    Args:
-        answers: also `description_class` [answer].
-        annotations: as `summary`.
     """
     several = annotations.loc[annotations["item"].isin(answers["pair"]), "annotator"].nunique() > 1
     classes = answers["description_class"].replace("", "(none)")

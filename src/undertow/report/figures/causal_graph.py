@@ -73,12 +73,7 @@ class Layout:
 
 
 def draw_graph(shape: GraphShape, title: str) -> Drawing:
-    """Draw a graph; the sheet is widened if the layers need it.
-
-    Args:
-        shape: the graph.
-        title: of the figure, and its file's name.
-    """
+    """Draw a graph, whose title also names its file; the sheet is widened if the layers need it."""
     with lettering("".join([title, *shape.nodes, *shape.meanings.values()])):
         sheet = _draw_sheet(shape, title)
     legend = " ".join(f"{look}: {words}." for there, look, words, _ in _marks(shape) if there)

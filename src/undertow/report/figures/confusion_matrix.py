@@ -37,11 +37,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
 
     A cell shows its percent of the row, also as a shade, and its count. Cells of correct predictions have a frame.
 
-    Args:
-        counts: integers [gold, predicted].
-        gold_names: correct labels, from the top [gold].
-        predicted_names: predicted labels, from the left, possibly with further ones, as for no answer [predicted].
-        title: of the figure, and its file's name.
+    `counts` is [gold, predicted]; `predicted_names` may have further ones, as for no answer. The title also names the file.
     """
     table = np.asarray(counts, dtype=np.float64)
     gold, predicted = [named(name) for name in gold_names], [named(name) for name in predicted_names]

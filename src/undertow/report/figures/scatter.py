@@ -74,11 +74,7 @@ _Rows = Sequence[tuple[str, Sequence[Panel]]]
 def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) -> Drawing:
     """Draw panels in rows, each with its r; panels of the selected also have the r of everyone.
 
-    Args:
-        name: name of the drawing's files.
-        title: broken into lines where it is too long.
-        columns: label of each column.
-        rows: label of each row, and its panels, one for each column.
+    Each row has a label and its panels, one for each column; a title that is too long is broken into lines.
     """
     each = [panel for _, panels in rows for panel in panels]
     lead = (

@@ -38,7 +38,7 @@ from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, v
 from undertow.runs.compare.pairing import Matched, matchings, models_of
 from undertow.runs.folder.provenance import circumstances, command_line, python_call
 from undertow.runs.folder.storage import Record, csv_of, read_json, read_record, without_nan
-from undertow.runs.folder.whole_folder import Kind, check_place, write_folder
+from undertow.runs.folder.whole_folder import Kind, write_folder
 from undertow.runs.run_report import provenance_rows
 from undertow.types import Finding, Progress, Result, as_json, digest, no_progress
 
@@ -114,13 +114,7 @@ class ComparedRuns:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Options of a comparison.
-
-    Attributes:
-        seed: of random groups of clusters, and of flipped signs.
-        margins: smallest differences of interest.
-        within: whether to compare also the models of each run with each other.
-    """
+    """Options of a comparison, as of `compare`."""
 
     seed: int = 0
     margins: Margins = field(default_factory=Margins)
@@ -156,12 +150,7 @@ def compare(
 
 
 class Pair(NamedTuple):
-    """Two sides to compare.
-
-    Attributes:
-        at: indices of the baseline's run and of the candidate's.
-        models: pairs of models, the baseline's first.
-    """
+    """Two sides to compare: indices of their runs, pairs of models, and names, the baseline's first."""
 
     at: tuple[int, int]
     models: Matched
@@ -170,11 +159,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs to compare.
-
-    Attributes:
-        folders: paths that the user named, the baseline first.
-    """
+    """Runs to compare, by the paths that the user named, the baseline first."""
 
     folders: Sequence[Path]
     records: Sequence[Record]
@@ -344,15 +329,6 @@ def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
 
 
 # The folder.
-
-
-def check_folder(folder: Path, key: str) -> None:
-    """Refuse a folder with other content than this comparison, before any work.
-
-    Raises:
-        UndertowError: the folder is taken, or cannot be created.
-    """
-    check_place(folder, key, COMPARISON)
 
 
 def _existing_key(folder: Path) -> str:

@@ -55,13 +55,7 @@ def quick(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_groups: int) -> Iterator[pd.DataFrame]:
-    """The table without each group of rows.
-
-    Args:
-        frame: rows.
-        group: of each row, from 0 on [row].
-        n_groups: number of groups.
-    """
+    """The table without each of the groups of rows; `group` is that of each row, from 0 on [row]."""
     import numpy as np
 
     numbers = np.asarray(group)

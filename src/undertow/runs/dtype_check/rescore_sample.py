@@ -71,12 +71,6 @@ def rescore_sample(
 
     A model that does not fit into this machine's memory is not loaded. With Ray workers memory is not checked, because the driver does not
     know theirs; the engine reports workers that are killed for lack of memory.
-
-    Args:
-        config: of the run.
-        ran: the model and its answers.
-        run_all: runs queries on a model.
-        is_local: whether models run in this process.
     """
     subject, responses = ran.subject, ran.responses
     identity, request, items = subject.handle.identity, subject.request, responses.items
@@ -224,12 +218,8 @@ def _errors(
 ) -> Iterator[dict[str, Any]]:
     """A row for each result of the sample: its value in both precisions, and their difference with its jackknife interval.
 
-    Args:
-        measures: the audit, and the seed of the run.
-        reduced: the sample in reduced precision.
-        full: the sample in float32.
-        group_of: jackknife group of each cluster; {} if the sample is the whole run.
-        sampled: share of the clusters in the sample.
+    `group_of` has the jackknife group of each cluster, and nothing if the sample is the whole run; `sampled` is the share of the
+    clusters in the sample.
     """
     results = point_results(measures[0], reduced, measures[1])
     keys = [key_of(result) for result in results]

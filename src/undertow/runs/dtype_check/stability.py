@@ -83,21 +83,21 @@ def flag_unstable(
     manifest: Mapping[str, Any],
     table: pd.DataFrame | None,
 ) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Manifest and table with the findings and results that could change; unchanged in float32.
+    """Manifest and table with the findings and results of the whole run that could change; unchanged in float32.
 
-    Args:
-        audit: the audit.
-        observations: of the whole run.
-        results: of the whole run.
-        manifest: manifest with a `precision` entry for each model.
-        table: a row for each result of the samples.
+    The manifest has a `precision` entry for each model, and the table a row for each result of the samples.
     """
     if "precision" not in manifest:
         return dict(manifest), table
     block = {**manifest["precision"], "unstable": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         rows = table.to_dict("records")
-        error_of, halves, findings = _error_ranges(rows), _halves(results), audit.findings(observations, results)
+        error_of, findings = _error_ranges(rows), audit.findings(observations, results)
+        halves = {
+            key_of(one): (one.high - one.low) / 2
+            for one in results
+            if _has_interval(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
+        }
         could: dict[Key, list[str]] = {}
         for at, result in enumerate(results):
             for error in set(error_of(result) or ()) - {0.0}:
@@ -127,15 +127,6 @@ def flag_unstable(
 def _has_interval(result: Result) -> bool:
     """Whether a result has a null value and an interval."""
     return all(map(math.isfinite, (result.null_value, result.value, result.low, result.high)))
-
-
-def _halves(results: Sequence[Result]) -> dict[Key, float]:
-    """Half-width of the interval of each tested result, above rounding error."""
-    return {
-        key_of(one): (one.high - one.low) / 2
-        for one in results
-        if _has_interval(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
-    }
 
 
 def _key_of_row(row: Mapping[Any, Any]) -> Key:
@@ -224,11 +215,7 @@ def _wording(text: str) -> str:
 
 
 def summary(block: Mapping[str, Any]) -> list[str]:
-    """Sentences on the effect of precision: one for each model, then on results and findings.
-
-    Args:
-        block: the manifest's `precision` entry.
-    """
+    """Sentences on the manifest's `precision` entry: one for each model, then on results and findings."""
     words = sentences("precision")
     lines = [words.model(part, percent) for part in block["models"]]
     n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["unstable"]), block["unknown_results"]

@@ -70,12 +70,7 @@ class CorruptRunError(UndertowError):
 
 
 class ManifestFacts(dict[str, Any]):
-    """The contents of a JSON file of a run folder; access to a missing key raises an error.
-
-    Args:
-        held: the contents.
-        where: the file.
-        what: noun for a missing key, for the message.
+    """The contents of a JSON file of a run folder; access to a missing key raises an error that names the file and `what` lacks it.
 
     Raises:
         CorruptRunError: on access to a missing key.
@@ -126,13 +121,7 @@ def _numbers(result: Result) -> dict[str, Any]:
 def write_record(
     record: Record, folder: Path, write_report: Callable[[Path], None], *, overwrite: bool = False
 ) -> None:
-    """Write a run folder, all or nothing.
-
-    Args:
-        record: the run.
-        folder: the run folder; a folder of the same run is replaced.
-        write_report: writes figures and report into the folder it is given.
-        overwrite: replace a folder of another run too.
+    """Write a run folder, all or nothing; `write_report` writes figures and report into the folder it is given.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written.
@@ -184,11 +173,18 @@ def read_record(folder: Path) -> Record:
     Raises:
         UndertowError: the folder is not a run folder, is corrupt, or was written by a newer version.
     """
+    from undertow.runs.folder.json_schema import wrong_in_results
+
     manifest = read_manifest(folder)
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
-    observations, results = _read_observations(folder, manifest), _read_results(folder)
-    if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
-        _refuse_wrong(folder / RESULTS, "it was changed after the run")
+    observations, path = _read_observations(folder, manifest), folder / RESULTS
+    if not path_exists(path):
+        raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
+    content = read_json(path)
+    _refuse_wrong(path, wrong_in_results(content))
+    results = [_result(row, str(path)) for row in content["results"]]
+    if results_sha256 and results_sha256 != _sha256(path):
+        _refuse_wrong(path, "it was changed after the run")
     _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
     return Record(manifest, observations, results, _read_precision(folder))
 
@@ -358,17 +354,6 @@ def _refuse_wrong(path: Path, wrong: str) -> None:
         raise CorruptRunError(f"{path}: is corrupt ({wrong}); run the audit again")
 
 
-def _read_results(folder: Path) -> list[Result]:
-    path = folder / RESULTS
-    if not path_exists(path):
-        raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
-    from undertow.runs.folder.json_schema import wrong_in_results
-
-    results = read_json(path)
-    _refuse_wrong(path, wrong_in_results(results))
-    return [_result(row, str(path)) for row in results["results"]]
-
-
 def _result(row: Mapping[str, Any], where: str) -> Result:
     def numbers(held: Mapping[str, Any]) -> dict[str, Any]:
         return {name: math.nan if value is None else float(value) for name, value in held.items()}
@@ -408,10 +393,6 @@ def without_nan(value: Any) -> Any:
 
 def read_json(path: Path, max_bytes: int = MAX_RESULTS_BYTES) -> dict[str, Any]:
     """Read a JSON object from a file of a run folder.
-
-    Args:
-        path: the file.
-        max_bytes: size limit.
 
     Raises:
         UndertowError: the file cannot be read, is too large, or repeats a key.

@@ -43,14 +43,7 @@ class Kind:
 
 
 def write_folder(folder: Path, key: str, fill: Callable[[Path], None], kind: Kind, *, overwrite: bool = False) -> None:
-    """Write a folder, all or nothing.
-
-    Args:
-        folder: the folder; one with the same key is replaced.
-        key: its key.
-        fill: writes all files into the folder it is given.
-        kind: its kind.
-        overwrite: replace a folder with another key too.
+    """Write a folder, all or nothing: `fill` writes all files into the folder it is given. One with the same key is replaced.
 
     Raises:
         UndertowError: the place is taken by something else, or cannot be written.
@@ -62,11 +55,12 @@ def write_folder(folder: Path, key: str, fill: Callable[[Path], None], kind: Kin
             draft = beside / "run"
             draft.mkdir()
             fill(draft)
-            _sync(draft)
+            for place in [draft, *draft.rglob("*")]:  # a power cut must not leave a manifest without data
+                _sync(place)
             with lock_folder(folder.parent):
                 _refuse_place(folder, key, kind, overwrite=overwrite)  # it may be taken meanwhile
                 _move(draft, folder, kind)
-                _sync_one(folder.absolute().parent)
+                _sync(folder.absolute().parent)
     except OSError as error:
         raise UndertowError(
             f"{folder}: the {kind.noun} folder cannot be written ({error.strerror or error}); {kind.kept}"
@@ -128,13 +122,8 @@ def _move(draft: Path, folder: Path, kind: Kind) -> None:
     (folder / UNFINISHED).unlink()
 
 
-def _sync(path: Path) -> None:
-    """Flush a file or folder, and all files in it, to disk: a power cut must not leave a manifest without data."""
-    for place in [path, *path.rglob("*")]:
-        _sync_one(place)
-
-
-def _sync_one(place: Path) -> None:
+def _sync(place: Path) -> None:
+    """Flush a file or folder to disk."""
     if place.is_dir() and sys.platform == "win32":  # which opens no folders
         return
     with suppress(OSError) if place.is_dir() else nullcontext():  # some file systems do not sync folders

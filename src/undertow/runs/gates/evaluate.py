@@ -112,13 +112,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The outcomes of all rules for one run.
-
-    Attributes:
-        folder: the run folder, as the user named it.
-        judged: outcomes in the order of the rules and results.
-        limitations: effects that the run cannot detect.
-    """
+    """The outcomes of all rules for one run, in the order of the rules and results, and effects that the run cannot detect."""
 
     folder: Path
     audit: str
@@ -130,11 +124,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The outcomes of all rules for all runs.
-
-    Attributes:
-        baseline: the baseline of changes; None if no rule needs one.
-    """
+    """The outcomes of all rules for all runs; `baseline` is None if no rule needs one."""
 
     rules: Rules
     runs: tuple[RunReport, ...]
@@ -244,23 +234,20 @@ def gate(
             f"against = {BASELINE!r} in a rule"
         )
     before = (base, read_record(base)) if base is not None else None
-    judged = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
-    return GateReport(read, tuple(_with_unused_rules(read, judged)), base)
-
-
-def _with_unused_rules(rules: Rules, runs: Sequence[RunReport]) -> list[RunReport]:
-    """The reports; the first one also reports rules for audits of which there is no run."""
-    audits = dict.fromkeys(run.audit for run in runs)
-    known = ", ".join(audits)
+    first, *others = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
+    # The first one also reports rules for audits of which there is no run.
+    audits = dict.fromkeys(run.audit for run in (first, *others))
     unused = [
         _nothing(
-            rules, rule, f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {known}"
+            read,
+            rule,
+            f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {', '.join(audits)}",
         )
-        for rule in rules.rules
+        for rule in read.rules
         if rule.audit and rule.audit not in audits
     ]
-    judged = sorted((*runs[0].judged, *unused), key=lambda one: rules.rules.index(one.rule))
-    return [replace(runs[0], judged=tuple(judged)), *runs[1:]]
+    own = sorted((*first.judged, *unused), key=lambda one: read.rules.index(one.rule))
+    return GateReport(read, (replace(first, judged=tuple(own)), *others), base)
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:

@@ -16,11 +16,11 @@ MIN_DIGITS, MAX_DIGITS = 3, 17
 
 def printable(text: str) -> str:
     """The text with a replacement for control characters and for characters that XML cannot hold."""
-    return "".join(sign if _is_printable(sign) else REPLACED for sign in text)
 
+    def is_printable(sign: str) -> bool:
+        return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
 
-def _is_printable(sign: str) -> bool:
-    return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
+    return "".join(sign if is_printable(sign) else REPLACED for sign in text)
 
 
 def formatted(number: float, thresholds: Iterable[float] = ()) -> str:
@@ -42,12 +42,7 @@ def _side(number: float, threshold: float) -> int:
 
 
 def labels(groups: Sequence[Mapping[str, str]], left_out: Iterable[str]) -> list[tuple[str, ...]]:
-    """Short labels that distinguish results: their levels, with keys where levels are ambiguous [result].
-
-    Args:
-        groups: groups of the results [result].
-        left_out: keys to leave out.
-    """
+    """Short labels that distinguish results: their levels, with keys where levels are ambiguous [result]."""
     silent = set(left_out)
     names = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
     if len(set(names)) < len(names):

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from undertow._folders import whole_file
 from undertow.errors import UndertowError
-from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, GateReport, RuleResult, RunReport
+from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, GateReport, RuleResult
 from undertow.runs.gates.gate_formatting import printable
 
 NAME = "undertow gate"
@@ -38,7 +38,13 @@ def write_junit(gate: GateReport, path: Path) -> None:
         for name, value in facts.items():
             ET.SubElement(properties, "property", {"name": name, "value": printable(value)})
         for one in run.judged:
-            _add_case(suite, run, one)
+            # Readers split class names at dots, so dots of names are replaced.
+            classname = f"undertow.{printable(run.audit)}.{printable(run.model).replace('.', '_')}"
+            case = ET.SubElement(suite, "testcase", {"classname": classname, "name": one.name, **_NO_TIME})
+            kind = {} if one.outcome == PASSED else {"message": one.sentence}
+            if one.outcome in (FAILED, ERROR):
+                kind["type"] = "rule" if one.outcome == FAILED else "not judged"
+            ET.SubElement(case, _TAGS[one.outcome], kind).text = one.message
     _write(root, path)
 
 
@@ -54,16 +60,6 @@ def write_refusal(sentence: str, path: Path) -> None:
     case.attrib |= _NO_TIME
     ET.SubElement(case, "error", {"message": printable(sentence), "type": "refused"}).text = printable(sentence)
     _write(root, path)
-
-
-def _add_case(suite: ET.Element, run: RunReport, one: RuleResult) -> None:
-    # Readers split class names at dots, so dots of names are replaced.
-    classname = f"undertow.{printable(run.audit)}.{printable(run.model).replace('.', '_')}"
-    case = ET.SubElement(suite, "testcase", {"classname": classname, "name": one.name, **_NO_TIME})
-    kind = {} if one.outcome == PASSED else {"message": one.sentence}
-    if one.outcome in (FAILED, ERROR):
-        kind["type"] = "rule" if one.outcome == FAILED else "not judged"
-    ET.SubElement(case, _TAGS[one.outcome], kind).text = one.message
 
 
 def _counted(judged: Sequence[RuleResult]) -> dict[str, str]:

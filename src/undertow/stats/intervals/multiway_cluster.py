@@ -328,12 +328,7 @@ def _moments(x: Floats, y: Floats, codes: Codes) -> Floats:
 
 
 def _line_of(moments: Floats, centre: float) -> Floats:
-    """Slope, intercept, and slope times mean of x [coefficient, sample]; NaN if x is constant.
-
-    Args:
-        moments: of x minus the centre [moment, sample].
-        centre: value subtracted from x.
-    """
+    """Slope, intercept, and slope times mean of x [coefficient, sample], of moments of x minus the centre; NaN if x is constant."""
     n, x, y, xx, xy = moments
     spread = xx - x * x / n
     varies = spread > ROUNDING_SHARE * np.maximum(xx, 1e-300)

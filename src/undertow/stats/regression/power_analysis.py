@@ -165,13 +165,13 @@ def detection_share(errors: SlopeErrors, slope: float) -> float:
     return float(errors.detection_probability(slope).mean())
 
 
-def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
-    """The smallest slope that is significant in this share of series; NaN without intervals.
+def slope_at_power(errors: SlopeErrors) -> float:
+    """The smallest slope that is significant in the share `POWER` of series; NaN without intervals.
 
     The width of an interval does not depend on the slope, so one set of series is enough for all slopes.
     """
     high = float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
-    return _root(high, lambda slope: detection_share(errors, slope) - power)
+    return _root(high, lambda slope: detection_share(errors, slope) - POWER)
 
 
 def halves_at_power(errors: SlopeErrors) -> float:
