@@ -66,6 +66,9 @@ def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: boo
     ("tokens", "said"),
     [
         ((" T", "he", "y"), False),
+        (("T", "he"), False),
+        ((" s", "he"), True),
+        ((" s", "h", "e", "ll"), False),
         ((" he", "aven"), False),
         ((" he", "'s"), True),
         ((" (", "he", ")"), True),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, stats
 
 import undertow
 from conftest import make_quick
@@ -23,6 +23,7 @@ from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import measure_association
+from undertow.metrics.drift_differences import ALIKE, drift_differences
 from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders
@@ -511,6 +512,48 @@ def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
     r = difference(of, "pearson_r")
     assert np.isnan([r.low, r.p]).all()
     assert verdict(r) == INCONCLUSIVE
+
+
+def test_effects_and_slopes_beyond_a_margin_have_the_p_of_what_exceeds_it() -> None:
+    """The p of an effect by the root of the degrees of freedom, that of a slope by a candidate whose drift is less by the margin."""
+    rng = np.random.default_rng(3)
+    first, second = (
+        table({str(at): rng.normal(40, 1, 12).tolist() for at in range(10)}, name) for name in ("one", "two")
+    )
+    second["female"] += 0.5 * second["w_index"]
+
+    def found(margin: float, candidate: pd.DataFrame, baseline: pd.DataFrame = first) -> dict[str, Result]:
+        design = {"groups": ["female"], "gaps": []}
+        results = drift_differences((baseline, candidate), design, margin=lambda _: margin, seed=0)
+        return {one.measure: one for one in results}
+
+    plain = found(0.0, second)
+    effect, slope = plain[OF_DIFFERENCE], plain["slope"]
+    each = np.polyfit(np.arange(12), (second["female"] - first["female"]).to_numpy().reshape(10, 12).T, 1)[0]
+    half = stats.t.ppf(0.975, 9) * each.std(ddof=1) / math.sqrt(10)
+    ends = [slope.value, slope.extras["sentences_low"], slope.extras["sentences_high"]]
+    assert ends == pytest.approx([each.mean(), each.mean() - half, each.mean() + half])
+    assert [slope.extras[name] for name in ("n_clusters", "n_w", "w_span")] == [10, 12, 11]
+    far, near = (math.log(effect.value / end) for end in (effect.low, effect.extras["inner_low"]))
+    df = optimize.brentq(lambda df: stats.t.ppf(0.975, df) / stats.t.ppf(0.95, df) - far / near, 1, 1000)
+    for margin in (0.7 * effect.value, 0.95 * effect.value):
+        t = math.log(effect.value / margin) / far * stats.t.ppf(0.975, df)
+        assert found(margin, second)[OF_DIFFERENCE].p == pytest.approx(max(effect.p, 2 * stats.t.sf(t, df)), rel=1e-3)
+    assert found(1.01 * effect.value, second)[OF_DIFFERENCE].p == found(0.6, second)["slope"].p == 1.0
+    assert found(0.3, second)["slope"].p == pytest.approx(
+        found(0.0, second.assign(female=second["female"] - 0.3 * second["w_index"]))["slope"].p
+    )
+    missing = second.assign(missing_reason=["no answer came"] + [""] * 119)
+    assert [(one.n, one.n_missing) for one in found(0.0, missing).values()] == [(119, 1)] * len(plain)
+    wide = pd.DataFrame({"female.low": 39.0, "female.high": second["female"]})
+    hidden = found(0.0, second.join(wide))[OF_DIFFERENCE]
+    assert np.isnan([hidden.low, hidden.high, hidden.p]).all()
+    same = found(0.0, first)
+    assert {(same[name].value, same[name].note) for name in (OF_DIFFERENCE, "slope")} == {(0.0, ALIKE)}
+    twice = first["w_index"] % 6 == first["cluster"].astype(int) % 6  # each sentence at two values
+    few = found(0.0, second[twice], first[twice])
+    assert few[OF_DIFFERENCE].note == ""
+    assert "No sentence has 3 W values" in few["slope"].note
 
 
 def test_of_several_prompts_the_mean_decides() -> None:

@@ -126,6 +126,23 @@ def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
     assert 0 < got["jensen_shannon"] < got["total_variation"]
 
 
+def test_ranks_are_counted_and_a_set_that_is_told_apart_without_fail_is_the_basis(knowing: Guard) -> None:
+    """*They* moves nowhere, so all are ties; *she* moves less than after *cook* in five of twelve, and not where a person is named."""
+    reference, verdict = knowing.reference, knowing("The cook said that {blank} was late.", NOMINATIVE)
+    ends = [
+        [planted_percent(f"In {year}: The {who} said that", year)["female"] for year in (1901, 2016)]
+        for who in ("cook", *OCCUPATIONS)
+    ]
+    moved = [abs(last - first) for first, last in ends]
+    ranks = {name: (one.above_unspecified, one.above_specified) for name, one in verdict.scores.items()}
+    assert ranks["delta_neutral"] == (0.5, 0.5)
+    assert ranks["total_variation"] == (sum(one < moved[0] for one in moved[1:]) / 12, 1.0)
+    assert reference.accuracy == reference.area == {"combined": 1.0, "total_variation": 1.0}
+    assert f"held-out sentences of {reference.name}" in verdict.rests_on
+    assert knowing(DECIDED, POSSESSIVE).chance_percent < 10
+    assert 90 < verdict.chance_percent <= 100
+
+
 def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guard) -> None:
     first, last = (planted_percent(f"In {year}: The nurse said that", year)["female"] for year in (1901, 2016))
     own = {"female": ["she"], "male": ["he"], "neutral": ["THEY"]}
