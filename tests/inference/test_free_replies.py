@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import undertow
@@ -28,9 +29,11 @@ from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
 from undertow.inference.runner import check_capabilities
+from undertow.metrics.text.reply_rates import reply_results
 from undertow.models.base import EXACT, TEXT
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
+from undertow.stats.intervals.multiway_cluster import ratio_interval
 from undertow.types import SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -129,6 +132,33 @@ def test_refusals_and_unclear_replies_have_intervals_by_group(shared_base: Path)
     bounded = rates[rates["low"].notna()]
     assert (bounded["low"] <= bounded["value"]).all()
     assert (bounded["value"] <= bounded["high"]).all()
+
+
+def test_rates_and_bounds_of_replies_by_hand() -> None:
+    """Sixteen replies to eight questions, of which every other one is about each subject; and one question without a reply."""
+    outcomes = [REFUSAL, BOTH, ANSWER, NEITHER, UNCLEAR, REFUSAL, ANSWER, ANSWER] * 2
+    bounds = {"first_token_low": [25, 75] + [math.nan] * 14, "first_token_high": [50, 100] + [math.nan] * 14}
+    frame = pd.DataFrame({"model": "m", "cluster": [*range(8)] * 2, "reply_outcome": outcomes, "kind": "all", **bounds})
+    frame["subject"] = ["one", "two"] * 8
+    frame = pd.concat([frame, frame[:1].assign(reply_outcome=None)])
+    found = {
+        (one.measure, one.group.get("subject")): one for one in reply_results(frame, ["subject", "kind", "unknown"])
+    }
+    expected = {
+        ("refusal_rate", None): (25, 16), ("unclear_rate", None): (37.5, 16), ("answer_probability", None): (50, 2),
+        ("refusal_rate", "one"): (25, 8), ("unclear_rate", "one"): (25, 8), ("answer_probability", "one"): (25, 1),
+        ("refusal_rate", "two"): (25, 8), ("unclear_rate", "two"): (50, 8), ("answer_probability", "two"): (75, 1),
+    }  # fmt: skip
+    assert {key: (one.value, one.n) for key, one in found.items()} == expected
+    assert found["answer_probability", None].extras == {"at_most": 75.0}
+    assert "2 independent clusters" in found["answer_probability", None].note
+    refused = [float(outcome == REFUSAL) for outcome in outcomes]
+    for n_jobs in (1, 8, 3):
+        jobs = [at % n_jobs for at in range(17)]
+        share = ratio_interval(refused, [1.0] * 16, frame["cluster"][:16], jobs[:16])
+        rate = next(reply_results(frame.assign(soc_code=jobs), []))
+        assert [rate.low, rate.high] == pytest.approx([100 * share.low, 100 * share.high], nan_ok=True)
+        assert math.isnan(rate.low) == (n_jobs == 3) == ("3 independent clusters" in rate.note)
 
 
 # The ways of reading.

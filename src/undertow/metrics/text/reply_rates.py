@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -52,10 +51,8 @@ def _result(measure: str, group: Group, rows: pd.DataFrame, values: Floats, extr
     if "soc_code" in rows:
         jobs = np.unique(rows["soc_code"].astype(str), return_inverse=True)[1]
     estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
-    few, note = estimate.n_rows < MIN_CLUSTERS, ""
-    if few and not only_points():
-        note = f"no interval: {estimate.n_rows} independent clusters of replies, and {MIN_CLUSTERS} are needed"
-    low, high = (math.nan if few else 100 * end for end in (estimate.low, estimate.high))
-    return make_result(
-        measure, group, 100 * estimate.value, low=low, high=high, n=len(values), extras=extras, note=note
-    )
+    n_clusters, note = estimate.n_clusters, ""
+    if n_clusters < MIN_CLUSTERS and not only_points():
+        note = f"no interval: {n_clusters} independent clusters of replies, and {MIN_CLUSTERS} are needed"
+    value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
+    return make_result(measure, group, value, low=low, high=high, n=len(values), extras=extras, note=note)
