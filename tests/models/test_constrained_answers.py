@@ -721,3 +721,18 @@ def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
     assert labels.n_passes == 1
     assert whole.seconds > 0
     assert whole.memory_bytes > 0
+
+
+def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache() -> None:
+    """Four tokens together, 3 and 4 apart, and 6 of labels behind either; keys and values of 8 floats of 2 heads in 2 layers."""
+    asked = model()
+    asked._refusal = ""
+    labelled = [MultipleChoiceQuery(f"The sea.{task}", DIMENSIONS) for task in ("\nAnswer:", " It is")]
+    prompts, _ = asked.split_queries(labelled)
+    cost = asked.pack_cost(prompts)
+    assert (cost.n_tokens, cost.n_passes) == (23, 1)
+    assert cost.memory_bytes == asked.memory_bytes(1) + 4 * 23 * 2 * 8 * 2 * 2 + 3 * 4 * 2 * 340 + 4 * 23**2
+    written, _ = asked.split_queries([ConstrainedGenerateQuery("The sea.", "the cats")])
+    assert asked.pack_cost(written).n_passes == len(written[0].passage.tokens) + 1
+    asked._refusal = "told so"
+    assert asked.pack_cost(prompts).n_tokens == 7 + 6 + 8 + 6
