@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 SMOLLM2 = location("smollm2")
 """Where the default model lies in the user's cache, before any test changes the cache."""
 
-FEW = 200
+FEW = 100
 """Resamples where no number hangs on them."""
 
 Cli = Callable[..., command_line.Done]
@@ -262,7 +262,7 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool | str = False) -> None:
-    """Unless asked for: 200 resamples instead of thousands, comparisons of twelve groups of clusters and without figures, an empty page.
+    """Unless asked for: 100 resamples instead of thousands, comparisons of eight groups of clusters and without figures, an empty page.
 
     A page has one figure for phones, since drawing takes most of its time, and small bitmaps, unless it is "whole".
     """
@@ -273,7 +273,7 @@ def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool
         patch.setattr(agreement, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_DRAWS", FEW)
         patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
-        patch.setattr(differences, "MAX_GROUPS", 12)
+        patch.setattr(differences, "MAX_GROUPS", 8)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
     patch.setattr(compare_folders, "drawings", DRAW_COMPARISONS if page else lambda _: [])
     if page != "whole":

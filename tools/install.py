@@ -27,8 +27,11 @@ NOTE = VENV / ".undertow-installed"
 EXTRAS = ("models", "api", "ray", "app", "docs", "dev")
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
 SLOW_IMPORTS = (
-    "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf"
+    "-c",
+    "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf",
 )
+"""What the first command imports."""
+IMPORTS_OF_TESTS = ("-m", "pytest", "--collect-only", "-q", "-p", "no:randomly")
 CUDA_BUILD = """\
 torch: this package index offers only the build for NVIDIA GPUs (a download of about 3 GB, 5 GB of disk), and there is no such GPU here.
 For the processor build (a download of 190 MB) run:  PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ...
@@ -150,8 +153,14 @@ def install(extras: set[str]) -> None:
         steps.append(Step(f"{len(half)} packages", "install", "--no-deps", "--no-compile", *half))
     steps.append(Step("undertow", "install", "--no-deps", "--no-compile", "-e", str(ROOT)))
     run_together(*steps)
-    # While pip checks what it has installed, the slowest modules are compiled to bytecode, which the first command needs.
-    compiling = subprocess.Popen([PYTHON, "-c", SLOW_IMPORTS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # While pip checks what it has installed, modules are compiled to bytecode: for the first command, or once for all workers of the tests.
+    compiling = subprocess.Popen(
+        [PYTHON, *(IMPORTS_OF_TESTS if {"models", "dev"} <= extras else SLOW_IMPORTS)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     complete = subprocess.run([*PIP, "check"], capture_output=True, check=False).returncode == 0
     compiling.wait()
     if not complete:

@@ -104,12 +104,13 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shots", "columns"), [("0", "class\tToken F1\tBLEU-4\tMETEOR\tExact match"), ("0,2", "class\tmeasure")]
+    ("shots", "n", "columns"),
+    [("0", "6", "class\tToken F1\tBLEU-4\tMETEOR\tExact match"), ("0,2", "4", "class\tmeasure")],
 )
 def test_a_long_run_prints_its_first_tables_and_counts_the_others(
-    shots: str, columns: str, cli: Cli, tmp_path: Path
+    shots: str, n: str, columns: str, cli: Cli, tmp_path: Path
 ) -> None:
-    options = ["--n-documents", "6", "--wordings", "1", "--shots", shots, "--out", str(tmp_path / "run")]
+    options = ["--n-documents", n, "--wordings", "1", "--shots", shots, "--out", str(tmp_path / "run")]
     lines = said(cli("run", EXTRACTION, "-m", "toy", "-m", "toy:slope=-1", *options)).splitlines()
     titles = [line for line in lines if line.startswith("By class")]
     assert titles[0].startswith("By class of task description, as Table 6 of Bauer et al. 2022: toy, unconstrained")

@@ -40,7 +40,7 @@ def built(folder: Path) -> Path:
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
-    checked([sys.executable, "-m", "build", "--wheel", "--outdir", "dist", "."], cwd=folder)
+    checked([sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", "dist", "."], cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
@@ -50,7 +50,7 @@ def with_borrowed_packages(folder: Path) -> tuple[Path, Path]:
     wheel = built(folder / "build")
     venv.create(folder / "env")
     python = folder / "env/bin/python"
-    checked([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)])
+    checked([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-compile", str(wheel)])
     own = Path(checked([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
     (own / "sitecustomize.py").write_text(NO_MODELS)
     (own / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")

@@ -70,13 +70,12 @@ class Cells:
 
         Clusters without any scored row [row] are excluded. Both axes are sorted, so the order of rows does not matter.
         """
-        names, at = np.asarray(clusters), np.asarray(x, dtype=np.float64)
-        if names.dtype == object:
-            names = names.astype(str)
-        seen = ~np.isnan(values)
-        of_cluster, axis = np.unique(names[seen if is_scored is None else np.asarray(is_scored)]), np.unique(at)
-        cell = np.searchsorted(of_cluster, names[seen]) * len(axis) + np.searchsorted(axis, at[seen])
-        shape = len(of_cluster), len(axis)
+        names, seen = np.asarray(clusters), ~np.isnan(values)
+        of_row, levels = pd.factorize(names.astype(str) if names.dtype == object else names, sort=True)
+        at, axis = pd.factorize(np.asarray(x, dtype=np.float64), sort=True, use_na_sentinel=False)
+        has_rows = np.bincount(of_row[seen if is_scored is None else np.asarray(is_scored)], minlength=len(levels)) > 0
+        cell = (np.cumsum(has_rows) - 1)[of_row[seen]] * len(axis) + at[seen]
+        shape = int(has_rows.sum()), len(axis)
         sums, counts = (
             np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
             for weights in (values[seen], np.ones(len(cell)))
@@ -599,8 +598,9 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     for name in (*RUN_KEYS, "cluster"):
         codes, levels = pd.factorize(observations[name].to_numpy(dtype=object))
         # Files write the empty prompt as a missing value, whose code is -1.
-        columns[name] = pd.Series(np.array([*map(str, levels), ""], dtype=object)[codes], dtype=object)
-    columns["cluster"] = np.unique(np.asarray(columns["cluster"], dtype=str), return_inverse=True)[1]  # sorted
+        texts = np.array([*map(str, levels), ""], dtype=object)
+        columns[name] = pd.Series(texts[codes], dtype=object)
+    columns["cluster"] = np.unique(texts.astype(str), return_inverse=True)[1][codes]  # numbers, in the order of names
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):
