@@ -24,7 +24,7 @@ CONTROLS = ("--control", "older: At the age of 91 she is ___.", "--control", "yo
 
 @pytest.fixture(autouse=True)
 def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(power_analysis, "N_SERIES", power_analysis.N_SERIES // 20)
+    monkeypatch.setattr(power_analysis, "N_SERIES", 1)
 
 
 def test_options_answer_all_questions_and_the_reader_takes_the_file(cli: Cli, tmp_path: Path) -> None:
