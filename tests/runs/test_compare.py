@@ -452,7 +452,7 @@ def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record
 def test_verdicts_by_hand(
     by: float, spread: float, margin: float | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(differences, "MAX_GROUPS", 12)  # each cluster is a group of its own
+    make_quick(monkeypatch, n_groups=12)  # each cluster is a group of its own
     of = compare(leaning(0, 0, "one"), leaning(by, spread), margin=None if margin is None else {"mean_mass": margin})
     found = difference(of, "mean_mass")
     assert found.value == pytest.approx(by, abs=1e-12)
