@@ -349,7 +349,6 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     ("settings", "words"),
     [
         ({"concurrency": 0}, "--concurrency"),
-        ({"retries": "many"}, "--retries"),
         ({"max_requests": -5}, "--max-requests"),
         ({"timeout_s": math.nan}, "--timeout-s"),
         ({"grammar": "sglang"}, "--grammar"),

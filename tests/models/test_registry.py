@@ -122,3 +122,12 @@ def test_a_network_in_memory_answers_as_from_its_folder_and_is_left_as_it_was(
     assert models.resolve_network(mine, tokenizer).identity.revision != in_memory.identity.revision
     with pytest.raises(UndertowError, match="no model family supports such a network"):
         models.resolve_network(torch.nn.Linear(2, 2), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"retries": "many"}, "retries must be of type int"), ({"retry": 1}, "no model family has the option 'retry'")],
+)
+def test_an_option_that_no_family_has_or_of_another_type_is_refused(given: dict[str, object], words: str) -> None:
+    with pytest.raises(UndertowError, match=words):
+        models.checked_settings(given)

@@ -128,6 +128,9 @@ class RequestFailedError(UndertowError):
 
 Outcome: TypeAlias = Answer | UnsupportedQueryError | RequestFailedError
 """An answer, or why there is none."""
+NOT_A_NUMBER = "the model gave a probability that is not a number"
+EMPTY_PASSAGE = "the passage that the answer is to be made of is empty"
+"""Reasons that several families give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,13 @@ class EncodedQuery:
         behind = 0 if self.bidirectional else common_prefix_length(first, last)
         behind = min(behind, min(map(len, from_behind)) - 1)
         return tuple([len(tokens) - behind if tokens else 0 for tokens in by_option])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedQuery:
+    """A query encoded as its family answers it, and its index among the queries."""
+
+    place: int
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
@@ -290,13 +300,7 @@ class BatchLimits:
 
 
 class TokenModel(Protocol):
-    """A loaded model that scores tokens.
-
-    Attributes:
-        identity: the model's identity.
-        notes: notes for the manifest on how it was read.
-        limits: batch limits.
-    """
+    """A loaded model that scores tokens; `notes` say for the manifest how it was read."""
 
     identity: ModelIdentity
     notes: tuple[str, ...]
@@ -366,7 +370,6 @@ class AnsweringModel(Protocol):
     `reset_cache()`, which is called before each section. Results depend on the section only; an interrupted one is computed again.
 
     Attributes:
-        identity: the model's identity.
         notes: notes on how it was read; may grow while it answers. A model that also scores tokens may have `prompt_notes`.
         SYSTEM_PROMPTS: whether its chats begin with `identity.system_prompt`; a model without the attribute refuses one.
     """
@@ -399,13 +402,7 @@ TOKEN_CAPABILITIES: Capabilities = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
 
 @dataclass(frozen=True, slots=True)
 class ModelHandle:
-    """A resolved model, not loaded yet.
-
-    Attributes:
-        identity: the model's identity.
-        open: loads the model.
-        capabilities: protocols by supported kind of query.
-    """
+    """A resolved model that `open` loads, and its protocols by supported kind of query."""
 
     identity: ModelIdentity
     open: Callable[[], LoadedModel]

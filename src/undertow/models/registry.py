@@ -86,23 +86,6 @@ def resolve(request: ModelRequest) -> ModelHandle:
     Raises:
         UndertowError: the model does not exist, or no family supports it.
     """
-    handle = _resolve(request)
-    if not request.system_prompt:
-        return handle
-    identity = replace(handle.identity, system_prompt=request.system_prompt)
-    return ModelHandle(identity, partial(_open_assistant, identity, handle.open), handle.capabilities)
-
-
-def _open_assistant(identity: ModelIdentity, load: Callable[[], Any]) -> Any:
-    """The model with a system prompt, which its chats take from its identity."""
-    model = load()
-    if not getattr(model, "SYSTEM_PROMPTS", False):
-        raise UndertowError(f"--system: {identity.name} takes no system prompt; leave it out")
-    model.identity = replace(model.identity, system_prompt=identity.system_prompt)
-    return model
-
-
-def _resolve(request: ModelRequest) -> ModelHandle:
     if request.dtype not in (AUTO, *DTYPES):
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
     kind, colon, number = request.device.partition(":")
@@ -113,7 +96,15 @@ def _resolve(request: ModelRequest) -> ModelHandle:
     if not request.name.strip():
         raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
     if request.network is not None:
-        return resolve_network(in_dtype(request.network, request.dtype), request.tokenizer, request.name)
+        handle = resolve_network(in_dtype(request.network, request.dtype), request.tokenizer, request.name)
+    else:
+        handle = _resolve_name(request)
+    name = request.label or handle.identity.name
+    identity = replace(handle.identity, name=name, system_prompt=request.system_prompt)
+    return replace(handle, identity=identity, open=partial(_open, identity, handle.open))
+
+
+def _resolve_name(request: ModelRequest) -> ModelHandle:
     # A name that is a family, or a prefix of the form `family:`, selects it without importing the others.
     own, names = request.name.partition(":")[0], _names()
     for name in [own] if own in names else names:
@@ -123,16 +114,22 @@ def _resolve(request: ModelRequest) -> ModelHandle:
         if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _notify_once(warning)
-            named = replace(handle.identity, name=request.label or handle.identity.name)
-            return replace(handle, identity=named, open=partial(_open, named.name, handle.open))
+            return handle
     raise UndertowError(
         f"{request.name}: no model family supports its architecture; `undertow list models` shows what is supported"
     )
 
 
-def _open(name: str, load: Callable[[], Any]) -> Any:
-    LOGGER.info("load %s", name)
-    return load()
+def _open(identity: ModelIdentity, load: Callable[[], Any]) -> Any:
+    """The model; with a system prompt, which its chats take from its identity."""
+    if identity.source != IN_MEMORY:
+        LOGGER.info("load %s", identity.name)
+    model = load()
+    if identity.system_prompt:
+        if not getattr(model, "SYSTEM_PROMPTS", False):
+            raise UndertowError(f"--system: {identity.name} takes no system prompt; leave it out")
+        model.identity = replace(model.identity, system_prompt=identity.system_prompt)
+    return model
 
 
 def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle:
@@ -142,7 +139,7 @@ def resolve_network(network: Any, tokenizer: Any, name: str = "") -> ModelHandle
     gradients stay as they are. `undertow.models.backend.execution.preserve` undoes both, as `undertow.audit` does.
 
     Args:
-        network: the network, on its device. Adapters of PEFT are read with their base.
+        network: on its device. Adapters of PEFT are read with their base.
         tokenizer: its tokenizer.
         name: name of the model in reports; by default that of its configuration or class, and that it is in memory.
 

@@ -116,25 +116,16 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
 
 def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
     """Our own among the settings of a run, which may ask models of other families too."""
-    kinds = {one.name: type(one.default) for one in fields(Settings)}
-    own = {name: value for name, value in given.items() if name in kinds}
-    for name, value in own.items():
-        wanted = (int, float) if kinds[name] is float else kinds[name]
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise UndertowError(f"openai: {_option(name)} must be {'a text' if kinds[name] is str else 'a number'}")
-    settings = Settings(**own)  # type: ignore[arg-type]  # each was just checked
+    own: dict[str, Any] = {one.name: given[one.name] for one in fields(Settings) if one.name in given}
+    settings = Settings(**own)
     for name, least in LEAST.items():
-        if getattr(settings, name) < least:
-            raise UndertowError(f"openai: {_option(name)} must be {least} or more, not {getattr(settings, name)}")
+        if (value := getattr(settings, name)) < least:
+            raise UndertowError(f"openai: --{name.replace('_', '-')} must be {least} or more, not {value}")
     if settings.grammar not in ("", *SERVERS):
         raise UndertowError(f"openai: --grammar must be one of {', '.join(SERVERS)}, or left out to find out")
     if not 0 < settings.timeout_s < math.inf:
         raise UndertowError(f"openai: --timeout-s must be a number of seconds above 0, not {settings.timeout_s}")
     return settings
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _tops(settings: Settings, address: Address) -> tuple[int, int]:
@@ -187,7 +178,13 @@ class OpenAIModel:
             raise UndertowError(
                 f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
             )
-        self._note(tops, protocol)
+        many = " or ".join(map(str, sorted(tops)))
+        others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
+        read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
+        if protocol == TEXT:
+            read = "answers are read in the text of free replies, one at temperature 0 to each prompt"
+        where = f"served at {self.address.host}: the model is what was served under that name at the time"
+        self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
         key, settings = key_for(self.address), self.settings
         with http.background() as submit:
             client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
@@ -323,19 +320,6 @@ class OpenAIModel:
         text = text or "".join(step.token for step in steps)
         answer = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text)
         return _OneHot(answer) if one_hot else answer
-
-    def _note(self, tops: set[int], protocol: str) -> None:
-        many = " or ".join(map(str, sorted(tops)))
-        where = f"served at {self.address.host}: the model is what was served under that name at the time"
-        if protocol == TEXT:
-            self.notes = self._how = (
-                "answers are read in the text of free replies, one at temperature 0 to each prompt",
-                where,
-            )
-            return
-        others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
-        read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
-        self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_model(self, quotable: Callable[[object], str], body: Mapping[str, Any]) -> None:
         """Note each name of the served model once, and its fingerprint."""

@@ -14,9 +14,9 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -67,14 +67,7 @@ Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server.
-
-    Attributes:
-        url: base URL, without a slash at its end.
-        host: name and port, for messages.
-        path: path of the base URL.
-        name: host name without the port.
-    """
+    """The address of a server: base URL without a slash at its end, name with port for messages, path, and name without port."""
 
     url: str
     host: str
@@ -164,13 +157,7 @@ def background() -> Iterator[Submit]:
 
 @dataclass(slots=True)
 class Budget:
-    """Limits on requests and tokens, and their use.
-
-    Attributes:
-        max_requests, max_tokens: limits; 0 for none.
-        requests: number of requests, failed ones included.
-        tokens: number of tokens, estimated where the server does not count them.
-    """
+    """Limits on requests and tokens, 0 for none, and their use; failed requests count, and tokens are estimated if uncounted."""
 
     max_requests: int = 0
     max_tokens: int = 0
@@ -196,7 +183,7 @@ class HTTPRequest:
 
     Attributes:
         chat: whether to use the chat endpoint.
-        params: keywords of `create`.
+        params: what is posted, beside the model's name.
         n_tokens: estimated tokens, for servers that do not count.
         optional: parameters to leave out where the server refuses them.
     """
@@ -225,13 +212,7 @@ class _StoppedError(Exception):
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts at one request.
-
-    Attributes:
-        n_tokens: estimated tokens of each attempt; 0 for what generates nothing.
-        made: number of attempts.
-        under_way: whether one is under way, and not waiting for another try.
-    """
+    """The attempts at one request; `n_tokens` are estimated, of each, and none is `under_way` while it waits for another try."""
 
     n_tokens: int = 0
     made: int = 0
@@ -246,12 +227,9 @@ class OpenAIClient:
     """Sends requests to one server. Runs in one event loop.
 
     Attributes:
-        address: address of the server.
-        model: the server's name of the model.
         key: API key; "" for none.
         timeout_s: time limit of one attempt.
         retries: attempts after the first.
-        budget: shared by all requests.
         reached: whether the server ever answered.
         on_answer: called with each response that was read.
         system_prompt: the system message of every chat; "" for none.
@@ -291,15 +269,10 @@ class OpenAIClient:
 
         class Client(openai.DefaultAsyncHttpxClient):
             async def send(self, request: Any, **options: Any) -> Any:
-                return await attempt(request, partial(super().send, request, **options))
+                return await attempt(request, partial(super().send, request, **options | {"stream": True}))
 
         try:
-            http_client = Client(
-                follow_redirects=False,
-                mounts=direct,
-                timeout=timeout,
-                event_hooks={"response": [partial(_bound, self.timeout_s)]},
-            )
+            http_client = Client(follow_redirects=False, mounts=direct, timeout=timeout)
         except (OSError, ValueError, ImportError, InvalidURL) as error:
             kind, http_client = type(error).__name__, None
         if http_client is None:  # not in the handler, so that no error of the SDK is in the chain
@@ -362,8 +335,11 @@ class OpenAIClient:
             named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
             before, sent = self._with_v1, {name: value for name, value in named.items() if name}
             most = self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
-            retries = max(most + free - attempts.made, 0)
-            outcome = await self._exchange(partial(self._created, sent, retries, chat=request.chat), attempts)
+            body = {"model": self.model, **sent}
+            if request.chat and self.system_prompt:
+                body["messages"] = [{"role": "system", "content": self.system_prompt}, *sent["messages"]]
+            path = "/chat/completions" if request.chat else "/completions"
+            outcome = await self._exchange(path, body, attempts, max(most + free - attempts.made, 0))
             if isinstance(outcome, RequestFailedError):
                 return outcome
             if isinstance(outcome, _ErrorResponse):
@@ -395,10 +371,8 @@ class OpenAIClient:
         Raises:
             UndertowError: the server refuses the key.
         """
-        options: Any = {"headers": self._headers}
-        attempts, posted = _Attempts(), {} if body is None else {"body": body}
-        method: Any = self._sdk.get if body is None else self._sdk.post
-        reply = await self._exchange(lambda: method(path, cast_to=bytes, options=options, **posted), attempts)
+        attempts = _Attempts()
+        reply = await self._exchange(path, body, attempts, self.retries)
         if isinstance(reply, _ErrorResponse):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
@@ -417,22 +391,18 @@ class OpenAIClient:
 
     # One exchange.
 
-    async def _created(self, sent: Mapping[str, Any], retries: int, *, chat: bool) -> Any:
-        sdk = self._sdk.with_options(max_retries=retries)
-        endpoint: Any = sdk.chat.completions if chat else sdk.completions
-        if chat and self.system_prompt:
-            sent = {**sent, "messages": [{"role": "system", "content": self.system_prompt}, *sent["messages"]]}
-        response = await endpoint.with_raw_response.create(model=self.model, extra_headers=self._headers, **sent)
-        return response.http_response.content
-
-    async def _exchange(self, sending: Callable[[], Coroutine[Any, Any, bytes]], attempts: _Attempts) -> Any:
+    async def _exchange(self, path: str, body: Mapping[str, Any] | None, attempts: _Attempts, retries: int) -> Any:
         """The response as JSON (None if it is not JSON), a refusal, or the reason why there is no response."""
         import openai
 
+        options = openai.RequestOptions(headers=self._headers, max_retries=retries)
         task = asyncio.current_task()
         self._running[task] = attempts
         try:
-            content = await sending()
+            if body is None:
+                content = await self._sdk.get(path, cast_to=bytes, options=options)
+            else:
+                content = await self._sdk.post(path, cast_to=bytes, body=body, options=options)
         except openai.APIStatusError as error:
             self.reached = True
             return self._error_response(error.response)
@@ -465,7 +435,7 @@ class OpenAIClient:
         attempts.made += 1
         attempts.under_way = True
         try:
-            response = await send()
+            response = await self._whole(await send())
         except BaseException as error:
             attempts.under_way = False
             if not any(type(one).__name__ in NOT_CONNECTED for one in _causes(error)):
@@ -476,6 +446,28 @@ class OpenAIClient:
             if response.status_code == NOT_OFFERED or self._error_response(response).is_out_of_quota:
                 response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
         return response
+
+    async def _whole(self, response: Any) -> Any:
+        """A response with its body, which is limited in size and time."""
+        from httpx2 import ReadTimeout, Response
+
+        content = bytearray()
+        async with aclosing(response):
+            if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+                # A few compressed bytes can expand beyond memory.
+                raise _UnreadableError("a compressed response, which was not requested")
+            try:
+                # The SDK's time limit restarts with every byte; this one does not.
+                async with asyncio.timeout(self.timeout_s):
+                    async for chunk in response.aiter_raw():
+                        content += chunk
+                        if len(content) > MAX_BYTES:
+                            raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
+            except TimeoutError:
+                raise ReadTimeout("trickles") from None
+        return Response(
+            response.status_code, headers=response.headers, content=bytes(content), request=response.request
+        )
 
     def _error_response(self, response: Any) -> _ErrorResponse:
         answer = _parse_json(self._without_key(response.content))
@@ -606,32 +598,3 @@ def _parse_json(content: bytes) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(content)
     return None
-
-
-async def _bound(timeout_s: float, response: Any) -> None:
-    """Limit size and time of a response; called before its body is read."""
-    from httpx2 import AsyncByteStream, ReadTimeout
-
-    if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        # A few compressed bytes can expand beyond memory.
-        raise _UnreadableError("a compressed response, which was not requested")
-    stream = response.stream
-
-    class BoundedStream(AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            n_bytes = 0
-            try:
-                # The SDK's time limit restarts with every byte; this one does not.
-                async with asyncio.timeout(timeout_s):
-                    async for chunk in stream:
-                        n_bytes += len(chunk)
-                        if n_bytes > MAX_BYTES:
-                            raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
-                        yield chunk
-            except TimeoutError:
-                raise ReadTimeout("trickles") from None
-
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    response.stream = BoundedStream()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from undertow.errors import UndertowError
-from undertow.models.base import Outcome, RequestFailedError, UnsupportedQueryError, sampling_seed
+from undertow.models.base import EMPTY_PASSAGE, Outcome, RequestFailedError, UnsupportedQueryError, sampling_seed
 from undertow.models.openai import client as http
 from undertow.models.openai import gbnf, logprobs
 from undertow.models.openai.client import OPENAI_URL
@@ -188,9 +188,7 @@ class ServerDecoder:
     async def _wanted_text(self, client: http.OpenAIClient, query: ConstrainedGenerateQuery) -> _GenerationRequest:
         pieces = gbnf.pieces_of(query.passage)
         if query.constraint == BEST_SPAN or not pieces:
-            raise UnsupportedQueryError(
-                NO_SEARCH if pieces else "the passage that the answer is to be made of is empty"
-            )
+            raise UnsupportedQueryError(NO_SEARCH if pieces else EMPTY_PASSAGE)
         spelling = await self._spelling(client, _lead(query) + query.passage)
         n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
         self._estimated = self._estimated or not spelling.numbers
@@ -207,7 +205,8 @@ class ServerDecoder:
         else:
             grammar = gbnf.ShuffledGrammar.from_pieces(pieces, _lead(query)).grammar
         fields |= _grammar_params(grammar, self.server)
-        return _GenerationRequest(query, fields, n_tokens, self.server, passage=spelling.texts if by_tokens else ())
+        passage = spelling.texts if by_tokens else ()
+        return _GenerationRequest(query, fields, n_tokens, self.server, by_tokens=by_tokens, passage=passage)
 
     async def _wanted_label(self, client: http.OpenAIClient, query: MultipleChoiceQuery) -> _GenerationRequest:
         labels, reads_tokens = _labels(query), self.server == LLAMA_CPP and self._reads_tokens
@@ -256,12 +255,10 @@ class _GenerationRequest:
     """One query, as a request to one server.
 
     Attributes:
-        query: the query.
         fields: parameters beyond OpenAI's API.
-        max_tokens: maximum length of the answer.
         server: one of `SERVERS`.
         top: number of top tokens to show; 0 for none.
-        spelled: whether the grammar has labels as tokens.
+        by_tokens: whether the grammar is one of tokens.
         passage: tokens of the passage, if the grammar has them.
     """
 
@@ -270,13 +267,8 @@ class _GenerationRequest:
     max_tokens: int
     server: str
     top: int = 0
-    spelled: bool = False
+    by_tokens: bool = False
     passage: tuple[str, ...] = ()
-
-    @property
-    def by_tokens(self) -> bool:
-        """Whether the grammar is one of tokens."""
-        return self.spelled or bool(self.passage)
 
     @property
     def too_long(self) -> http.PromptTooLongError:
@@ -293,7 +285,7 @@ class _GenerationRequest:
             params |= {"top_p": 1.0} if self.server != NO_GRAMMAR else {}
         if isinstance(query, ConstrainedGenerateQuery) and query.line_ends:
             params["stop"] = ["\n"]
-        return params | ({"extra_body": dict(self.fields)} if self.fields else {})
+        return {**params, **self.fields}
 
     def read(self, body: Mapping[str, Any], quotable: Callable[[object], str]) -> Outcome:
         """The answer in a response.
@@ -312,7 +304,13 @@ class _GenerationRequest:
         if not text and finish != "stop":
             raise logprobs.IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
-            return _chosen_label(self.query, text, choice) or _outside(quotable(text), "none of the labels")
+            answer = text.strip()
+            if answer not in {label.strip() for label in self.query.labels}:
+                return _outside(quotable(text), "none of the labels")
+            nats = _first_nats(self.query, choice) if self.query.first_token else None
+            if nats is None:
+                return Answer((math.nan,) * len(self.query.labels), math.nan, text=answer)
+            return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=answer)
         return self._read_text(text, quotable(text), cut=finish == "length")
 
     def _read_text(self, text: str, quotable: str, *, cut: bool) -> Outcome:
@@ -362,17 +360,6 @@ def _lead(query: ConstrainedGenerateQuery) -> str:
 def _labels(query: MultipleChoiceQuery) -> tuple[str, ...]:
     """The labels in an answer: with their leading space unless the answer is a chat message."""
     return tuple(label.strip() for label in query.labels) if query.chat else query.labels
-
-
-def _chosen_label(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) -> Answer | None:
-    """The chosen label; None if the text is not a label."""
-    answer = text.strip()
-    if answer not in {label.strip() for label in query.labels}:
-        return None
-    nats = _first_nats(query, choice) if query.first_token else None
-    if nats is None:
-        return Answer((math.nan,) * len(query.labels), math.nan, text=answer)
-    return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=answer)
 
 
 def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any]) -> tuple[float, ...] | None:

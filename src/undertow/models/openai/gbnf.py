@@ -45,13 +45,7 @@ def owner_in(models: Mapping[str, Any], model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A word or a punctuation mark of a passage.
-
-    Attributes:
-        before: white space between it and the piece before.
-        text: without it.
-        start: where the text begins in the passage.
-    """
+    """A word or a punctuation mark of a passage, the white space before it, and where its text begins."""
 
     before: str
     text: str
@@ -126,12 +120,7 @@ def _chain(terminals: Sequence[str], befores: Sequence[str], lead: str, starts: 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A text in a server's tokens.
-
-    Attributes:
-        numbers: of the tokens.
-        texts: of the tokens, which make up the text; () where the server does not tell.
-    """
+    """A text in a server's tokens: their numbers, and their texts, which make it up; () where the server does not tell."""
 
     numbers: tuple[int, ...]
     texts: tuple[str, ...] = ()
@@ -182,9 +171,7 @@ def _token(number: int) -> str:
 class ShuffledGrammar:
     """Pieces of a passage in any order, none among them; Bauer et al. 2022, section 3.3, "constrained".
 
-    Attributes:
-        first: possible beginnings of an answer.
-        rest: possible continuations, each with its preceding white space in the passage.
+    An answer is one of `first` and any of `rest`, each with its preceding white space in the passage.
     """
 
     first: tuple[str, ...]

@@ -40,14 +40,7 @@ class IncompleteResponseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
-    """One decoded token as a server shows it.
-
-    Attributes:
-        token: its text.
-        logprob_nats: its log-probability.
-        top: the most probable tokens there with theirs.
-        by_text: whether `top` came by text, so that of tokens with equal text one is left.
-    """
+    """One decoded token as a server shows it, and the most probable ones; `by_text` where one is left of those with equal text."""
 
     token: str
     logprob_nats: float
@@ -80,7 +73,6 @@ class WantedWords:
     Attributes:
         words: of the options [option]; "" for one that is no single word, or counts with an earlier one.
         top: number of top tokens requested per step.
-        protocol: `exact` or `paper`.
     """
 
     words: tuple[str, ...]
