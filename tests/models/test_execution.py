@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,10 +28,13 @@ def squared(tokens: int) -> int:
     ("gib", "memory_bytes", "expected"),
     [(80, linear, 8192), (8, linear, 4096), (4, linear, 1024), (0.1, linear, 400), (16, squared, 2048)],
 )
-def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
-    limits: Any = {"processor": 400, "gpu": 8192, "whole_bytes": lambda _: gib * 2**30}
-    assert tokens_per_pass(network_on("cuda:1"), memory_bytes, **limits) == expected
-    assert tokens_per_pass(network_on("cpu"), memory_bytes, **limits) == 400
+def test_a_card_is_given_what_it_has_room_for_beside_the_weights(
+    gib: float, memory_bytes: Any, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = SimpleNamespace(total_memory=gib * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    assert tokens_per_pass(network_on("cuda:1"), memory_bytes, processor=400, gpu=8192) == expected
+    assert tokens_per_pass(network_on("cpu"), memory_bytes, processor=400, gpu=8192) == 400
 
 
 @pytest.mark.parametrize(

@@ -57,14 +57,7 @@ MAX_QUERIES_PER_SELECT = 500
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """The answers of one model in the cache.
-
-    Attributes:
-        model, revision, dtype, protocol: the model and how it was read.
-        n_answers: number of answers.
-        used: time of the last write, in seconds since the epoch.
-        key: the model's part of the cache keys.
-    """
+    """The answers of one model in the cache: the time of the last write in seconds since the epoch, and the model's part of the keys."""
 
     model: str
     revision: str
@@ -76,12 +69,7 @@ class CacheEntry:
 
 
 class UnreadableCacheError(UndertowError):
-    """The cache file is corrupt, or was written by something else; it has not been changed.
-
-    Attributes:
-        problem: what it is, as in *the answer cache is corrupt*.
-        ending: of its name, when it is moved aside.
-    """
+    """The cache file is corrupt, or was written by something else; it has not been changed. `ending` names it when it is moved aside."""
 
     def __init__(self, path: Path, problem: str, ending: str) -> None:
         super().__init__(
@@ -111,12 +99,11 @@ class AnswerCache:
                     self._database = sqlite3.connect(self.path, timeout=LOCK_RETRY_S, isolation_level=None)
                     try:
                         self._open()
-                        self._file = _identity(self.path)
                     except BaseException:
-                        # Remember which file could not be opened, so that `quarantine` moves no other in its place.
-                        self._file = _identity(self.path)
                         self._database.close()
                         raise
+                    finally:  # one that could not be opened too, so that `quarantine` moves no other in its place
+                        self._file = _identity(self.path)
         except UnreadableCacheError as error:
             self._fault = error
 
@@ -215,18 +202,12 @@ class AnswerCache:
         """Store answers, notes and facts in one transaction."""
         key = identity.key(protocol)
         self._reopen_if_replaced()
-        described = (
-            json.dumps(identity.as_dict()),
-            protocol,
-            json.dumps(list(notes)),
-            time.time(),
-            json.dumps(facts or {}),
-        )
+        named, noted, known = map(json.dumps, (identity.as_dict(), list(notes), facts or {}))
         with self._clear_errors(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, identity, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
-                (key, *described),
+                (key, named, protocol, noted, time.time(), known),
             )
             self._database.executemany(
                 f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant

@@ -52,14 +52,10 @@ class Checkup:
 
     Attributes:
         model: the name that the user gave.
-        identity: its identity, field by field.
         facts: parameters, objective and training, if known.
         capabilities: supported kinds of query, each with its protocols.
-        notes: notes on its scoring.
         reading: result on the control sentences; None if it supports none.
-        load_s: seconds to load it.
         items_per_s: control sentences answered per second, by kind of query; {} without answers.
-        dtype: precision of the arithmetic.
         dtype_gap_nats: largest difference of a log-probability between bfloat16 and float32 on the sample; NaN if not compared.
         dtype_flips: share of the sample in which the most probable group differs between the two; NaN if not compared.
         dtype_note: why the two were not compared; "" if they were.

@@ -51,7 +51,8 @@ class Pack:
 
 def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
     """Packs that cover every query exactly once, the largest first, so that a lack of memory shows early."""
-    depths = list(map(_depth, encoded))
+    # A tree cannot hold encoder inputs.
+    depths = [max([2**62 if path.source else len(path.tokens) for path in query.paths]) for query in encoded]
     tree = [index for index, depth in enumerate(depths) if depth <= limits.tree_depth]
     plain = [index for index, depth in enumerate(depths) if depth > limits.tree_depth]
     # Neighbours in this order share prefixes, or lengths.
@@ -60,11 +61,6 @@ def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
     packs = _cut(encoded, tree, limits.budget_tokens, as_tree=True)
     packs += _cut(encoded, plain, limits.budget_tokens, as_tree=False)
     return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
-
-
-def _depth(query: EncodedQuery) -> int:
-    """Tokens of the longest path; unlimited for encoder inputs, which a tree cannot hold."""
-    return max([2**62 if path.source else len(path.tokens) for path in query.paths])
 
 
 def _shapes(query: EncodedQuery) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:

@@ -13,7 +13,6 @@ it, and more than once. Ray restarts a lost worker and repeats what it was doing
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import logging
 import os
 import re
@@ -69,13 +68,7 @@ AUTH_MODE, AUTH_TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The share of the cluster of each worker.
-
-    Attributes:
-        n_workers: number of workers.
-        cpus, gpus: resources of each worker.
-        threads: threads of each worker.
-    """
+    """The number of workers, and the resources and threads of each."""
 
     n_workers: int
     cpus: int
@@ -118,13 +111,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The queries of one engine call.
-
-    Attributes:
-        number: number of the call.
-        protocol: the protocol.
-        fetch: fetches the queries by digest.
-    """
+    """The number of an engine call, its protocol, and what fetches its queries by digest."""
 
     number: int
     protocol: str
@@ -133,15 +120,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a worker's model is from.
-
-    Attributes:
-        resolve: resolves it.
-        key: key of the driver's model.
-        versions: returns the worker's package versions.
-        expected: the driver's.
-        driver: the driver's machine.
-    """
+    """What resolves a worker's model and gives its package versions; key of the model, versions and machine of the driver."""
 
     resolve: Resolve
     key: str
@@ -230,8 +209,8 @@ class Cluster:
         schedule_timeout_s: longest wait until Ray schedules the first worker.
         versions: package versions that workers must share with this process.
         workers: the workers of the current model, as Ray actors.
-        n_workers_started: number of workers: those requested, less those given up.
-        n_replaced: number of lost workers that Ray has restarted.
+        n_workers_started: those requested, less those given up.
+        n_replaced: lost workers that Ray has restarted.
     """
 
     address: str = ""
@@ -431,20 +410,14 @@ def start(n_cpus: int) -> None:
             logging_level=logging.CRITICAL,
             _node_ip_address=LOOPBACK,
         )
-    beyond = [node["NodeManagerAddress"] for node in ray.nodes() if not _is_loopback(node["NodeManagerAddress"])]
+    addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
+    beyond = [address for address in addresses if address not in (LOOPBACK, "localhost", "::1")]
     if beyond:
         leave()
         raise UndertowError(
             f"this version of Ray ({ray.__version__}) listens on {beyond[0]}, where others can reach it, and not on the loopback "
             "only; run `pip install ray==2.55.1`, or leave --engine out"
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def leave() -> None:

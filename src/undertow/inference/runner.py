@@ -24,6 +24,7 @@ from undertow.inference.free_replies import check_text, read_answer, reply_queri
 from undertow.inference.planner import plan, read_pack
 from undertow.models.backend.malloc import trim_memory
 from undertow.models.base import (
+    NOT_A_NUMBER,
     PAPER,
     PAPER_TOP,
     TEXT,
@@ -132,11 +133,7 @@ class RunEstimate(CostEstimate):
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """A model is loaded.
-
-    Attributes:
-        facts: facts about it; see `RunnerResult`.
-    """
+    """A model is loaded; `facts` are as in `RunnerResult`."""
 
     facts: Mapping[str, str | float] = field(default_factory=dict)
 
@@ -232,9 +229,8 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     answers, earlier_notes, facts = _with_recovery(
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
-    n_stored, n_tokens, seconds = len(answers), 0, 0.0
+    n_stored, n_tokens, seconds, notes = len(answers), 0, 0.0, earlier_notes
     lost, waiting = dict[str, Answer](), dict[str, Answer]()
-    notes = earlier_notes
 
     def store_waiting() -> float:
         nonlocal waiting
@@ -358,13 +354,7 @@ def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, 
 
 @dataclass(slots=True)
 class QueryRunner:
-    """A loaded model and its queries: plans work units and computes them.
-
-    Attributes:
-        model: the loaded model.
-        distinct: the queries, by digest.
-        protocol: the protocol.
-    """
+    """A loaded model and its queries by digest: plans work units and computes them."""
 
     model: LoadedModel
     distinct: dict[str, Query]
@@ -530,12 +520,7 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
 
 
 def answers_of(queries: Sequence[EncodedQuery], nats: Floats) -> list[Answer]:
-    """Answers to queries [query].
-
-    Args:
-        queries: the queries.
-        nats: log-probability of each read, in the order of queries, paths and their reads [read].
-    """
+    """Answers to queries [query], from the log-probability of each read, in the order of queries, paths and their reads [read]."""
     n_reads = [len(path.reads) for query in queries for path in query.paths]
     sums = np.bincount(np.repeat(np.arange(len(n_reads)), n_reads), nats, len(n_reads)).tolist()
     firsts = np.append(nats, 0.0)[np.cumsum([0, *n_reads[:-1]])]
@@ -551,7 +536,7 @@ def _answer(query: EncodedQuery, sums: Sequence[float], probs: Sequence[float]) 
     """An answer, from the log-likelihood of each path and the probability of its first read."""
     # The sum is NaN or infinite if one of them is. Minus infinity is an answer: the token is outside those that the protocol uses.
     if not sum(sums) < math.inf:
-        return Answer.missing("the model gave a probability that is not a number")
+        return Answer.missing(NOT_A_NUMBER)
     logprobs, spaced = _nats_of(sums, query.options) if query.options else list(sums), _nats_of(sums, query.spaced)
     if spaced:
         logprobs = list(map(_log_sum, logprobs, spaced))

@@ -63,10 +63,8 @@ class SanityCheck:
     """Result of a model on control sentences.
 
     Attributes:
-        right: sentences where it prefers the right word; a tie is wrong.
-        answered: sentences with an answer.
-        low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
-        high_percent: upper end.
+        right: answered sentences where it prefers the right word; a tie is wrong.
+        low_percent, high_percent: the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         missing_reason: why a sentence has no answer; "" if all have one.
         could_flip: answers that probability hidden by a server could change.
         chance_percent: right answers of a model that draws them, or gives the most frequent right answer to all sentences.

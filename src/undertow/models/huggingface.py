@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from undertow.models.base import (
     ModelRequest,
     Outcome,
     PackedTree,
+    PlacedQuery,
     TokenBatch,
     UnsupportedQueryError,
     attempt,
@@ -68,18 +69,13 @@ class HuggingFaceModel:
     """A network of transformers with its tokenizer.
 
     Attributes:
-        FAMILY: the family's module.
-        ARCHITECTURES: endings of the class names of its networks.
-        AUTO_CLASS: the class of transformers that loads them.
+        ARCHITECTURES, AUTO_CLASS: endings of the class names of its networks, and the class of transformers that loads them.
         TRAINED_TO: what the head is needed for, as in *trained to fill masks*.
         SCORING_METHOD, OBJECTIVE: parts of the model's identity and of its facts.
         TEXT_MAPPING, WRONG_KIND: the mapping of transformers that has its kinds of network, and what to say of any other kind.
         NEEDS_ENCODER, NEEDS_MASK, NEEDS_OFFSETS: whether the network must have an encoder and a decoder, and the tokenizer a mask token,
             or offsets of tokens.
         CPU_BUDGET_TOKENS, GPU_BUDGET_TOKENS: efficient number of tokens of a pass.
-        identity, notes: see `undertow.models.base.TokenModel`.
-        limits: the tokens of a pass, and the depth of a tree.
-        context_tokens: longest text.
     """
 
     FAMILY: ClassVar[str]
@@ -310,19 +306,10 @@ class BatchReader(HuggingFaceModel, ABC):
             self.head_apart = bool(gap <= AGREEMENT_NATS[self.identity.dtype])
 
 
-class EncodedQueryLike(Protocol):
-    """An encoded query with its index among the queries."""
-
-    @property
-    def place(self) -> int:
-        """The index."""
-        ...
+Encoded = TypeVar("Encoded", bound=PlacedQuery)
 
 
-Encoded = TypeVar("Encoded", bound=EncodedQueryLike)
-
-
-class PackedAnswers(ABC, Generic[Encoded]):
+class PackedAnswers(HuggingFaceModel, ABC, Generic[Encoded]):
     """Answers whole queries, pack by pack; see `undertow.models.base.AnsweringModel`."""
 
     @abstractmethod
@@ -346,10 +333,6 @@ class PackedAnswers(ABC, Generic[Encoded]):
     @abstractmethod
     def pack_cost(self, pack: Sequence[Encoded]) -> CostEstimate:
         """Tokens, passes and memory of a pack."""
-
-    @abstractmethod
-    def memory_bytes(self, budget_tokens: int) -> int:
-        """Estimated memory of the weights and a pass of this many tokens."""
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers pack by pack; unsupported queries first."""
@@ -385,11 +368,8 @@ def group_by_length(
 ) -> list[list[T]]:
     """Packs of queries whose texts are as long as each other's, so that nothing is padded, the longest first.
 
-    Args:
-        rows: the queries.
-        text_of: returns what the network reads of one, once for all that have the same.
-        lengths: returns the lengths of a text's parts, which must be equal in a pack.
-        budget_tokens: maximum tokens of a pack.
+    `text_of` returns what the network reads of a query, once for all that have the same, and `lengths` those of a text's parts, which
+    are equal in a pack.
     """
     by_text: dict[Any, list[T]] = {}
     for row in rows:

@@ -53,14 +53,7 @@ def logits_at_once(device: torch.device) -> int:
     return LOGITS_AT_ONCE_ON_GPU if device.type == "cuda" else LOGITS_AT_ONCE
 
 
-def tokens_per_pass(
-    network: Any,
-    memory_bytes: Callable[[int], int],
-    *,
-    processor: int,
-    gpu: int,
-    whole_bytes: Callable[..., Any] | None = None,
-) -> int:
+def tokens_per_pass(network: Any, memory_bytes: Callable[[int], int], *, processor: int, gpu: int) -> int:
     """Efficient number of tokens of one pass that fits on the device.
 
     Args:
@@ -68,15 +61,12 @@ def tokens_per_pass(
         memory_bytes: estimates the memory of weights and a pass of this many tokens.
         processor: tokens on a CPU.
         gpu: maximum tokens on a GPU.
-        whole_bytes: returns a GPU's memory; torch's function by default.
     """
     if network.device.type != "cuda":
         return processor
     import torch
 
-    whole = (
-        whole_bytes(network.device) if whole_bytes else torch.cuda.get_device_properties(network.device).total_memory
-    )
+    whole = torch.cuda.get_device_properties(network.device).total_memory
     least = min(processor, gpu)
     tokens = gpu
     while tokens > least and memory_bytes(tokens) > SHARE_OF_GPU * whole:
@@ -181,10 +171,7 @@ def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
 def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
     """Whether tokens are among the `top` most probable ones; ties beyond that number do not count.
 
-    Args:
-        logits: [row, vocabulary].
-        tokens: [token] for every row, or [row, token].
-        top: number of most probable tokens.
+    `logits` are [row, vocabulary], and `tokens` [token] for every row, or [row, token].
     """
     best = logits.topk(min(top, logits.shape[-1])).indices  # [row, top]
     wanted = tokens if tokens.ndim == 2 else tokens.expand(len(logits), -1)
@@ -194,9 +181,7 @@ def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tens
 def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int]:
     """Indices of options with the tokens of an earlier option of their group, which count once.
 
-    Args:
-        query: the query.
-        spellings: tokens of each option, of the whole text or the fill only [option]; () for one that the tokenizer does not know.
+    `spellings` are the tokens of each option, of the whole text or the fill only [option]; () for one that the tokenizer does not know.
 
     Raises:
         UnsupportedQueryError: two groups share an option.

@@ -74,7 +74,7 @@ def accelerate(network: Any) -> Callable[[], None]:
             packed = packed_weight(dense.detach().t().contiguous() if type(module) is Conv1D else dense.detach())
             module.weight = torch.nn.Parameter(packed, requires_grad=False)
             undo.callback(setattr, module, "weight", dense)
-            forwards[module] = partial(_multiply_packed, module, packed)
+            forwards[module] = partial(linear, packed=packed, bias=module.bias)
         elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
             forwards[module] = partial(_multiply_in_columns, module)
     for module, forward in forwards.items():
@@ -85,10 +85,6 @@ def accelerate(network: Any) -> Callable[[], None]:
             module.forward = gate
             undo.callback(delattr, module, "forward")
     return undo.close
-
-
-def _multiply_packed(module: Any, packed: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return linear(rows, packed, module.bias)
 
 
 def _multiply_in_columns(module: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -243,9 +243,7 @@ class TreeKVCache:
 def ancestor_mask(ends: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
     """Attention mask of some nodes: each sees its ancestors and itself [query, node].
 
-    Args:
-        ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
-        nodes: indices of the query nodes [query].
+    `ends` are those of an `undertow.models.base.PackedTree` [node], and `nodes` the indices of the query nodes [query].
     """
     import torch
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import oom_errors
-from undertow.models.base import EXACT, Capabilities, CostEstimate, Outcome, UnsupportedQueryError
-from undertow.models.huggingface import HuggingFaceModel, PackedAnswers, group_by_length
+from undertow.models.base import EXACT, NOT_A_NUMBER, Capabilities, CostEstimate, Outcome, UnsupportedQueryError
+from undertow.models.huggingface import PackedAnswers, group_by_length
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
 from undertow.types import EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
@@ -42,12 +42,7 @@ IN_WINDOWS = "passages longer than {} tokens, question and all, were read in win
 
 @dataclass(frozen=True, slots=True)
 class _SpanScores:
-    """Scores of a window.
-
-    Attributes:
-        starts, ends: log-probability that the answer begins, or ends, with each token of the passage [token].
-        null: log-probability of no answer; NaN if unknown.
-    """
+    """Log-probabilities of a window: an answer that begins or ends with each token [token], and no answer; NaN if unknown."""
 
     starts: Floats
     ends: Floats
@@ -73,7 +68,7 @@ class _SpanScores:
         return float(nats[start, further]), start, start + further
 
 
-class ExtractiveQAModel(HuggingFaceModel, PackedAnswers[EncodedQuestion]):
+class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
     """A loaded model that answers from passages; see `undertow.models.base.AnsweringModel`.
 
     An answer's log-probabilities are those of each candidate, of no answer, and of the best span. Its text has whole words, even if
@@ -193,7 +188,7 @@ def _answer(question: EncodedQuestion, reads: Sequence[_SpanScores]) -> Outcome:
     number = max(range(len(bests)), key=lambda number: bests[number][0])
     best, start, end = bests[number]
     if any(math.isnan(nats) for nats in (*candidates, best)):
-        return UnsupportedQueryError("the model gave a probability that is not a number")
+        return UnsupportedQueryError(NOT_A_NUMBER)
     first, past = question.windows[number].words_at(start, end)
     text = question.query.passage[first:past].strip()
     return Answer((*candidates, min(read.null for read in reads), best), math.nan, text=text)

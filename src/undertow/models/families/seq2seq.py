@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import (
     check_length,
@@ -37,10 +39,10 @@ from undertow.models.base import (
     TokenPath,
     UnsupportedQueryError,
 )
-from undertow.models.generation.backends import EncoderDecoderTexts
-from undertow.models.generation.generation_state import Stops
+from undertow.models.generation.backends import MAX_SEQUENCES, GenerateBackend, Text
+from undertow.models.generation.generation_state import GenerationState, Stops
 from undertow.models.generation.generator import PromptModel
-from undertow.models.generation.prompt_encoder import PromptEncoder
+from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder, Tokens
 from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
@@ -321,6 +323,79 @@ class Seq2SeqModel(PromptModel, BatchReader):
             return logits
 
         yield from in_slices(hidden, self._n_logits(), head)
+
+
+class EncoderDecoderTexts(GenerateBackend):
+    """Texts that a decoder writes; the encoder reads each prompt of a pack once.
+
+        encoder   Task: What is it about? Text: ... </s>
+        decoder   <pad>                  -> gender | race | political       the labels as texts of their own
+                  <pad> political        -> affiliation | end               in the same row: a decoder looks back only
+
+    `given` are the tokens that a decoder is given before an answer, its opening first.
+    """
+
+    def __init__(self, reader: Seq2SeqModel, stops: Stops, given: Tokens) -> None:
+        super().__init__(reader.network, stops, decoder_start_token_id=given[0])
+        self._reader, self._given, self._before = reader, given, given
+
+    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
+        """Prompts of one length, the longest first; those of one text are together, and are read once."""
+        by_text: dict[Tokens, list[EncodedPrompt]] = {}
+        for prompt in prompts:
+            by_text.setdefault(prompt.tokens, []).append(prompt)
+        pack: list[EncodedPrompt] = []
+        n_rows = longest = 0
+        for tokens in sorted(by_text, key=lambda tokens: (-len(tokens), tokens)):
+            own = sum(len(self._given) + prompt.own_tokens for prompt in by_text[tokens])
+            full = (n_rows + 1) * (len(tokens) + max(longest, own)) > self._reader.limits.budget_tokens
+            if pack and (full or len(tokens) != len(pack[0].tokens)):
+                yield pack
+                pack, n_rows, longest = [], 0, 0
+            pack = pack + by_text[tokens]
+            n_rows, longest = n_rows + 1, max(longest, own)
+        if pack:
+            yield pack
+
+    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
+        """Read the prompts of a pack; an answer whose steps are recorded begins with the opening alone."""
+        self.prompts, self._before = prompts, self._given[:1] if mode == GENERATION else self._given
+        distinct = {tokens: row for row, tokens in enumerate(dict.fromkeys(prompts))}
+        self._row_of = [distinct[tokens] for tokens in prompts]
+        self._states = self._reader.encode_sources(np.array(list(distinct), dtype=np.int64))
+
+    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+        """Texts that begin one another are read in one row; padding is fed, but never read."""
+        rows: list[list[int]] = []
+        for number, (at, written) in enumerate(texts):
+            last = texts[rows[-1][-1]] if rows else (-1, ())
+            if last[0] == at and written[: len(last[1])] == last[1]:
+                rows[-1].append(number)
+            else:
+                rows.append([number])
+        for start in range(0, len(rows), MAX_SEQUENCES):
+            some = rows[start : start + MAX_SEQUENCES]
+            fed_rows = [(*self._before, *texts[numbers[-1]][1]) for numbers in some]
+            length = max(map(len, fed_rows))
+            fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in fed_rows], dtype=np.int64)
+            read = [(number, row) for row, numbers in enumerate(some) for number in numbers]
+            places = np.array([row * length + len(self._before) - 1 + len(texts[number][1]) for number, row in read])
+            states = self._states[[self._row_of[texts[numbers[-1]][0]] for numbers in some]]
+            left = iter(read)
+            for logits in self._reader.logits_at(states, fed, places):
+                yield [next(left)[0] for _ in logits], logits
+
+    def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
+        """Encoder states, and what the decoder is given."""
+        import torch
+        from transformers.modeling_outputs import BaseModelOutput
+
+        encoded = self._states[[self._row_of[state.number] for state in states]]
+        return {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=encoded),
+            "attention_mask": torch.ones(encoded.shape[:2], dtype=torch.int64, device=encoded.device),
+            "decoder_input_ids": torch.tensor([self._before] * len(states), device=encoded.device),
+        }
 
 
 def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:

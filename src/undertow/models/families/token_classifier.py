@@ -18,29 +18,31 @@ from typing import Any, ClassVar
 import numpy as np
 
 from undertow.models.backend.execution import check_length, oom_errors
-from undertow.models.base import EXACT, Capabilities, CostEstimate, Outcome, UnsupportedQueryError, attempt
-from undertow.models.huggingface import HuggingFaceModel, PackedAnswers, group_by_length
+from undertow.models.base import (
+    EXACT,
+    NOT_A_NUMBER,
+    Capabilities,
+    CostEstimate,
+    Outcome,
+    PlacedQuery,
+    UnsupportedQueryError,
+    attempt,
+)
+from undertow.models.huggingface import PackedAnswers, group_by_length
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
 
 
 @dataclass(frozen=True, slots=True)
-class _EncodedSentence:
-    """A sentence as the model reads it.
+class _EncodedSentence(PlacedQuery):
+    """A sentence with a masked blank in tokens, its index among the queries, and the group of each option [option]."""
 
-    Attributes:
-        place: among the queries.
-        tokens: tokens of the sentence with a masked blank.
-        groups: the group of each option [option].
-    """
-
-    place: int
     tokens: tuple[int, ...]
     groups: tuple[str, ...]
 
 
-class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
+class TokenClassifierModel(PackedAnswers[_EncodedSentence]):
     """A loaded model that labels words; see `undertow.models.base.AnsweringModel`."""
 
     FAMILY, SCORING_METHOD, OBJECTIVE = "token_classifier", "labels", "masked, then labels of words"
@@ -133,7 +135,7 @@ class TokenClassifierModel(HuggingFaceModel, PackedAnswers[_EncodedSentence]):
 
 def _answer(groups: Sequence[str], labels: Sequence[str], nats: Floats) -> Outcome:
     if np.isnan(nats).any():
-        return UnsupportedQueryError("the model gave a probability that is not a number")
+        return UnsupportedQueryError(NOT_A_NUMBER)
     n_options = Counter(groups)
     # Of no label at all the sum is empty, and its logarithm minus infinity.
     of_group = {

@@ -30,6 +30,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.base import (
+    EMPTY_PASSAGE,
     EXACT,
     PAPER,
     TOKEN_CAPABILITIES,
@@ -224,7 +225,7 @@ def _write_passage(query: ConstrainedGenerateQuery) -> Outcome:
     """The passage, or the first half of it."""
     words = list(re.finditer(r"\S+", query.passage))
     if not words:
-        return UnsupportedQueryError("the passage that the answer is to be made of is empty")
+        return UnsupportedQueryError(EMPTY_PASSAGE)
     if query.constraint != UNCONSTRAINED:
         words = words[: max(1, len(words) // 2)]
     nats = math.fsum(_word_nats(word.group()) for word in words)

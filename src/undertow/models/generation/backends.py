@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow.models.backend.execution import to_device
 from undertow.models.backend.tree_attention import TreeKVCache, ancestor_mask
-from undertow.models.base import BatchLimits, Ints, PrefixTree, common_prefix_length
+from undertow.models.base import Ints, PrefixTree, common_prefix_length
 from undertow.models.generation.generation_state import GenerationState, Stops
 from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, Tokens
 from undertow.types import CHOICE, GENERATION
@@ -73,10 +73,8 @@ class Backend(ABC):
 class TreeBackend(Backend):
     """The prompts of a pack as one tree in a KV cache, and what is written behind them as its new leaves.
 
-    Attributes:
-        network: a causal network that accepts a four-dimensional mask.
-        n_logits: size of the vocabulary.
-        trunk: cache of the last pack, for the prefix that the next one shares.
+    The network is a causal one that accepts a four-dimensional mask; `trunk` is the cache of the last pack, for the prefix that the
+    next one shares.
     """
 
     network: Any
@@ -199,9 +197,7 @@ class TreeBackend(Backend):
 class GenerateBackend(Backend):
     """Whole texts, without a cache of ours; answers are written by the network's `generate`, one row each.
 
-    Attributes:
-        network: the network.
-        stops: tokens that end an answer.
+    `settings` are more settings of generation.
     """
 
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
@@ -259,11 +255,7 @@ class GenerateBackend(Backend):
 
 
 class CausalTexts(GenerateBackend):
-    """Whole texts of a causal network that takes no tree, or not of this depth.
-
-    Args:
-        logits_at: returns logits of texts of one length at flat positions, in slices of rows.
-    """
+    """Whole texts of a causal network that takes no tree, or not of this depth; `logits_at` is as in `BatchReader`, of one length."""
 
     def __init__(
         self, network: Any, stops: Stops, logits_at: Callable[[dict[str, Any], Ints], Iterator[torch.Tensor]]
@@ -297,94 +289,3 @@ class CausalTexts(GenerateBackend):
 
         tokens = torch.tensor([state.prompt.tokens for state in states], device=self.network.device)
         return {"inputs": tokens, "attention_mask": torch.ones_like(tokens)}
-
-
-class EncoderDecoder(Protocol):
-    """A model with an encoder and a decoder; see `undertow.models.families.seq2seq.Seq2SeqModel`."""
-
-    network: Any
-    limits: BatchLimits
-
-    def encode_sources(self, sources: Ints) -> torch.Tensor:
-        """Encoder states of texts of one length [source, position, width]."""
-        ...
-
-    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
-        """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32."""
-        ...
-
-
-class EncoderDecoderTexts(GenerateBackend):
-    """Texts that a decoder writes; the encoder reads each prompt of a pack once.
-
-        encoder   Task: What is it about? Text: ... </s>
-        decoder   <pad>                  -> gender | race | political       the labels as texts of their own
-                  <pad> political        -> affiliation | end               in the same row: a decoder looks back only
-
-    Args:
-        reader: the model.
-        stops: tokens that end an answer.
-        given: tokens that a decoder is given before an answer, its opening first.
-    """
-
-    def __init__(self, reader: EncoderDecoder, stops: Stops, given: Tokens) -> None:
-        super().__init__(reader.network, stops, decoder_start_token_id=given[0])
-        self._reader, self._given, self._before = reader, given, given
-
-    def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
-        """Prompts of one length, the longest first; those of one text are together, and are read once."""
-        by_text: dict[Tokens, list[EncodedPrompt]] = {}
-        for prompt in prompts:
-            by_text.setdefault(prompt.tokens, []).append(prompt)
-        pack: list[EncodedPrompt] = []
-        n_rows = longest = 0
-        for tokens in sorted(by_text, key=lambda tokens: (-len(tokens), tokens)):
-            own = sum(len(self._given) + prompt.own_tokens for prompt in by_text[tokens])
-            full = (n_rows + 1) * (len(tokens) + max(longest, own)) > self._reader.limits.budget_tokens
-            if pack and (full or len(tokens) != len(pack[0].tokens)):
-                yield pack
-                pack, n_rows, longest = [], 0, 0
-            pack = pack + by_text[tokens]
-            n_rows, longest = n_rows + 1, max(longest, own)
-        if pack:
-            yield pack
-
-    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
-        """Read the prompts of a pack; an answer whose steps are recorded begins with the opening alone."""
-        self.prompts, self._before = prompts, self._given[:1] if mode == GENERATION else self._given
-        distinct = {tokens: row for row, tokens in enumerate(dict.fromkeys(prompts))}
-        self._row_of = [distinct[tokens] for tokens in prompts]
-        self._states = self._reader.encode_sources(np.array(list(distinct), dtype=np.int64))
-
-    def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-        """Texts that begin one another are read in one row; padding is fed, but never read."""
-        rows: list[list[int]] = []
-        for number, (at, written) in enumerate(texts):
-            last = texts[rows[-1][-1]] if rows else (-1, ())
-            if last[0] == at and written[: len(last[1])] == last[1]:
-                rows[-1].append(number)
-            else:
-                rows.append([number])
-        for start in range(0, len(rows), MAX_SEQUENCES):
-            some = rows[start : start + MAX_SEQUENCES]
-            fed_rows = [(*self._before, *texts[numbers[-1]][1]) for numbers in some]
-            length = max(map(len, fed_rows))
-            fed = np.array([(*row, *self._given[:1] * (length - len(row))) for row in fed_rows], dtype=np.int64)
-            read = [(number, row) for row, numbers in enumerate(some) for number in numbers]
-            places = np.array([row * length + len(self._before) - 1 + len(texts[number][1]) for number, row in read])
-            states = self._states[[self._row_of[texts[numbers[-1]][0]] for numbers in some]]
-            left = iter(read)
-            for logits in self._reader.logits_at(states, fed, places):
-                yield [next(left)[0] for _ in logits], logits
-
-    def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
-        """Encoder states, and what the decoder is given."""
-        import torch
-        from transformers.modeling_outputs import BaseModelOutput
-
-        encoded = self._states[[self._row_of[state.number] for state in states]]
-        return {
-            "encoder_outputs": BaseModelOutput(last_hidden_state=encoded),
-            "attention_mask": torch.ones(encoded.shape[:2], dtype=torch.int64, device=encoded.device),
-            "decoder_input_ids": torch.tensor([self._before] * len(states), device=encoded.device),
-        }

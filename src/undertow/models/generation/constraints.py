@@ -12,33 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
 
 END = -1
 """Stands for any of the model's end tokens."""
 
 
-class Constraint(Protocol):
-    """A state of a constraint."""
-
-    @property
-    def allowed(self) -> tuple[int, ...] | None:
-        """Allowed next tokens, in ascending order; None for all."""
-        ...
-
-    @property
-    def may_end(self) -> bool:
-        """Whether the answer may end here."""
-        ...
-
-    def after(self, token: int) -> Constraint:
-        """The state after an allowed token."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """Tokens in any order: all, or those of a passage (Bauer et al., section 3.3, "constrained")."""
+    """Tokens in any order: all (None), or those of a passage, ascending (Bauer et al., section 3.3, "constrained")."""
 
     allowed: tuple[int, ...] | None = None
     may_end: bool = True
@@ -57,10 +38,7 @@ class TokenSet:
 class PassageSpan:
     """A contiguous span of a passage; Bauer et al., section 3.3, "span-based".
 
-    Attributes:
-        passage: tokens of the passage.
-        places: positions in the passage of the next token; all positions at the start.
-        may_end: whether the span has a token.
+    `places` are the positions in the passage of the next token; all positions at the start.
     """
 
     passage: tuple[int, ...]
@@ -85,12 +63,7 @@ class PassageSpan:
 
 @dataclass(slots=True)
 class LabelTrie:
-    """A trie of label tokens; a label may be a prefix of another.
-
-    Attributes:
-        children: next states, by token.
-        label: index of the label that is complete here; None if none is.
-    """
+    """A trie of label tokens: the next states by token, and the label that is complete here; it may be a prefix of another."""
 
     children: dict[int, LabelTrie] = field(default_factory=dict)
     label: int | None = None
@@ -184,9 +157,6 @@ class SpanSearch:
 
     A span's probability is that of its tokens, and of an end if it could continue. Call `next_spans`, pass the log-probabilities
     after each to `extend`, and repeat while `running`; the answer is `best`.
-
-    Attributes:
-        best, best_nats: the most probable complete span so far.
     """
 
     best: tuple[int, ...] = ()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.models.backend.execution import in_top_k
-from undertow.models.base import Outcome, UnsupportedQueryError, sampling_seed
-from undertow.models.generation.constraints import END, Constraint, PassageSpan, TokenSet
+from undertow.models.base import NOT_A_NUMBER, Outcome, UnsupportedQueryError, sampling_seed
+from undertow.models.generation.constraints import END, PassageSpan, TokenSet
 from undertow.models.generation.prompt_encoder import EncodedPrompt
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.models.tokens.option_tokens import Vocabulary
@@ -36,16 +36,12 @@ if TYPE_CHECKING:
     import torch
 
 
+@dataclass
 class Stops:
-    """Tokens that end a generated answer.
+    """Tokens that end a generated answer: the model's own, and line breaks where a query ends with its line."""
 
-    Attributes:
-        ends: the model's own end tokens.
-        vocabulary: knows which tokens break a line.
-    """
-
-    def __init__(self, ends: frozenset[int], vocabulary: Vocabulary) -> None:
-        self.ends, self.vocabulary = ends, vocabulary
+    ends: frozenset[int]
+    vocabulary: Vocabulary
 
     @cached_property
     def _ends_and_breaks(self) -> frozenset[int]:
@@ -115,7 +111,7 @@ class GenerationState:
 
     prompt: EncodedPrompt
     number: int
-    state: Constraint
+    state: TokenSet | PassageSpan
     draws: np.random.Generator | None
     tokens: list[int] = field(default_factory=list)
     nats: float = 0.0
@@ -127,7 +123,7 @@ class GenerationState:
     def from_prompt(cls, prompt: EncodedPrompt, number: int) -> GenerationState:
         """Start an answer."""
         query, constraint = prompt.query, getattr(prompt.query, "constraint", UNCONSTRAINED)
-        state: Constraint = TokenSet()
+        state: TokenSet | PassageSpan = TokenSet()
         if constraint != UNCONSTRAINED:
             kind = TokenSet if constraint == PASSAGE_TOKENS else PassageSpan
             state = kind.from_passage(prompt.passage.tokens)
@@ -186,7 +182,7 @@ class GenerationState:
         if isinstance(query, GenerateQuery):
             return answer_of(query, self.steps(vocabulary), text)
         if math.isnan(self.nats):
-            return UnsupportedQueryError("the model gave a probability that is not a number")
+            return UnsupportedQueryError(NOT_A_NUMBER)
         if isinstance(self.state, PassageSpan) and self.tokens:
             text = self.prompt.passage.text_of_span(self.tokens)
         return written_answer(self.prompt, self.nats, text)

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom, oom_errors
-from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, Outcome, PrefixTree, UnsupportedQueryError
+from undertow.models.base import (
+    NOT_A_NUMBER,
+    PAPER,
+    PAPER_TOP,
+    CostEstimate,
+    Outcome,
+    PrefixTree,
+    UnsupportedQueryError,
+)
 from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
 from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
 from undertow.models.generation.generation_state import (
@@ -37,7 +45,7 @@ from undertow.models.generation.prompt_encoder import (
     template_notes,
 )
 from undertow.models.generation.step_readout import places_that_count
-from undertow.models.huggingface import HuggingFaceModel, PackedAnswers
+from undertow.models.huggingface import PackedAnswers
 from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
 
 if TYPE_CHECKING:
@@ -50,16 +58,13 @@ SECTION = 16
 CHECK_STEPS = 3
 CHAIN_LOGITS = 2**24
 """Logits of one pass that reads words of several tokens: 64 MiB in float32."""
-NOT_A_NUMBER = "the model gave a probability that is not a number"
 Answers = dict[int, Outcome]
 
 
-class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
+class PromptModel(PackedAnswers[EncodedPrompt]):
     """A model that answers prompts with one network; see `undertow.models.base.AnsweringModel`.
 
     Attributes:
-        encoder: encodes prompts.
-        stops: tokens that end an answer.
         plain: runs whole texts.
         tree: runs a tree of prompts; None for an encoder-decoder.
         prompt_depth: longest path that a tree of prompts reads exactly; 0 for plain batches.
@@ -108,30 +113,26 @@ class PromptModel(HuggingFaceModel, PackedAnswers[EncodedPrompt]):
             if refused:
                 yield [[block[at] for at in refused]]
             for (mode, in_tree), packs in groupby(
-                self._planned(prompts), lambda pack: (pack[0].mode, self._in_tree(pack[0]))
+                self.cut_packs(prompts, ()), lambda pack: (pack[0].mode, self._in_tree(pack[0]))
             ):
                 # A greedy pack takes many steps, and one that is interrupted is computed again.
                 size = SECTION if in_tree and mode != GENERATION else 1
                 while section := list(islice(packs, size)):
                     yield [[block[prompt.place] for prompt in pack] for pack in section]
 
-    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """Indices of the prompts of each pack."""
-        return (pack for section in self.sections(queries) for pack in section)
-
     def reset_cache(self) -> None:
         """Drop the cache of earlier prompts."""
         if self.tree is not None:
             self.tree.trunk = None
 
-    def cut_packs(self, encoded: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
-        """Packs of prompts of one mode; the prefix that the last pack left in the cache is free."""
-        trunk = self.tree.trunk if self.tree is not None else None
-        return self._planned(encoded, trunk.path if trunk is not None else ())
-
-    def _planned(self, prompts: Sequence[EncodedPrompt], before: tuple[int, ...] = ()) -> Iterator[list[EncodedPrompt]]:
+    def cut_packs(
+        self, encoded: Sequence[EncodedPrompt], before: tuple[int, ...] | None = None
+    ) -> Iterator[list[EncodedPrompt]]:
+        """Packs of prompts of one mode; the prefix `before` is free, by default what the last pack left in the cache."""
+        if before is None:
+            before = self.tree.trunk.path if self.tree is not None and self.tree.trunk is not None else ()
         groups: dict[tuple[str, bool], list[EncodedPrompt]] = {}
-        for prompt in prompts:
+        for prompt in encoded:
             groups.setdefault((prompt.mode, self._in_tree(prompt)), []).append(prompt)
         for (_, in_tree), members in sorted(groups.items()):
             yield from (self.tree if in_tree and self.tree else self.plain).packs(members, before)

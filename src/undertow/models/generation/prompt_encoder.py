@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.models.base import UnsupportedQueryError, attempt, common_prefix_length
+from undertow.models.base import EMPTY_PASSAGE, PlacedQuery, UnsupportedQueryError, attempt, common_prefix_length
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import (
@@ -46,13 +46,7 @@ _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage in the tokens of an answer.
-
-    Attributes:
-        text: the passage.
-        tokens: its tokens.
-        spans: character range of each token [token].
-    """
+    """A passage in the tokens of an answer, and the character range of each [token]."""
 
     text: str
     tokens: Tokens
@@ -68,20 +62,16 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedPrompt:
+class EncodedPrompt(PlacedQuery):
     """A query in tokens.
 
     Attributes:
-        place: index in the list of queries.
-        query: the query.
         tokens: tokens of examples and prompt.
         n_dropped_shots: number of examples that did not fit.
         options: tokens of the words whose probability is recorded.
         nodes: states of a choice's labels, by the tokens after which a distribution is read, the root first.
-        passage: passage of a constrained answer.
     """
 
-    place: int
     query: GeneratedQuery
     tokens: Tokens
     n_dropped_shots: int = 0
@@ -119,10 +109,8 @@ class PromptEncoder:
     """Encodes prompts with one tokenizer.
 
     Attributes:
-        tokenizer: the tokenizer.
         tokens_of: tokenizes a text with the model's opening tokens.
         context_tokens: maximum length of prompt and answer together.
-        vocabulary: the tokenizer's.
         frame: what is written around a prompt.
         system_prompt: the system message of a chat; "" for none.
         n_given: with an encoder, where an answer is a text of its own: the number of tokens that a decoder is given before it.
@@ -224,7 +212,7 @@ class PromptEncoder:
     def _encode_passage(self, text: str, behind: str) -> Passage:
         """The tokens of a passage behind a stand-in, with a space if one comes before it."""
         if not text.strip():
-            raise UnsupportedQueryError("the passage that the answer is to be made of is empty")
+            raise UnsupportedQueryError(EMPTY_PASSAGE)
         if not getattr(self.tokenizer, "is_fast", False):
             raise UnsupportedQueryError("this tokenizer does not give character offsets")
         space = behind[1:]
@@ -268,14 +256,8 @@ def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[i
     """
     if not tokenizer.chat_template:
         raise UnsupportedQueryError("this model has no chat template; leave --chat out")
-    messages = [{"role": "user", "content": prompt}]
     try:
-        template = _with_fixed_date(tokenizer.get_chat_template())
-        if system_prompt:
-            messages.insert(0, {"role": "system", "content": system_prompt})
-        coded = tokenizer.apply_chat_template(
-            messages, chat_template=template, add_generation_prompt=True, return_dict=True
-        )
+        coded = _apply_template(tokenizer, prompt, system_prompt, add_generation_prompt=True, return_dict=True)
     except Exception as error:  # a template is a program and may raise anything
         raise UnsupportedQueryError(
             f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
@@ -287,25 +269,27 @@ def check_system_role(tokenizer: Any, system_prompt: str) -> None:
     """Refuse a system prompt if the chat template has no role for it: it raises an error, or leaves the message out."""
     if not tokenizer.chat_template:
         return
-    messages = [{"role": "system", "content": system_prompt}, {"role": "user", "content": "Hello"}]
     try:
-        template = _with_fixed_date(tokenizer.get_chat_template())
-        has_system = system_prompt in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+        has_system = system_prompt in _apply_template(tokenizer, "Hello", system_prompt, tokenize=False)
     except Exception:  # noqa: BLE001 - a template is a program and may raise anything
         has_system = False
     if not has_system:
         raise UndertowError("--system: the chat template of this model has no system role; leave --system out")
 
 
-def _with_fixed_date(template: str) -> str:
-    """The template with a macro in place of the clock that transformers passes."""
-    if CLOCK not in template:
-        return template
-    forms = dict.fromkeys(_FORM.findall(template))
-    branches = "".join(
-        f"{{%- if form == {form!r} -%}}{FIXED_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
-    )
-    return f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
+def _apply_template(tokenizer: Any, prompt: str, system_prompt: str, **options: Any) -> Any:
+    """A chat of these messages, with a macro in place of the clock that transformers passes to the template."""
+    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    template = tokenizer.get_chat_template()
+    if CLOCK in template:
+        branches = "".join(
+            f"{{%- if form == {form!r} -%}}{FIXED_DATE.strftime(form)}{{%- endif -%}}"
+            for form in dict.fromkeys(_FORM.findall(template))
+            if "%}" not in form
+        )
+        template = f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
+    messages.append({"role": "user", "content": prompt})
+    return tokenizer.apply_chat_template(messages, chat_template=template, **options)
 
 
 def template_notes(tokenizer: Any) -> list[str]:

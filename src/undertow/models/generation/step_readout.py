@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from undertow.models.base import NOT_A_NUMBER
 from undertow.types import Answer, GenerateQuery, Option
 
 SPELLINGS = 2
@@ -108,25 +109,19 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
     n_options = len(query.options)
     probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(n_options)]
     if any(map(math.isinf, probs)) or (probs and all(map(math.isnan, probs))):
-        return Answer.missing("the model gave a probability that is not a number")
-    hidden = any(step.n_seen for step in counted)
-    # How much more each option may have: no hidden token is more probable than the last one shown.
-    bounds = (
-        [sum(_upper_bound(step, option) for step in counted) / len(counted) for option in range(n_options)]
-        if hidden
-        else []
-    )
-    return Answer(
+        return Answer.missing(NOT_A_NUMBER)
+    answer = Answer(
         logprobs_nats=tuple(prob if math.isnan(prob) else math.log(prob) if prob > 0 else -math.inf for prob in probs),
         other_prob=max(0.0, 1.0 - sum(prob for prob in probs if not math.isnan(prob))),
         text=text.encode("utf-8", "replace").decode(),  # half a character can come, which no file can store
-        upper_bound_prob=tuple(0.0 if math.isnan(prob) else bound for prob, bound in zip(probs, bounds, strict=True))
-        if hidden
-        else (),
-        truncated_prob=sum(step.truncated_prob for step in counted) / len(counted) if hidden else 0.0,
     )
-
-
-def _upper_bound(step: Step, option: int) -> float:
-    hidden = SPELLINGS - step.n_seen[option] if step.n_seen else 0
-    return min(max(hidden, 0) * step.least_prob, step.truncated_prob)
+    if not any(step.n_seen for step in counted):
+        return answer
+    # How much more each option may have: no hidden token is more probable than the last one shown.
+    bounds = [0.0] * n_options
+    for option, prob in enumerate(probs):
+        n_hidden = [max(SPELLINGS - step.n_seen[option], 0) if step.n_seen else 0 for step in counted]
+        own = [min(n * step.least_prob, step.truncated_prob) for n, step in zip(n_hidden, counted, strict=True)]
+        bounds[option] = 0.0 if math.isnan(prob) else sum(own) / len(counted)
+    truncated_prob = sum(step.truncated_prob for step in counted) / len(counted)
+    return replace(answer, upper_bound_prob=tuple(bounds), truncated_prob=truncated_prob)

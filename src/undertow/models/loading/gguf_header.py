@@ -112,19 +112,15 @@ class _Cursor:
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError("its alignment is no number of bytes")
         start = -(-self._at // alignment) * alignment
+        # The tensors of the summary are single numbers that share one place.
+        names = [one.name.encode() for one in tensors]
+        table = [COUNT.pack(len(name)) + name + struct.pack("<IIQ", 0, 0, 0) for name in names]
+        head = b"GGUF" + struct.pack("<IQQ", version, n_tensors, len(kept))
         return GgufHeader(
             entries,
             tuple(replace(one, offset=start + one.offset) for one in tensors),
-            self._summary(version, kept, tensors),
+            b"".join([head, *kept, *table, bytes(2 * DEFAULT_ALIGNMENT)]),
         )
-
-    @staticmethod
-    def _summary(version: int, entries: list[bytes], tensors: list[GgufTensor]) -> bytes:
-        """A GGUF file of these entries, whose tensors are single numbers that share one place."""
-        names = [one.name.encode() for one in tensors]
-        table = [COUNT.pack(len(name)) + name + struct.pack("<IIQ", 0, 0, 0) for name in names]
-        head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
-        return b"".join([head, *entries, *table, bytes(2 * DEFAULT_ALIGNMENT)])
 
     def _tensor(self, number: int) -> GgufTensor:
         """A tensor, with its offset from the beginning of the data."""
@@ -133,10 +129,8 @@ class _Cursor:
         if n_dimensions > MAX_DIMENSIONS:
             raise ValueError(f"tensor {number} has {n_dimensions} dimensions")
         shape = self._numbers("Q", n_dimensions, f"the dimensions of tensor {number}")
-        kind, offset = (
-            self._number("I", f"the type of tensor {number}"),
-            self._number("Q", f"the place of tensor {number}"),
-        )
+        kind = self._number("I", f"the type of tensor {number}")
+        offset = self._number("Q", f"the place of tensor {number}")
         self._need(offset, f"tensor {number} at {offset}")
         return GgufTensor(name, tuple(reversed(shape)), kind, offset)
 

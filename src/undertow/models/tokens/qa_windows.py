@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.models.base import Ints, UnsupportedQueryError, attempt
+from undertow.models.base import Ints, PlacedQuery, UnsupportedQueryError, attempt
 from undertow.types import Query, SpanQuery
 
 MAX_TEXT_TOKENS = 384
@@ -82,17 +82,9 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedQuestion:
-    """A query in tokens.
+class EncodedQuestion(PlacedQuery):
+    """A query in windows on its passage, its index among the queries, and the places of each candidate [candidate][occurrence]."""
 
-    Attributes:
-        place: index in the list of queries.
-        query: the query.
-        windows: windows on the passage.
-        candidates: occurrences of each candidate [candidate][occurrence].
-    """
-
-    place: int
     query: SpanQuery
     windows: tuple[Window, ...]
     candidates: tuple[tuple[Piece, ...], ...]
@@ -107,7 +99,6 @@ class QAEncoder:
     """Encodes questions and passages for one model.
 
     Attributes:
-        tokenizer: a fast one.
         context_tokens: maximum number of tokens of a text.
         overlap_tokens: tokens that two windows share.
         passage_last: whether the passage follows the question; it precedes it for tokenizers that pad on the left.
