@@ -51,12 +51,10 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
     is an example. That a movement with W identifies an unspecified task (method 2) assumes the same W, and that a specified task leaves
     little influence to W, which depends on effect sizes instead of arrows.
 
-    Args:
-        graph: the graph; its W is the node with the role `covariate`.
-        audit: `DRIFT` or `SPECIFICATION`.
+    The graph's W is the node with the role `covariate`.
 
     Raises:
-        UndertowError: the audit is neither.
+        UndertowError: the audit is neither `DRIFT` nor `SPECIFICATION`.
     """
     if audit not in (DRIFT, SPECIFICATION):
         raise UndertowError(f"what {audit!r} assumes is not known; use one of: {DRIFT}, {SPECIFICATION}")
@@ -214,12 +212,7 @@ _ENTRY_KEYS = ("name", "title", "source", "text")
 
 @dataclass(frozen=True, slots=True)
 class FindingAssumptions:
-    """The assumptions under which an audit's findings are evidence of selection, judged by one graph.
-
-    Attributes:
-        kind: kind of the findings, `DRIFT` or `SPECIFICATION`.
-        assumptions: assumptions of findings of this kind.
-    """
+    """The assumptions under which an audit's findings, of the kind `DRIFT` or `SPECIFICATION`, are evidence of selection."""
 
     named_graph: NamedGraph
     kind: str

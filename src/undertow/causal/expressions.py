@@ -44,12 +44,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """An independent noise term.
-
-    Attributes:
-        kind: a key of `NOISES`.
-        place: index of the noise in its expression, which selects its random stream.
-    """
+    """An independent noise, of a kind of `NOISES`; its place in the expression selects its random stream."""
 
     kind: str
     place: int

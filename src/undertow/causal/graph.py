@@ -97,11 +97,7 @@ class Graph:
 
 
 def read_graph(text: str, source: str = "graph") -> Graph:
-    """Read a graph.
-
-    Args:
-        text: its statements; see the docstring of this module.
-        source: name of the text in errors: a file, or an option.
+    """Read a graph from its statements; see the docstring of this module. Errors call the text `source`: a file, or an option.
 
     Raises:
         UndertowError: a statement is invalid, arrows close a cycle or leave a selection node, or features or label are missing; the
@@ -154,7 +150,16 @@ class _GraphReader:
     def read_statement(self, statement: str, place: str) -> None:
         meaning = _MEANING.fullmatch(statement)
         if meaning:
-            self._read_meaning(meaning["node"], " ".join(meaning["words"].split()), place)
+            given, words = meaning["node"], " ".join(meaning["words"].split())
+            node = given.strip("[]() \t")
+            if not words:
+                raise UndertowError(f"{place}: the description of {node} is empty; write it, or remove the statement")
+            if self.meanings.setdefault(node, words) != words:
+                raise UndertowError(f"{place}: {node} already means {self.meanings[node]!r}; remove one of the two")
+            if given != node:
+                self._mark(_Token("selected" if given[0] == "[" else "latent", node), place)
+                self.alone[node] = None
+            self.places.setdefault(("meaning", node), place)
             return
         tokens: list[_Token] = []
         at = 0
@@ -201,17 +206,6 @@ class _GraphReader:
             covariate="".join(roles[COVARIATE]),
             meanings=tuple((node, self.meanings[node]) for node in nodes if node in self.meanings),
         )
-
-    def _read_meaning(self, given: str, words: str, place: str) -> None:
-        node = given.strip("[]() \t")
-        if not words:
-            raise UndertowError(f"{place}: the description of {node} is empty; write it, or remove the statement")
-        if self.meanings.setdefault(node, words) != words:
-            raise UndertowError(f"{place}: {node} already means {self.meanings[node]!r}; remove one of the two")
-        if given != node:
-            self._mark(_Token("selected" if given[0] == "[" else "latent", node), place)
-            self.alone[node] = None
-        self.places.setdefault(("meaning", node), place)
 
     def _read_role(self, role: str, tokens: Sequence[_Token], place: str) -> None:
         kinds = [token.kind for token in tokens]

@@ -116,9 +116,7 @@ def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
     For each feature the shortest of each kind, sorted by length; empty if and only if no such path is open. Without directed paths from
     features to the label, this means that features and label are d-separated.
 
-    Args:
-        graph: the graph.
-        past: a node that the paths must avoid.
+    `past` is a node that the paths must avoid.
     """
     net = network(graph)
     net = net.subgraph(set(net) - {past})

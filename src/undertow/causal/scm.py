@@ -54,11 +54,7 @@ _QUOTED_LENGTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One parameter or variable.
-
-    Attributes:
-        line: of the file, from 1.
-    """
+    """One parameter or variable, and its line in the file, from 1."""
 
     name: str
     expression: Expression
@@ -86,11 +82,7 @@ class StructuralCausalModel:
 
     @classmethod
     def from_text(cls, text: str, source: str = "model") -> StructuralCausalModel:
-        """Read a model; see the docstring of this module for the syntax.
-
-        Args:
-            text: text of the file.
-            source: name of the text in errors.
+        """Read a model; see the docstring of this module for the syntax. Errors call the text `source`.
 
         Raises:
             UndertowError: a line cannot be parsed, a name is unknown or defined twice, equations form a cycle, or selection or comparison
@@ -131,9 +123,7 @@ def implied_graph(model: StructuralCausalModel, settings: Mapping[str, float] | 
     A cause that a parameter removes, such as `gamma * G` with gamma = 0, has no arrow. Only single operations are simplified: terms that
     cancel keep their arrows.
 
-    Args:
-        model: the equations.
-        settings: parameters that replace those of the model.
+    `settings` replace parameters of the model.
 
     Raises:
         UndertowError: a setting is not a parameter, or a parameter is not finite.

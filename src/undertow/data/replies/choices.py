@@ -48,12 +48,7 @@ class Vote:
 
 
 class ChoiceReader:
-    """Reads replies to one question.
-
-    Attributes:
-        question: the question, without accents.
-        named: its answers except *both* and *neither*.
-    """
+    """Reads replies to one question, which has no accents; `named` are its answers except *both* and *neither*."""
 
     ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
     """Patterns that are cut from a clause."""

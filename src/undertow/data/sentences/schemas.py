@@ -106,10 +106,14 @@ def simplify(source: SchemaSource) -> SentenceSet:
     clause, and nothing in that clause names either person or refers to an earlier thing (*it*, *one*).
     """
     sentences = [
-        _simplify_schema(source, schema, clause, sex)
+        _sentence(source, schema, (sex, sex), f"The {who} said that {clause}", gold)
         for schema in source.schemas
         if schema.coreferent == "0" and (clause := _clause(schema.template, schema.case))
-        for sex in (FEMALE, MALE, UNSPECIFIED)
+        for who, sex, gold in (
+            (f"female {schema.occupation}", FEMALE, FEMALE),
+            (f"male {schema.occupation}", MALE, MALE),
+            (schema.occupation, UNSPECIFIED, None),
+        )
     ]
     name = "simplified" if source.name == "undertow-schemas" else f"simplified-{source.name}"
     return _set(source, name, f"{source.title}, one person only", sentences)
@@ -179,12 +183,6 @@ def _extend_schema(source: SchemaSource, schema: Schema, participant_class: str)
     text = text.replace(_PARTICIPANT, phrase[:1].upper() + phrase[1:] if opens else phrase)
     gold = DECIDED.get(participant_class) if schema.coreferent == "1" else None
     return _sentence(source, schema, (participant_class, phrase), text, gold)
-
-
-def _simplify_schema(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
-    who = schema.occupation if sex == UNSPECIFIED else f"{sex} {schema.occupation}"
-    gold = None if sex == UNSPECIFIED else sex
-    return _sentence(source, schema, (sex, sex), f"The {who} said that {clause}", gold)
 
 
 def _clause(template: str, case: str) -> str:

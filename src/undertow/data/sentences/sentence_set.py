@@ -65,7 +65,6 @@ class Sentence:
 
     Attributes:
         id: readable name, unique in its set.
-        query: the sentence and its options.
         factors: its levels in the design.
         cluster: name of the cluster of dependent sentences, for example the occupation.
         gold: the word group that the sentence determines; None if there is none or it is unknown.
@@ -80,14 +79,12 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSet:
-    """A set of sentences.
+    """A set of sentences with unique ids.
 
     Attributes:
         name: name in results.
         title, source: texts for the report.
         words: forms of each word group, in report order; a sentence may use some of them.
-        sentences: sentences with unique ids.
-        notes: notes on the source of the sentences.
     """
 
     name: str

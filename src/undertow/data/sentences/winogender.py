@@ -38,9 +38,15 @@ _PEOPLE = re.compile(r"\b(the|an|a) \$PARTICIPANT", re.IGNORECASE)
 def read_winogender(folder: str = "") -> SchemaSource:
     """The schemas from a folder with the two files, else from the cache, else downloaded."""
     where = Path(folder) if folder else data_folder(NAME) / COMMIT[:12]
-    for name in () if folder else FILES:
+    by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
+    for name, sha256 in {} if folder else FILES.items():
         if not _is_published(where / name):
-            _fetch(where / name)
+            content = fetch(f"{SOURCE_URL}/{name}", MAX_BYTES, NAME, by_hand)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise UndertowError(
+                    f"winogender: {SOURCE_URL}/{name} gave another file (its SHA-256 differs); try again, or {by_hand}"
+                )
+            save_download(content, where / name)
     shares = {row.occupation: row.share for _, row in read_records(where / STATISTICS, _ShareRow)}
     schemas = _schemas(where / TEMPLATES)
     for schema in schemas:
@@ -58,15 +64,6 @@ def read_winogender(folder: str = "") -> SchemaSource:
             if not _is_published(where / name)
         ),
     )
-
-
-def _fetch(path: Path) -> None:
-    url = f"{SOURCE_URL}/{path.name}"
-    by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
-    content = fetch(url, MAX_BYTES, NAME, by_hand)
-    if hashlib.sha256(content).hexdigest() != FILES[path.name]:
-        raise UndertowError(f"winogender: {url} gave another file (its SHA-256 differs); try again, or {by_hand}")
-    save_download(content, path)
 
 
 def _is_published(path: Path) -> bool:

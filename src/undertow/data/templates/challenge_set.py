@@ -20,12 +20,7 @@ from undertow.types import Factor, Item, canonical_json, query_json, to_utf8
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words that may fill the blanks, by group.
-
-    Attributes:
-        blanks: names of the blanks; nearly always the single `blank`.
-        forms: (group, words) pairs, one word for each blank, in the order they are listed.
-    """
+    """The names of the blanks, and (group, words) pairs with one word for each blank, in the order they are listed."""
 
     blanks: tuple[str, ...]
     forms: tuple[tuple[str, tuple[str, ...]], ...]
@@ -43,9 +38,7 @@ class ChallengeSet:
     Attributes:
         name: file name without its ending.
         title, source: for the report.
-        templates: sentences with holes.
         slots: levels of each slot, by its name.
-        words: what may fill the blanks.
         covariates: the default W lists.
         cluster_by: factors whose levels together define a cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
