@@ -523,7 +523,9 @@ def test_effects_and_slopes_beyond_a_margin_have_the_p_of_what_exceeds_it() -> N
     first, second = (
         table({str(at): rng.normal(40, 1, 12).tolist() for at in range(10)}, name) for name in ("one", "two")
     )
-    second["female"] += 0.5 * second["w_index"]
+    for side in (first, second):
+        side["w_value"] *= 2
+    second["female"] += 0.15 * second["w_value"]
 
     def found(margin: float, candidate: pd.DataFrame, baseline: pd.DataFrame = first) -> dict[str, Result]:
         design = {"groups": ["female"], "gaps": []}
@@ -532,20 +534,21 @@ def test_effects_and_slopes_beyond_a_margin_have_the_p_of_what_exceeds_it() -> N
 
     plain = found(0.0, second)
     effect, slope = plain[OF_DIFFERENCE], plain["slope"]
-    each = np.polyfit(np.arange(12), (second["female"] - first["female"]).to_numpy().reshape(10, 12).T, 1)[0]
+    each = np.polyfit(2 * np.arange(12), (second["female"] - first["female"]).to_numpy().reshape(10, 12).T, 1)[0]
     half = stats.t.ppf(0.975, 9) * each.std(ddof=1) / math.sqrt(10)
     ends = [slope.value, slope.extras["sentences_low"], slope.extras["sentences_high"]]
     assert ends == pytest.approx([each.mean(), each.mean() - half, each.mean() + half])
-    assert [slope.extras[name] for name in ("n_clusters", "n_w", "w_span")] == [10, 12, 11]
+    assert [slope.extras[name] for name in ("n_clusters", "n_w", "w_span")] == [10, 12, 22]
     far, near = (math.log(effect.value / end) for end in (effect.low, effect.extras["inner_low"]))
     df = optimize.brentq(lambda df: stats.t.ppf(0.975, df) / stats.t.ppf(0.95, df) - far / near, 1, 1000)
     for margin in (0.7 * effect.value, 0.95 * effect.value):
         t = math.log(effect.value / margin) / far * stats.t.ppf(0.975, df)
         assert found(margin, second)[OF_DIFFERENCE].p == pytest.approx(max(effect.p, 2 * stats.t.sf(t, df)), rel=1e-3)
-    assert found(1.01 * effect.value, second)[OF_DIFFERENCE].p == found(0.6, second)["slope"].p == 1.0
-    assert found(0.3, second)["slope"].p == pytest.approx(
-        found(0.0, second.assign(female=second["female"] - 0.3 * second["w_index"]))["slope"].p
-    )
+    assert found(1.01 * effect.value, second)[OF_DIFFERENCE].p == found(0.3, second)["slope"].p == 1.0
+    less = second.assign(female=second["female"] - 0.1 * second["w_value"])
+    assert found(0.1, second)["slope"].p == pytest.approx(found(0.0, less)["slope"].p)
+    barely = found(0.01, less)[OF_DIFFERENCE]
+    assert (barely.low, barely.p, barely.extras["inner_low"] > 0) == (0.0, 1.0, True)
     missing = second.assign(missing_reason=["no answer came"] + [""] * 119)
     assert [(one.n, one.n_missing) for one in found(0.0, missing).values()] == [(119, 1)] * len(plain)
     wide = pd.DataFrame({"female.low": 39.0, "female.high": second["female"]})

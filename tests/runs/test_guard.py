@@ -9,7 +9,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 
 import undertow
 from helpers.file_refusal import assert_refused
@@ -17,9 +20,13 @@ from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, p
 from helpers.planted_precision import Planted, nothing
 from undertow import models
 from undertow.audits.task_specification.items import Settings
+from undertow.metrics.reference_distribution import Reference
+from undertow.metrics.sentence_scores import features, score_names
 from undertow.models.base import EncodedQuery, ModelHandle, ModelRequest, PackedTree, TokenBatch, UnsupportedQueryError
 from undertow.models.families import toy
 from undertow.runs.guard import Guard, Options
+from undertow.stats.classification.roc import best_threshold
+from undertow.stats.regression.logistic import held_out_log_odds
 from undertow.types import Floats, ScoredQuery
 
 POSSESSIVE = "female: her; male: his; neutral: their"
@@ -137,10 +144,27 @@ def test_ranks_are_counted_and_a_set_that_is_told_apart_without_fail_is_the_basi
     ranks = {name: (one.above_unspecified, one.above_specified) for name, one in verdict.scores.items()}
     assert ranks["delta_neutral"] == (0.5, 0.5)
     assert ranks["total_variation"] == (sum(one < moved[0] for one in moved[1:]) / 12, 1.0)
-    assert reference.accuracy == reference.area == {"combined": 1.0, "total_variation": 1.0}
-    assert f"held-out sentences of {reference.name}" in verdict.rests_on
+    assert reference.thresholds["total_variation"] == pytest.approx(min(moved[1:]) / 2)
+    assert "balanced accuracy 100% on held-out sentences of planted (AUROC 1.00)" in verdict.rests_on
     assert knowing(DECIDED, POSSESSIVE).chance_percent < 10
     assert 90 < verdict.chance_percent <= 100
+
+
+def test_accuracy_is_that_of_calls_without_the_own_cluster() -> None:
+    rng, groups = np.random.default_rng(3), ("one", "other")
+    positive, cluster = np.tile([True, False], 15), np.repeat([f"job {at}" for at in range(15)], 2)
+    shares = rng.uniform(20, 80, 30)
+    scored = pd.DataFrame({"missing_reason": "", "challenge": "x", "well_specified": ~positive, "cluster": cluster})
+    scored[list(score_names(groups))] = 50.0
+    scored = scored.assign(mean_one=shares, mean_other=100 - shares)
+    scored["total_variation"] = moved = rng.uniform(1, 5, 30) + positive
+    reference = Reference.from_scores(scored, dict.fromkeys(groups, ("word",)))
+    odds = held_out_log_odds(features(scored, groups), positive, cluster)
+    limits = [best_threshold(moved[cluster != own], positive[cluster != own]) for own in cluster]
+    for name, score, calls in (("combined", odds, odds > 0), ("total_variation", moved, moved > limits)):
+        assert reference.accuracy[name] == pytest.approx(np.mean(calls == positive))  # as many of either kind
+        rank_sum = stats.mannwhitneyu(score[positive], score[~positive]).statistic
+        assert reference.area[name] == pytest.approx(rank_sum / 15**2)
 
 
 def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guard) -> None:
