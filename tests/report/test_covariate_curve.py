@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from matplotlib.figure import Figure
 
 from helpers.figure_checks import words
 from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
+from undertow.report.inline_svg import SUMMARY_IN
 from undertow.report.page_data import Drawing
-from undertow.report.style import image_bytes, svg_text
+from undertow.report.sheet import text_width
+from undertow.report.style import figure_width, image_bytes, svg_text
 
 
 def axes_of(figure: Figure) -> Any:
@@ -47,3 +50,17 @@ def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) ->
     drawing = Drawing("d", figure, "c", describe_spectrum(table, ["she", "he"], lines))
     assert image_bytes(drawing.figure, "png")
     assert svg_text(drawing)
+
+
+@pytest.mark.parametrize("width_in", [SUMMARY_IN, 6.5])
+def test_names_of_values_have_room_beside_a_wide_key(width_in: float) -> None:
+    years = pd.DataFrame({"w": [str(year) for year in range(1801, 2011, 7)], "w_index": range(30), "she": range(30)})
+    lines = [FittedLine("she", 0.91, 1.0, np.arange(30.0), *(np.ones(30),) * 3)]
+    with figure_width(width_in):
+        figure = spectrum(years, ["she"], title="t", lines=lines)
+    axes = axes_of(figure)
+    at_in = [axes.transData.transform((tick, 0.0))[0] / figure.dpi for tick in axes.get_xticks()]
+    widths_in = [text_width(label.get_text()) for label in axes.get_xticklabels()]
+    assert len(at_in) > 5
+    for (left, own), (right, other) in pairwise(zip(at_in, widths_in, strict=True)):
+        assert right - left - (own + other) / 2 > 0.06

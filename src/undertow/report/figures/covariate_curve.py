@@ -207,7 +207,8 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
             place_of_row = right(0.44, up + line_in(TEXT_SIZE) * ((len(rows) - 1) / 2 - row))
             weight = "normal" if text is rows[-1] else "bold"
             axes.text(1.0, end, text, transform=place_of_row, size=TEXT_SIZE, weight=weight, va="center_baseline")
-    return 0.45 + max(text_width(line, TEXT_SIZE, "bold") for name in names for line in name.split("\n"))
+    widths = [text_width(line, TEXT_SIZE, "bold") for name in names for line in name.split("\n")]
+    return 0.45 + max(*widths, *(text_width(_tendency(means, group), TEXT_SIZE) for group in means.percent))
 
 
 def name_values(axes: Axes, at: Floats, labels: Sequence[str], room_in: float) -> None:
@@ -218,7 +219,7 @@ def name_values(axes: Axes, at: Floats, labels: Sequence[str], room_in: float) -
     at_foot = axes.get_xaxis_transform()
     axes.vlines(at, -0.01, 0, color="#8a8a8a", linewidth=0.6, clip_on=False, transform=at_foot)
     texts = [fitted(label, _TICK_IN) for label in labels]
-    along = (at - first) / max(last - first, 1e-9) * room_in
+    along = (at - first) / max(last - first, 1e-9) * room_in / 1.04  # 0.02 of it at each end
     level = _spaced(along, np.array([text_width(text) for text in texts]) + 0.06)
     numbers = all(re.fullmatch(r"[\d\s.,:/+-]+", text) for text in texts)
     if len(level) >= (min(len(texts), _MIN_LEVEL_LABELS) if numbers else len(texts)):
