@@ -204,11 +204,10 @@ class Cluster:
 
     Attributes:
         address: "" for a cluster of this machine's own, which ends with the run; `auto` or host:port to join one.
-        n_workers: 0 for as many as there are GPUs or machines.
-        on_gpu: whether the models run on GPUs where there are any.
+        n_workers, on_gpu: as for `shares`.
         schedule_timeout_s: longest wait until Ray schedules the first worker.
         versions: package versions that workers must share with this process.
-        workers: the workers of the current model, as Ray actors.
+        workers: those of the current model, as Ray actors.
         n_workers_started: those requested, less those given up.
         n_replaced: lost workers that Ray has restarted.
     """

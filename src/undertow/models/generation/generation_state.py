@@ -99,14 +99,12 @@ class GenerationState:
     """The state of one generated answer.
 
     Attributes:
-        prompt: the prompt.
         number: index among the answers that are generated together.
         state: state of the constraint.
         draws: random generator of a sampled answer.
         tokens, nats: tokens so far, and their log-probability.
         probs: what the recorder saw at each of them.
         chain_probs: probability of each spelling of several tokens at the places that count [place][chain].
-        done: whether the answer has ended.
     """
 
     prompt: EncodedPrompt

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from undertow.errors import UndertowError
@@ -124,7 +124,10 @@ class PromptEncoder:
     n_given: int = 0
     system_prompt: str = ""
     _labels: dict[tuple[str, tuple[str, ...]], tuple[Tokens, tuple[Tokens, ...]]] = field(default_factory=dict)
-    _passages: dict[tuple[str, str], Passage] = field(default_factory=dict)
+    _passage_of: Callable[[str, str], Passage] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._passage_of = lru_cache(PASSAGES_KEPT)(self._encode_passage)
 
     def encode(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
@@ -168,12 +171,7 @@ class PromptEncoder:
             return EncodedPrompt(place, query, tokens, options=self.vocabulary.of_options(query.options))
         if isinstance(query, ConstrainedGenerateQuery):
             behind = BEHIND_SPACE if text[-1:].isspace() else BEHIND_WORD
-            key = query.passage, "" if apart else behind
-            if key not in self._passages:
-                if len(self._passages) >= PASSAGES_KEPT:
-                    self._passages.clear()
-                self._passages[key] = self._encode_passage(*key)
-            passage = self._passages[key]
+            passage = self._passage_of(query.passage, "" if apart else behind)
             return EncodedPrompt(place, query, tokens, n_dropped_shots, passage=passage)
         if apart:
             spelled = self.tokenizer([label.strip() for label in query.labels], add_special_tokens=False)["input_ids"]

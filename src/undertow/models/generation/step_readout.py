@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from undertow.models.base import NOT_A_NUMBER
 from undertow.types import Answer, GenerateQuery, Option
 
+PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""SentencePiece's space, which decoding a single token drops, and some servers pass on."""
 SPELLINGS = 2
 """Spellings of a word among the tokens that are not shown: with and without a leading space."""
 EMPTY = "the answer is empty: the model ended it before a first word"

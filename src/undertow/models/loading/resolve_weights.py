@@ -44,8 +44,7 @@ class WeightFiles:
     """The files of a model.
 
     Attributes:
-        location: first argument of `from_pretrained`.
-        options: its keyword arguments.
+        location, options: first argument of `from_pretrained`, and its keyword arguments.
         source: origin of the weights, for `ModelIdentity`.
         revision: hub commit, or SHA-256 of the files.
         config: its config.json; {} of a GGUF file.

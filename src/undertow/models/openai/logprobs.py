@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from undertow.models.base import PAPER, PAPER_TOP, UnsupportedQueryError
-from undertow.models.generation.step_readout import Step, answer_of, steps_that_count, word_of
+from undertow.models.generation.step_readout import PIECE_SPACE, Step, answer_of, steps_that_count, word_of
 from undertow.types import Answer, GenerateQuery
 
 HIDDEN_NATS = -1000.0
@@ -28,8 +28,6 @@ ROUNDING_PROB = 1e-6
 """Tolerance: rounded probabilities may add up to 1 though a token is hidden."""
 MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
-PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""SentencePiece's space, which some servers pass on."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 FILTERED = "the server's content filter stopped the answer"
 

@@ -13,26 +13,17 @@ from functools import cached_property
 from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
-from undertow.models.generation.step_readout import word_of
+from undertow.models.generation.step_readout import PIECE_SPACE, word_of
 from undertow.types import Option
 
 CONTINUES = "##"
 """Prefix of WordPiece tokens that continue a word."""
-PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""SentencePiece's space, which decoding a single token drops."""
-
 LINE_BREAKS = ("\n", "\r")
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Several tokens that spell an option.
-
-    Attributes:
-        option: index of the option.
-        tokens: the tokens, two or more.
-        inside: index of the option whose tokens these begin with (*her* of *herself*); -1 for none.
-    """
+    """Two tokens or more that spell an option; `inside` is the option whose tokens they begin with (*her* of *herself*), or -1."""
 
     option: int
     tokens: tuple[int, ...]
