@@ -1,7 +1,7 @@
 """Audits of a visitor: of typed sentences, of a pasted challenge file, or a small one of another kind.
 
 An audit writes a run folder into the operator's folder of runs, as `undertow run` does. The text of a challenge, its items,
-words and controls, and the items of the audit are limited before the model is queried.
+words and controls, and the items of the audit are limited before the model is queried; what cannot be used raises an UndertowError.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ class AuditRequest:
     limit: int = 0
 
     def run(self, runs: Path, request: ModelRequest, progress: Progress) -> Run:
-        """Run it and write its folder into the folder `runs`.
-
-        Raises:
-            UndertowError: it cannot run; the message has the reason.
-        """
+        """Run it and write its folder into the folder `runs`."""
         loading = {"revision": request.revision, "dtype": request.dtype, "device": request.device}
         keywords = {**loading, **request.settings, **self.options, "limit": self.limit}
         named = [name if label == name else f"{label}={name}" for label, name in self.models.items()]
@@ -72,9 +68,6 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
 
     Labelled sentences (`well_specified`) without `{w}` are audited for task specification, with dates; others for spurious correlation,
     with the values of the challenge, or else dates, in front of templates without `{w}`.
-
-    Raises:
-        UndertowError: the challenge cannot be used; says where.
     """
     path = save_challenge(challenge)
     try:
@@ -136,11 +129,7 @@ def _check_size(n_given: int, most: int, what: str) -> None:
 
 
 def read_challenge(text: str) -> dict[str, Any]:
-    """Parse a pasted challenge.
-
-    Raises:
-        UndertowError: it is empty, too long or not TOML, or names an unknown W list.
-    """
+    """Parse a pasted challenge."""
     if not text.strip():
         raise UndertowError("There is no challenge yet: paste a challenge file, or choose one.")
     if len(text) > MAX_CHALLENGE_CHARS:
@@ -160,11 +149,7 @@ def read_challenge(text: str) -> dict[str, Any]:
 
 
 def of_documents(task: object, n_documents: object, models: Mapping[str, str]) -> AuditRequest:
-    """A small audit of bias in text.
-
-    Raises:
-        UndertowError: there is no such task, or the number is out of its bounds.
-    """
+    """A small audit of bias in text."""
     name = TASKS.get(str(task))
     if name is None:
         raise UndertowError("Choose one of the tasks.")
@@ -172,11 +157,7 @@ def of_documents(task: object, n_documents: object, models: Mapping[str, str]) -
 
 
 def of_occupations(n_pairs: object, n_occupations: object, models: Mapping[str, str]) -> AuditRequest:
-    """A small audit with the occupation checklist.
-
-    Raises:
-        UndertowError: a number is out of its bounds.
-    """
+    """A small audit with the occupation checklist."""
     options = {
         "n_pairs": _count(n_pairs, MAX_PAIRS, "pairs of names"),
         "n_occupations": _count(n_occupations, MAX_OCCUPATIONS, "occupations"),
@@ -186,11 +167,7 @@ def of_occupations(n_pairs: object, n_occupations: object, models: Mapping[str, 
 
 
 def limit_of(given: object) -> int:
-    """The limit that a visitor chose.
-
-    Raises:
-        UndertowError: it is out of its bounds.
-    """
+    """The limit that a visitor chose."""
     return _count(given, MAX_LIMIT, "texts", MIN_LIMIT)
 
 

@@ -3,7 +3,8 @@
     Form -> Question -> items       `undertow.app.model_reply` runs the model and writes the reply
                      -> challenge   `undertow.app.audit_request` runs an audit of it
 
-Form fields are untrusted: each is checked for type and size, and the model against the operator's list.
+Form fields are untrusted: each is checked for type and size, and the model against the operator's list. An invalid one raises an
+UndertowError that says how to correct it.
 McMilin 2022 (ICML workshop), section 6, and the ICLR submission "Selection Induced Collider Bias in LLMs", appendices A and E,
 describe such a page.
 """
@@ -90,11 +91,7 @@ class AllowedModels:
     def from_names(
         cls, names: Sequence[str], *, any_model: bool = False, request: ModelRequest = _AS_IT_IS
     ) -> AllowedModels:
-        """The models of these names, folders and files; of a path, visitors see the last part.
-
-        Raises:
-            UndertowError: it is empty, or two would look alike.
-        """
+        """The models of these names, folders and files; of a path, visitors see the last part."""
         by_label: dict[str, str] = {}
         for name in names:
             label = Path(name).name if Path(name).exists() else name
@@ -105,16 +102,7 @@ class AllowedModels:
         return cls(by_label, any_model, request)
 
     def choose(self, label: str, beside: str, typed: str) -> dict[str, str]:
-        """The models that a visitor chose or typed, by label.
-
-        Args:
-            label: of the first model on the list.
-            beside: of a second one; "" for none.
-            typed: comma-separated names, which replace the first; "" for none.
-
-        Raises:
-            UndertowError: a model is not on the list, not a hub id, or not allowed; or there are too many.
-        """
+        """The models that a visitor chose (`beside` is a second one) or typed (comma-separated; these replace the first), by label."""
         if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
             raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
         others = [name.strip() for name in typed.split(",") if name.strip()]
@@ -159,11 +147,7 @@ class Form(BaseModel):
 
     @classmethod
     def from_fields(cls, fields: Sequence[object]) -> Form:
-        """Create a form from the fields that a browser sent.
-
-        Raises:
-            UndertowError: a field has the wrong type.
-        """
+        """Create a form from the fields that a browser sent."""
         try:
             return cls.model_validate(dict(zip(cls.model_fields, fields, strict=False)))
         except ValidationError as error:
@@ -217,11 +201,7 @@ class Question:
         return "\n".join([*texts, *([f"{BLANK_TEXT} is one of {listed}"] if BLANK in self.patterns[0].places else [])])
 
     def challenge(self) -> dict[str, Any]:
-        """The sentences, words and values as the content of a challenge file.
-
-        Raises:
-            UndertowError: some sentences have blanks and others pronouns.
-        """
+        """The sentences, words and values as the content of a challenge file."""
         blanks = {place: forms for pattern in self.patterns for place, forms in pattern.forms().items()}
         if BLANK in blanks and len(blanks) > 1:
             raise UndertowError(
@@ -239,11 +219,7 @@ class Question:
 
 
 def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
-    """Check a form as the browser sent it, and return its question; `audit` is `DRIFT` or `SPECIFICATION`.
-
-    Raises:
-        UndertowError: a field is invalid; the message says how to correct it.
-    """
+    """Check a form as the browser sent it, and return its question; `audit` is `DRIFT` or `SPECIFICATION`."""
     patterns = read_sentences(form.sentence, form.placeholder, read_words(form.words))
     values = read_values(form.values, max(form.degree + 2, 3 if audit == DRIFT else 2 * form.ends))
     lacking = next((number for number, pattern in enumerate(patterns, 1) if not pattern.n_values), None)
@@ -282,11 +258,7 @@ class LoadedModel:
         gc.collect()
 
     def load(self, name: str) -> ModelHandle:
-        """The model of this name, loaded on first use and dropped when another is loaded.
-
-        Raises:
-            UndertowError: there is no such model.
-        """
+        """The model of this name, loaded on first use and dropped when another is loaded."""
         if self._opened is None or self._opened[0] != name:
             self.drop()
             handle = models.resolve(replace(self._request, name=name))

@@ -3,7 +3,8 @@
     In DATE, she was a child.       ->  In | W |, | she, he, they | was a child.
     In DATE, ___ was a child.       ->  the same, with every form of the pronouns, or with words of the user's own
 
-A typed sentence is split and joined again, so that any markup in it stays text.
+A typed sentence is split and joined again, so that any markup in it stays text. Text that cannot be used raises an UndertowError that
+says how to correct it.
 """
 
 from __future__ import annotations
@@ -131,13 +132,7 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
     If there is a blank (`___`, `[MASK]`, `MASK`, `<mask>` or `{blank}`), only it is open; otherwise every pronoun becomes a blank. *her*
     is an object if the next word cannot be possessed; *her/him* and *her/his* are explicit.
 
-    Args:
-        text: the sentence.
-        placeholder: the word in it that the values replace; "" for none.
-        words: words of the user's own for the blank, by group; None for pronouns.
-
-    Raises:
-        UndertowError: it has no blanks, or too many, or is too long; or the placeholder is invalid.
+    `placeholder` is the word in it that the values replace, "" for none; `words` are words of the user's own for the blank, by group.
     """
     sentence = checked_text(text, "sentence", MAX_SENTENCE_CHARS)
     token = checked_text(placeholder, "placeholder", MAX_PLACEHOLDER_CHARS)
@@ -206,11 +201,7 @@ def _like(typed: str, word: str) -> str:
 
 
 def read_words(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse word groups, one `name: word, word` per line; {} for none.
-
-    Raises:
-        UndertowError: a line is not a group, there are too few or too many groups, or a word is in two groups.
-    """
+    """Parse word groups, one `name: word, word` per line; {} for none."""
     if len(text) > MAX_WORDS_CHARS:
         raise UndertowError(f"The word groups have {len(text):,} characters; the limit is {MAX_WORDS_CHARS:,}.")
     listed: dict[str, list[str]] = {}
@@ -240,11 +231,7 @@ def read_words(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_values(text: str, least: int) -> tuple[str, ...]:
-    """Parse values, comma-separated or one per line, in their order.
-
-    Raises:
-        UndertowError: there are too few or too many, or one is too long or repeated.
-    """
+    """Parse values, comma-separated or one per line, in their order."""
     if len(text) > MAX_LIST_CHARS:
         raise UndertowError(f"The list of values has {len(text):,} characters; the limit is {MAX_LIST_CHARS:,}.")
     values = [checked_text(value, "value", MAX_VALUE_CHARS) for value in re.split(r"[,\n]", text) if value.strip()]
@@ -262,11 +249,7 @@ def read_values(text: str, least: int) -> tuple[str, ...]:
 
 
 def checked_text(text: str, what: str, most_signs: int) -> str:
-    """A typed text on one line with single spaces.
-
-    Raises:
-        UndertowError: it is too long, or has characters that cannot be shown.
-    """
+    """A typed text on one line with single spaces."""
     plain = " ".join(text[: 2 * most_signs + 1].split())
     if len(text) > 2 * most_signs or len(plain) > most_signs:
         raise UndertowError(f"The {what} has {len(text):,} characters; the limit is {most_signs:,}.")

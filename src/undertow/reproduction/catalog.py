@@ -105,11 +105,7 @@ def recorded_facts(model: str) -> dict[str, str | float]:
 
 
 def find(name: str) -> Artefact:
-    """An artefact by id.
-
-    Raises:
-        UndertowError: there is none.
-    """
+    """An artefact by id."""
     known = artefacts()
     if name not in known:
         raise UndertowError(

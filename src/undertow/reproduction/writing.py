@@ -26,9 +26,6 @@ def write(
     """Write an artefact into a folder, and return the paths of its files, the page first.
 
     `command` repeats it; `phone` has the first figures, drawn for a narrow screen.
-
-    Raises:
-        UndertowError: the folder cannot be written.
     """
     import pandas as pd
 
@@ -68,16 +65,7 @@ def write(
 def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -> Path:
     """Write a page and a Markdown table with a row for each artefact: what it shows, what it needs, and what was made or why not.
 
-    Args:
-        made: the content of each artefact, or the reason why there is none, by id.
-        folder: parent of the artefacts' folders.
-        command: shell command that repeats them, for the page.
-
-    Returns:
-        The path of the page.
-
-    Raises:
-        UndertowError: the folder cannot be written.
+    `made` has the content of each artefact, or the reason why there is none, by id; `command` repeats them. Returns the page.
     """
     import pandas as pd
 

@@ -214,11 +214,7 @@ COMMON = {
 
 
 def _names(model: object) -> list[str]:
-    """Names of models.
-
-    Raises:
-        UndertowError: it is neither a name or path nor several of them.
-    """
+    """Names of models."""
     names = [model] if isinstance(model, str | Path | Mapping) or not isinstance(model, Iterable) else list(model)
     wrong = [name for name in names if not isinstance(name, str | Path)]
     if wrong:
@@ -232,11 +228,7 @@ def _names(model: object) -> list[str]:
 def _of_network(
     network: Any, tokenizer: Any, common: Mapping[str, Any], of_family: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Model options of a network in memory.
-
-    Raises:
-        UndertowError: the tokenizer is missing, or an option does not apply to a network in memory.
-    """
+    """Model options of a network in memory."""
     if tokenizer is None:
         raise UndertowError("a network in memory needs its tokenizer; give it as tokenizer=...")
     own = {"revision": "", "dtype": str(network.dtype).removeprefix("torch."), "device": "auto"}
@@ -253,11 +245,7 @@ MAX_SYSTEM_BYTES = 2**16
 
 
 def _read_system(path: Path) -> str:
-    """The system message in a text file.
-
-    Raises:
-        UndertowError: there is no such file, it is too long or empty, or it holds control characters.
-    """
+    """The system message in a text file."""
     text = read_text(path).strip()
     n_bytes = len(text.encode())
     if not 0 < n_bytes <= MAX_SYSTEM_BYTES:

@@ -149,11 +149,7 @@ def dry_run(path: str | Path) -> dict[str, RunEstimate]:
 
 
 def has_rules(path: Path) -> bool:
-    """Whether a suite file names rules.
-
-    Raises:
-        UndertowError: the file is invalid.
-    """
+    """Whether a suite file names rules."""
     return bool(check(_File, _table(path), str(path)).rules)
 
 
@@ -201,11 +197,7 @@ def _yaml_loader() -> Any:
 
 
 def _resolve_path(text: str, path: Path, where: str) -> str:
-    """Resolve a path of the suite file relative to the file; other text is unchanged.
-
-    Raises:
-        UndertowError: the path exists relative to the working directory only.
-    """
+    """Resolve a path of the suite file relative to the file; other text is unchanged."""
     if len(text) > MAX_NAME or "\n" in text:
         return text
     place = path.parent / (Path(text).expanduser() if text.startswith("~/") else text)

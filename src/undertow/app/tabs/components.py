@@ -128,11 +128,7 @@ class ModelFields:
         return [self.model, self.beside, self.other]
 
     def chosen(self, *values: object) -> dict[str, str]:
-        """The models, by label.
-
-        Raises:
-            UndertowError: one cannot be used.
-        """
+        """The models, by label."""
         if not all(isinstance(value, str) for value in values):
             raise UndertowError("The names of models must be texts.")
         return self._allowed.choose(*map(str, values))
@@ -160,12 +156,7 @@ class AuditPanel(WorkPanel):
         self.report = ReportView()
 
     def handler(self, audit_request: Callable[..., AuditRequest], filled: Sequence[Any] = ()) -> Callable[..., Updates]:
-        """A handler that runs an audit, and shows its findings and its report.
-
-        Args:
-            audit_request: returns the audit of the fields, or raises an error for the visitor.
-            filled: components of an earlier outcome, to hide.
-        """
+        """A handler that runs the audit of the fields, and shows its findings and its report; `filled` shows an earlier outcome."""
 
         def audit(
             request: gr.Request,

@@ -18,13 +18,7 @@ _ALONE = "no other run has the same questions"
 
 
 class RunsTab:
-    """The tab.
-
-    Args:
-        page: the page of the tab.
-        blocks: the Gradio blocks, whose load event fills the list.
-        tab: the Gradio tab, whose select event fills it again.
-    """
+    """The tab: the load event of the blocks fills the list, and the select event of the tab fills it again."""
 
     def __init__(self, page: PageJobs, blocks: Any, tab: Any) -> None:
         self._page, self._panel = page, ui.WorkPanel(page)

@@ -21,13 +21,9 @@ SHE, HE = "she", "he"
 
 
 def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
-    """Eight of the package's simplified sentences, half of them about women, with these words for the blank.
+    """Eight of the package's simplified sentences, half of them about women, with these words of each word group for the blank.
 
-    Args:
-        words: forms of each word group of the audit.
-
-    Returns:
-        The items; [] unless the words are in the published lists, with `she` and `he` in different groups.
+    None unless the words are in the published lists, with `she` and `he` in different groups.
     """
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
     if not (data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()):

@@ -96,14 +96,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
 
     An existing folder of the same training is resumed.
 
-    Args:
-        base: a masked model, by folder or hub id.
-        examples: masked texts.
-        config: how.
-        out: the folder to write.
-        progress: called after every step.
-        about: what else `finetuning.json` should say of the texts; JSON values.
-        revision: of a hub id; "" for the default.
+    `about` is what else `finetuning.json` says of the texts, as JSON values.
 
     Raises:
         UndertowError: the base is no masked model, the texts cannot teach anything, the loss is not a number, or the folder holds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,24 +48,7 @@ def attributes(frame: pd.DataFrame, rule: decisions.Rule, seed: int) -> Iterator
         if len(granting):
             yield from _grant_results(granting, str(model), rule, seed)
         if len(stated):
-            is_decided, right, tied = decisions.stated_accuracy(stated, rule)
-            of_pair = decisions.clusters_of(stated)
-            pairs = decisions.encode([of_pair[pair] for pair in stated["pair"]])
-            names = decisions.encode(list(zip(stated["category"], stated["attribute"], strict=True)))
-            counts = is_decided.astype(np.float64)
-            estimate = mask_if_few(
-                ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100)
-            )
-            n, n_tied, least = int(is_decided.sum()), int(tied.sum()), MIN_STATED / 100
-            extras = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
-            note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
-            about: dict[str, Any] = {"n": n, "n_missing": len(stated) - n - n_tied, "note": note, "columns": ATTRIBUTES}
-            group = group_keys(str(model), decisions.STATED)
-            yield result_of("stated_accuracy", group, estimate, extras=extras, **about)
-            margin = replace(
-                estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least
-            )
-            yield result_of("stated_margin", group, margin, p=estimate.p, **about)
+            yield from _stated_results(stated, str(model), rule)
 
 
 def _grant_results(frame: pd.DataFrame, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
@@ -85,6 +68,24 @@ def _grant_results(frame: pd.DataFrame, model: str, rule: decisions.Rule, seed: 
     gap = mask_if_few(difference_of_ratios(woman, counts, man, counts, *places))
     p = difference_p(gap, ((woman, counts), (man, counts)), places, seed)
     yield result_of("granted_gap", group, gap, p=p, **about)
+
+
+def _stated_results(frame: pd.DataFrame, model: str, rule: decisions.Rule) -> Iterator[Result]:
+    """Accuracy on stated attributes without ties, and its margin to `MIN_STATED`."""
+    is_decided, right, tied = decisions.stated_accuracy(frame, rule)
+    of_pair = decisions.clusters_of(frame)
+    pairs = decisions.encode([of_pair[pair] for pair in frame["pair"]])
+    names = decisions.encode(list(zip(frame["category"], frame["attribute"], strict=True)))
+    counts = is_decided.astype(np.float64)
+    estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
+    n, n_tied, least = int(is_decided.sum()), int(tied.sum()), MIN_STATED / 100
+    extras = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
+    note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
+    about: dict[str, Any] = {"n": n, "n_missing": len(frame) - n - n_tied, "note": note, "columns": ATTRIBUTES}
+    group = group_keys(model, decisions.STATED)
+    yield result_of("stated_accuracy", group, estimate, extras=extras, **about)
+    margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
+    yield result_of("stated_margin", group, margin, p=estimate.p, **about)
 
 
 def choice_gaps(counts: Mapping[str, decisions.Counts]) -> Floats:
@@ -355,9 +356,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     def correlate(first: Floats, second: Floats) -> Estimate:
         return cluster_correlation(first, second, codes, case.seed)
 
-    def each(name: str, pairs: slice = slice(None)) -> Floats:
-        return _each(case.counts, name, pairs)
-
+    each = partial(_each, case.counts)
     halves = slice(0, None, 2), slice(1, None, 2)
     across = [correlate(each("consistency", one), each("bias", two)).value for one, two in (halves, halves[::-1])]
     of_measures = correlate(each("consistency"), each("bias"))

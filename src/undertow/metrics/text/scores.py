@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.metrics.text.overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.stats.arrays import Bools, Codes, Estimate, Floats, divide
 from undertow.stats.classification.agreement import (
     bleu_over_cells,
@@ -166,10 +166,8 @@ def _score_pairs(pairs: Sequence[tuple[str, str]], *, whole: bool = True) -> tup
     return scores, bleu_stats([answer for answer, _ in pairs], [right for _, right in pairs]) if whole else None
 
 
-@cache
-def cached_meteor() -> Meteor:
-    """METEOR with a cache of scored texts."""
-    return meteor_scorer()
+cached_meteor = cache(meteor_scorer)
+"""METEOR with a cache of scored texts."""
 
 
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:

@@ -76,13 +76,7 @@ def draw_aspects(results: Sequence[Result], context: str, groups: Groups = WOMAN
 
     For one model, there is one panel with a bar for every aspect; for several, one panel for every aspect with a bar for each model.
 
-    Args:
-        results: results of any measures; aspects over occupation "all" in this context are drawn.
-        context: what was said of the two people, for example "with attributes".
-        groups: of the two people.
-
-    Returns:
-        A drawing; None if no aspect has a number.
+    `context` is what was said of the two people, for example "with attributes". None if no aspect has a number.
     """
     aspects = {
         name: _Aspect(one.title.format_map(groups.words), one.colour, one.meaning.format_map(groups.words))
@@ -239,15 +233,8 @@ def draw_ranking(
 ) -> Drawing | None:
     """Draw one model's occupations by gender gap, and the gap against the share of women in the occupation.
 
-    Args:
-        results: results of any measures; `choice_gap` of this model and context is drawn, in percentage points.
-        female_percent: percentage of women in the occupation, where known.
-        context: what was said of the two people, for example "with attributes".
-        model: name of the model.
-        groups: of the two people.
-
-    Returns:
-        A drawing; None if fewer than two occupations have a number. The second panel needs two occupations with both numbers.
+    The gap is `choice_gap` of this model and context, in percentage points. None if fewer than two occupations have a number; the
+    second panel needs two with both numbers.
     """
     chosen = {
         one.group["occupation"]: one

@@ -238,11 +238,7 @@ class Runs:
             yield Pair((one, other), models, (called[0], called[1]))
 
     def compare(self, options: CompareOptions | None = None, progress: Progress = no_progress) -> ComparedRuns:
-        """Compare every pair.
-
-        Raises:
-            UndertowError: two runs are not comparable.
-        """
+        """Compare every pair."""
         options = options or CompareOptions()
         compared = [
             compare_records(

@@ -349,11 +349,7 @@ def _factors(first: pd.DataFrame, second: pd.DataFrame, *, of_tables: bool) -> l
 def _shared(
     first: pd.DataFrame, second: pd.DataFrame, factors: Sequence[str], sides: _Sides, at: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The common rows, in the order of the first run.
-
-    Raises:
-        UndertowError: two rows of a run are the same item.
-    """
+    """The common rows, in the order of the first run."""
     import pandas as pd
 
     keys = [pd.Index(rows[list(factors)].astype(str).agg(BETWEEN.join, axis=1)) for rows in (first, second)]

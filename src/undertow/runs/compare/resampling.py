@@ -64,11 +64,7 @@ def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_gro
 
 
 def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[Any], int]:
-    """The group of each row: one per cluster, or `n_most` random groups of clusters.
-
-    Returns:
-        Groups from 0 on [row], and their number.
-    """
+    """The group of each row, from 0 on [row], and their number: one per cluster, or `n_most` random groups of clusters."""
     import numpy as np
     import pandas as pd
 

@@ -157,6 +157,7 @@ class Results(TypedDict):
 
 
 _MANIFEST, _RESULTS = TypeAdapter(Manifest), TypeAdapter(Results)
+_adapter = cache(TypeAdapter[Any])
 
 
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
@@ -167,11 +168,6 @@ def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
     """The first invalid field of a design; "" if there is none."""
     return wrong_field(_adapter(schema_of(audit).design), design, "design.")
-
-
-@cache
-def _adapter(schema: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(schema)
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:

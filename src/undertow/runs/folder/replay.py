@@ -117,11 +117,7 @@ def _folder(text: str) -> Path:
 
 
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
-    """Answers by query.
-
-    Raises:
-        UndertowError: a row is inconsistent.
-    """
+    """Answers by query."""
     answers = {}
     for row in rows.to_dict("records"):
         try:

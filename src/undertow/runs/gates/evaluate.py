@@ -438,11 +438,7 @@ def _where(rule: Rule, measure: Sequence[Check]) -> dict[str, tuple[str, ...]]:
 
 
 def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], progress: Progress) -> list[Check]:
-    """The differences, with null values from the runs, and the model if there is only one.
-
-    Raises:
-        UndertowError: the two cannot be compared.
-    """
+    """The differences, with null values from the runs, and the model if there is only one."""
     from undertow.runs.compare import compare
 
     (since, before), (folder, after) = baseline, candidate
