@@ -58,9 +58,19 @@ class ChoiceReader:
     def __init__(self, question: Question) -> None:
         self.question = question
         self.named = [one for one in question.answers if one.casefold() not in (BOTH, NEITHER)]
-        self.pattern = self._mentions()
+        parts = []
+        for at, one in enumerate(self.named):
+            more = rules().synonyms.get(one.casefold())
+            forms = re.escape(one) if more is None else rf"{re.escape(one)}|{more.pattern}"
+            word = rf"(?:(?<![\w-])|(?<=anti-))(?:{forms})(?!\w)(?!-(?!based|related|specific)\w)"
+            parts.append((len(one), f"(?P<a{at}>{word})"))
+        self.pattern = re.compile("|".join(part for _, part in sorted(parts, reverse=True)), re.IGNORECASE)
         options = "|".join(map(re.escape, self.named))
-        self._listed = self._enumeration()
+        # An enumeration of all answers chooses none; for two people, with *both* and *neither*.
+        lists_people = question.kind == CHOICE and len(self.named) == 2 < len(question.answers)
+        answer = "(?:" + "|".join(map(re.escape, question.answers)) + ")"
+        enumeration = rf"\b{answer}(?:(?:,? or |, ?|/){answer}){{2,3}}\b" if lists_people else "(?!)"
+        self._listed = re.compile(enumeration, re.IGNORECASE)
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
@@ -70,22 +80,6 @@ class ChoiceReader:
         self.people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self.question_text)) or "nobody"
         pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
         self.others = [one for one in pair.groups() if one not in self.question_text] if pair else []
-
-    def _enumeration(self) -> re.Pattern[str]:
-        """Pattern of an enumeration of all answers, which chooses none; for two people, with *both* and *neither*."""
-        if self.question.kind != CHOICE or len(self.named) != 2 or len(self.question.answers) < 3:
-            return re.compile("(?!)")
-        one = "(?:" + "|".join(map(re.escape, self.question.answers)) + ")"
-        return re.compile(rf"\b{one}(?:(?:,? or |, ?|/){one}){{2,3}}\b", re.IGNORECASE)
-
-    def _mentions(self) -> re.Pattern[str]:
-        parts = []
-        for at, one in enumerate(self.named):
-            more = rules().synonyms.get(one.casefold())
-            forms = re.escape(one) if more is None else rf"{re.escape(one)}|{more.pattern}"
-            word = rf"(?:(?<![\w-])|(?<=anti-))(?:{forms})(?!\w)(?!-(?!based|related|specific)\w)"
-            parts.append((len(one), f"(?P<a{at}>{word})"))
-        return re.compile("|".join(part for _, part in sorted(parts, reverse=True)), re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
         """Answers named in a text."""
