@@ -65,7 +65,6 @@ def accelerate(network: Any) -> Callable[[], None]:
     from transformers.pytorch_utils import Conv1D
 
     owners = Counter(id(one) for module in network.modules() for one in module.parameters(recurse=False))
-    forwards: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {}
     for module in network.modules():
         if type(module) not in (torch.nn.Linear, Conv1D) or module.weight.numel() < MIN_WEIGHTS:
             continue
@@ -74,16 +73,13 @@ def accelerate(network: Any) -> Callable[[], None]:
             packed = packed_weight(dense.detach().t().contiguous() if type(module) is Conv1D else dense.detach())
             module.weight = torch.nn.Parameter(packed, requires_grad=False)
             undo.callback(setattr, module, "weight", dense)
-            forwards[module] = partial(linear, packed=packed, bias=module.bias)
+            forward: Callable[[torch.Tensor], torch.Tensor] = partial(linear, packed=packed, bias=module.bias)
         elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
-            forwards[module] = partial(_multiply_in_columns, module)
-    for module, forward in forwards.items():
+            forward = partial(_multiply_in_columns, module)
+        else:
+            continue
         module.forward = forward
         undo.callback(delattr, module, "forward")
-    for module in network.modules() if forwards else ():
-        if gate := _gate_in_place(module):
-            module.forward = gate
-            undo.callback(delattr, module, "forward")
     return undo.close
 
 
@@ -97,27 +93,6 @@ def _multiply_in_columns(module: Any, rows: torch.Tensor) -> torch.Tensor:
         bias = None if module.bias is None else module.bias[block]
         product[..., block] = torch.nn.functional.linear(rows, module.weight[block], bias)
     return product
-
-
-def _gate_in_place(module: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """A gated layer that reuses its gate's memory, which saves two wide arrays; None where the result on random rows differs."""
-    import torch
-    from transformers.activations import ACT2FN
-
-    parts = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
-    silus = torch.nn.SiLU, type(ACT2FN["silu"])
-    if not all(type(part) is torch.nn.Linear for part in parts) or type(getattr(module, "act_fn", None)) not in silus:
-        return None
-
-    def forward(rows: torch.Tensor) -> torch.Tensor:
-        gate = torch.nn.functional.silu(module.gate_proj(rows), inplace=True)
-        product: torch.Tensor = module.down_proj(gate.mul_(module.up_proj(rows)))
-        return product
-
-    with torch.inference_mode():
-        dtype, width = module.gate_proj.weight.dtype, module.gate_proj.in_features
-        rows = torch.randn(4, width, generator=torch.Generator().manual_seed(0)).to(dtype)
-        return forward if torch.equal(module(rows), forward(rows)) else None
 
 
 def packed_weight(weight: torch.Tensor) -> torch.Tensor:
