@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.metrics.covariate_association import measure_association
-from undertow.stats.regression import power_analysis
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend
 from undertow.types import Floats, Result
 
@@ -53,13 +52,6 @@ def audit(frame: pd.DataFrame, groups: Sequence[str] = GROUPS) -> list[Result]:
 
 def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
     return {(result.measure, result.group["pronoun"]): result for result in results}
-
-
-@pytest.fixture(autouse=True)
-def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a detectable slope, which has a test of its own."""
-    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": 20}
-    monkeypatch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
 
 
 def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 9, width: float = 4.0, slope: float = 2.0) -> Masses:

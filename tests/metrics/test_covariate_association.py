@@ -15,7 +15,6 @@ from scipy import special, stats
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import line_of, measure_association
 from undertow.stats.intervals.cluster_errors import share_interval
-from undertow.stats.regression import power_analysis
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 from undertow.types import Result
 
@@ -62,13 +61,6 @@ def numbers(result: Result) -> list[float]:
 
 def same(found: Result, expected: Result) -> bool:
     return np.array_equal(numbers(found), numbers(expected), equal_nan=True)
-
-
-@pytest.fixture(autouse=True)
-def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a detectable slope, which has a test of its own."""
-    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": 20}
-    monkeypatch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
 
 
 # By hand ------------------------------------------------------------------------------------------------------------
