@@ -18,7 +18,7 @@ from helpers.cli_refusal import refused
 from helpers.workplace import Workplace
 from undertow import data, models
 from undertow.cli.console import print_table
-from undertow.data.templates.challenge_file import packs
+from undertow.data.challenges.challenge_file import packs
 
 slow = pytest.mark.slow
 RUN = ["run", "spurious-correlation", "-m"]

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import Cli
 from undertow import data
-from undertow.data.templates.challenge_draft import parse_w
+from undertow.data.challenges.challenge_draft import parse_w
 from undertow.errors import UndertowError
 from undertow.stats.regression import power_analysis
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from undertow import data
-from undertow.data.templates.challenge_file import packs
+from undertow.data.challenges.challenge_file import packs
 from undertow.types import ClozeQuery
 
 

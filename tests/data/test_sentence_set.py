@@ -8,8 +8,8 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
+from undertow.data.challenges.sentence_sources import names
 from undertow.data.sentences.sentence_set import RESERVED_COLUMNS, group_blank, pronoun_blank
-from undertow.data.sentences.sentence_sources import names
 from undertow.types import ClozeQuery, Factor, Item
 
 SEASONS = data.Covariate("season", ("spring", "fall"))

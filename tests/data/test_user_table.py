@@ -13,8 +13,8 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
+from undertow.data.challenges.sentence_sources import Words, cloze_query, parse_options, read_sentences
 from undertow.data.sentences.schemas import own_shares
-from undertow.data.sentences.sentence_sources import Words, cloze_query, parse_options, read_sentences
 
 PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
 WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]

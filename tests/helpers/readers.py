@@ -29,9 +29,9 @@ from undertow import audits, integrations
 from undertow.causal.published import load_graph
 from undertow.causal.scm import StructuralCausalModel, implied_graph
 from undertow.causal.simulate import simulate
+from undertow.data.challenges import challenge_file
+from undertow.data.challenges.sentence_sources import load_sentences
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.sentences.sentence_sources import load_sentences
-from undertow.data.templates import challenge_file
 from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.integrations import column_mapping, lm_eval_logs

@@ -31,10 +31,10 @@ from helpers.readers import MASSES, Reader, bounded, gguf_head, parquet_bytes, r
 from helpers.tiny_wheel import WHEEL, wheel_of
 from undertow.audits import recorded_tables
 from undertow.causal.published import load_graph
+from undertow.data.challenges.sentence_sources import load_sentences
 from undertow.data.documents.document_set import read_documents
 from undertow.data.occupations.occupation_set import load_pairs
 from undertow.data.prompts import load_prompts
-from undertow.data.sentences.sentence_sources import load_sentences
 from undertow.data.templates.covariates import Dates, load_covariate
 from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError

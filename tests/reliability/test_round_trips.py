@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from undertow.audits.recorded_masses import read_recorded
+from undertow.data.challenges import challenge_file
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.templates import challenge_file
 from undertow.data.templates.covariates import numbers_of
 from undertow.runs.folder.storage import Record, read_record, write_record
 from undertow.types import Result

@@ -14,8 +14,8 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from undertow.data.challenges.sentence_sources import MARKS
 from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE, SentenceSet
-from undertow.data.sentences.sentence_sources import MARKS
 from undertow.data.templates.template import starts_sentence
 from undertow.data.text_files import add_group
 from undertow.errors import UndertowError

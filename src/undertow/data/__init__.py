@@ -3,6 +3,9 @@
 An invalid name, option or file raises `UndertowError`, which names the line or key of a file.
 """
 
+from undertow.data.challenges.challenge_file import load, load_text, names, pack_text, word_list
+from undertow.data.challenges.challenge_set import ChallengeSet, Words, challenge_digest
+from undertow.data.challenges.sentence_sources import SUMMARIES, is_sentences, load_sentences, single
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet
 from undertow.data.documents.document_sources import (
     DOCUMENT_SUMMARIES,
@@ -15,9 +18,6 @@ from undertow.data.documents.task_wordings import TASKS, Wording, describe, word
 from undertow.data.occupations.question_templates import CHECKLIST_SUMMARIES, checklist_table
 from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
-from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences, single
-from undertow.data.templates.challenge_file import load, load_text, names, pack_text, word_list
-from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
 from undertow.data.templates.covariates import (
     AS_LISTED,
     INDEX,

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter
 
 from undertow._schemas import Schema, Text, check
+from undertow.data.challenges.challenge_file import word_lists
 from undertow.data.sentences.sentence_set import PRONOUNS
-from undertow.data.templates.challenge_file import word_lists
 from undertow.data.text_files import RESOURCES, find_repeat, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option

@@ -15,8 +15,8 @@ import pandas as pd
 
 from undertow.audits.recorded_masses import check_reserved_names, check_sums, mass_column, reading_note, to_percent
 from undertow.audits.recorded_tables import NO_VALUE, Table, read_cells, row_keys, unread_note
+from undertow.data.challenges.sentence_sources import decided_group, is_decided
 from undertow.data.sentences.schemas import own_shares
-from undertow.data.sentences.sentence_sources import decided_group, is_decided
 from undertow.data.text_files import error_place
 from undertow.errors import UndertowError
 

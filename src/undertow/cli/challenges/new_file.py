@@ -17,7 +17,7 @@ from undertow.cli.options import Json
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.data.templates.challenge_draft import ChallengeDraft
+    from undertow.data.challenges.challenge_draft import ChallengeDraft
 
 Answer = TypeVar("Answer")
 NEW_FILE = Path("challenge.toml")
@@ -133,7 +133,7 @@ def _draft(  # noqa: PLR0913, PLR0917 - an option each
     title: str, group: Sequence[str], sentence: Sequence[str], w: str, order: str, control: Sequence[str] | None
 ) -> ChallengeDraft:
     """The answers from options, and from the terminal for the rest; no control sentences if `control` is None."""
-    from undertow.data.templates import challenge_draft as draft
+    from undertow.data.challenges import challenge_draft as draft
     from undertow.data.text_files import add_group
 
     title = title or _prompt("1/5 What do you audit? One line, the title of reports.", "Title", str.strip)

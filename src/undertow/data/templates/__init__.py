@@ -1,1 +1,1 @@
-"""Challenge sets: templates, word groups and covariates."""
+"""Templates and covariates."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from undertow._files import LONE_SURROGATE, file_size, first_line, is_encodable, parse_json
-from undertow.data.templates.challenge_file import word_list
+from undertow.data.challenges.challenge_file import word_list
 from undertow.errors import UndertowError, closest
 from undertow.lab.training.finetune import FinetunedModel, check_ends
 from undertow.lab.training.finetune import finetune as train

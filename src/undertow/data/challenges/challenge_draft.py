@@ -9,9 +9,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from undertow._files import is_plain_file, toml_text
-from undertow.data.sentences.sentence_sources import MARKS
+from undertow.data.challenges.challenge_file import DEFAULT_BLANK
+from undertow.data.challenges.sentence_sources import MARKS
 from undertow.data.templates import covariates
-from undertow.data.templates.challenge_file import DEFAULT_BLANK
 from undertow.data.templates.template import Template
 from undertow.data.text_files import read_text
 from undertow.errors import UndertowError, closest

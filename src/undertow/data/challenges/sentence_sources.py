@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from undertow._files import LONE_SURROGATE, is_encodable, is_plain_file
+from undertow.data.challenges import challenge_file
 from undertow.data.sentences import schemas, winogender
 from undertow.data.sentences.schemas import (
     DECIDED,
@@ -32,7 +33,6 @@ from undertow.data.sentences.sentence_set import (
     group_blank,
     pronoun_blank,
 )
-from undertow.data.templates import challenge_file
 from undertow.data.text_files import add_group, error_place, header, number_between, read_records, read_rows
 from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, Factor

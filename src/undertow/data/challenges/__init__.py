@@ -1,0 +1,1 @@
+"""Challenge files and sets, and where sentences come from."""
