@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from undertow.models.base import NOT_A_NUMBER
 from undertow.types import Answer, GenerateQuery, Option
 
-PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""SentencePiece's space, which decoding a single token drops, and some servers pass on."""
 SPELLINGS = 2
 """Spellings of a word among the tokens that are not shown: with and without a leading space."""
 EMPTY = "the answer is empty: the model ended it before a first word"
@@ -49,11 +47,6 @@ class Step:
     spells: int | None = None
 
 
-def word_of(token: str) -> str:
-    """The word of a token: its text without white space around it."""
-    return token.strip()
-
-
 def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[Step]:
     """The step whose token is one of the words, or all steps if none or several are.
 
@@ -64,7 +57,7 @@ def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequen
 
 def places_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[int]:
     """The indices of the steps that count."""
-    words = {word_of(option.fills[0]) for option in options}
+    words = {option.fills[0].strip() for option in options}
     places: list[int] = []
     behind = 0  # the last word
     for at in range(len(steps)):
@@ -87,9 +80,9 @@ def _word_size(steps: Sequence[Step], at: int, words: Collection[str]) -> int:
     pieces: list[str] = []
     for size, step in enumerate(steps[at : at + MAX_PIECES], start=1):
         pieces.append(step.token)
-        if word_of(step.token) and word_of("".join(pieces)) in words:
+        if step.token.strip() and "".join(pieces).strip() in words:
             return size
-        if not word_of(pieces[0]) or " " in word_of("".join(pieces)):
+        if not pieces[0].strip() or " " in "".join(pieces).strip():
             break
     return 0
 

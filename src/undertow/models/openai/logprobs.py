@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from undertow.models.base import PAPER, PAPER_TOP, UnsupportedQueryError
-from undertow.models.generation.step_readout import PIECE_SPACE, Step, answer_of, steps_that_count, word_of
+from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
+from undertow.models.tokens.option_tokens import PIECE_SPACE
 from undertow.types import Answer, GenerateQuery
 
 HIDDEN_NATS = -1000.0
@@ -113,7 +114,7 @@ class LogprobCoverage:
         self.spreads = self.spreads or not all(step.is_sure for step in steps)
         words = {word for word in wanted.words if word}
         self.words |= words
-        self.whole |= words & {word_of(text) for step in steps for text, _ in step.pairs_with_own(wanted.top)}
+        self.whole |= words & {text.strip() for step in steps for text, _ in step.pairs_with_own(wanted.top)}
         fewest = min(len(step.most_probable(wanted.top)) for step in steps)
         self.fewest[wanted.top] = min(fewest, self.fewest.get(wanted.top, fewest))
 
@@ -135,7 +136,7 @@ def words_of(prompt: GenerateQuery) -> tuple[str, ...] | UnsupportedQueryError:
     owner: dict[str, str] = {}
     words = []
     for option in prompt.options:
-        word = word_of(option.fills[0])
+        word = option.fills[0].strip()
         if owner.get(word, option.group) != option.group:
             return UnsupportedQueryError(f"{word!r} is an option of {owner[word]} and one of {option.group}")
         words.append("" if word in owner or len(word.split()) != 1 else word)
@@ -239,10 +240,10 @@ def first_token_bounds(query: GenerateQuery, written: Sequence[TopLogprobs], tex
 
         shown     Yes .62   yes .03   No .20   Based .10      Yes: .65 to .80, No: .20 to .35
     """
-    firsts = [next(iter(word_of(option.fills[0]).casefold().split()), "") for option in query.options]
+    firsts = [next(iter(option.fills[0].strip().casefold().split()), "") for option in query.options]
     if not written or not firsts or is_one_hot(written):
         return Answer((math.nan,) * len(firsts), math.nan, text=text)
-    pairs = [(word_of(token).casefold(), prob) for token, prob in written[0].pairs_with_own(len(written[0].top))]
+    pairs = [(token.strip().casefold(), prob) for token, prob in written[0].pairs_with_own(len(written[0].top))]
     lows = [sum(prob for token, prob in pairs if token == first and firsts.count(first) == 1) for first in firsts]
     total = min(sum(lows), 1.0)
     return Answer(
@@ -261,7 +262,7 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
     pairs = step.pairs_with_own(wanted.top)
     if wanted.protocol == PAPER:
         pairs = sorted(pairs, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
-    by_word = [[prob for text, prob in pairs if word_of(text) == word] for word in wanted.words]
+    by_word = [[prob for text, prob in pairs if text.strip() == word] for word in wanted.words]
     probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, by_word, strict=True))
     if wanted.protocol == PAPER:
         return ServedStep(step.token, probs)
@@ -282,7 +283,7 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
 
 def _may_begin(token: str, word: str) -> bool:
     """Whether the token may be the first of several that spell the word."""
-    piece = word_of(token)
+    piece = token.strip()
     return 0 < len(piece) < len(word) and word.startswith(piece)
 
 

@@ -13,8 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
-from undertow.models.generation.step_readout import PIECE_SPACE, word_of
 from undertow.types import Option
+
+PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""SentencePiece's space, which decoding a single token drops, and some servers pass on."""
 
 CONTINUES = "##"
 """Prefix of WordPiece tokens that continue a word."""
@@ -68,7 +70,7 @@ class Vocabulary:
         ids: list[tuple[int, ...]] = []
         owner: dict[tuple[int, ...], int] = {}
         for number, option in enumerate(options):
-            word = word_of(option.fills[0])
+            word = option.fills[0].strip()
             spellings = [(token,) for token in self._of_word(word)] or self._chains_of(word)
             for spelling in spellings:
                 group = options[owner.get(spelling, number)].group
@@ -114,7 +116,7 @@ class Vocabulary:
         for spelled in (word, f" {word}"):
             tokens = self.tokenizer(spelled, add_special_tokens=False)["input_ids"]
             if len(tokens) == 1 and tokens[0] != self.tokenizer.unk_token_id:
-                return self._tokens.get(word_of(self._texts[tokens[0]]), ())
+                return self._tokens.get(self._texts[tokens[0]].strip(), ())
         return ()
 
     def _chains_of(self, word: str) -> list[tuple[int, ...]]:
@@ -163,5 +165,5 @@ class Vocabulary:
         spelled: dict[str, list[int]] = {}
         for number, text in self._texts.items():
             if number not in special:
-                spelled.setdefault(word_of(text), []).append(number)
+                spelled.setdefault(text.strip(), []).append(number)
         return {word: tuple(tokens) for word, tokens in spelled.items() if word}
