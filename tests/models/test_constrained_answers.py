@@ -723,7 +723,7 @@ def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
     assert whole.memory_bytes > 0
 
 
-def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache() -> None:
+def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four tokens together, 3 and 4 apart, and 6 of labels behind either; keys and values of 8 floats of 2 heads in 2 layers."""
     asked = model()
     asked._refusal = ""
@@ -731,7 +731,10 @@ def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache() -> No
     prompts, _ = asked.split_queries(labelled)
     cost = asked.pack_cost(prompts)
     assert (cost.n_tokens, cost.n_passes) == (23, 1)
-    assert cost.memory_bytes == asked.memory_bytes(1) + 4 * 23 * 2 * 8 * 2 * 2 + 3 * 4 * 2 * 340 + 4 * 23**2
+    of_cache = 4 * 23 * 2 * 8 * 2 * 2
+    assert cost.memory_bytes == asked.memory_bytes(1) + of_cache + 3 * 4 * 2 * 340 + 4 * 23**2
+    monkeypatch.delattr(asked.network.config, "num_key_value_heads")  # then there are as many as heads, four
+    assert asked.pack_cost(prompts).memory_bytes == cost.memory_bytes + of_cache
     written, _ = asked.split_queries([ConstrainedGenerateQuery("The sea.", "the cats")])
     assert asked.pack_cost(written).n_passes == len(written[0].passage.tokens) + 1
     asked._refusal = "told so"

@@ -163,6 +163,12 @@ def test_what_cannot_be_asked_has_a_reason(query: GenerateQuery, reason: str, tm
     assert not asked.missing_reason
 
 
+def test_a_word_that_cannot_be_read_is_missing_beside_the_others(tmp_path: Path, model: Any) -> None:
+    queries = [GenerateQuery("It is", wanted, 3) for wanted in (SINGLES, (*SINGLES, Option("x", (" ",))))]
+    alone, beside = answers(model, queries, tmp_path / "s")
+    assert beside.logprobs_nats == pytest.approx((*alone.logprobs_nats, np.nan), nan_ok=True)
+
+
 def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> None:
     template = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}it:{% endif %}"
     model.tokenizer.chat_template = template
