@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from helpers.tiny_models import byte_level_tokenizer, kept, sentencepiece_tokeni
 from helpers.tiny_tokenizers import CHAT_TEMPLATE
 from undertow.models.base import EXACT, BatchLimits
 from undertow.models.families import seq2seq
+from undertow.models.generation.prompt_encoder import EncodedPrompt
 from undertow.types import (
     BEST_SPAN,
     PASSAGE_TOKENS,
@@ -296,6 +298,15 @@ def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
     assert [sorted(pack) for pack in packs] == [sorted(some) for some in model.answer(queries, EXACT)]
     assert len(packs) > 8
+
+
+def test_texts_of_a_pack_fit_the_budget_with_their_answers() -> None:
+    """Ten tokens, an opening and four written ones are 15 to a row: four rows in 60."""
+    reader: Any = SimpleNamespace(network=None, limits=BatchLimits(60, 0))
+    query = GenerateQuery("What?", (Option("f", ("she",)),), 4)
+    prompts = [EncodedPrompt(at, query, (at, *range(9))) for at in range(9)]
+    texts = seq2seq.EncoderDecoderTexts(reader, reader, (0,))
+    assert [len(pack) for pack in texts.packs(prompts, ())] == [4, 4, 1]
 
 
 # What the encoder reads, and what the decoder is given.
