@@ -38,6 +38,7 @@ from undertow.types import (
 )
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
+transformers = pytest.importorskip("transformers")
 
 SMILE = "\N{GRINNING FACE}"
 DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
@@ -731,10 +732,11 @@ def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache(monkeyp
     prompts, _ = asked.split_queries(labelled)
     cost = asked.pack_cost(prompts)
     assert (cost.n_tokens, cost.n_passes) == (23, 1)
-    of_cache = 4 * 23 * 2 * 8 * 2 * 2
-    assert cost.memory_bytes == asked.memory_bytes(1) + of_cache + 3 * 4 * 2 * 340 + 4 * 23**2
-    monkeypatch.delattr(asked.network.config, "num_key_value_heads")  # then there are as many as heads, four
-    assert asked.pack_cost(prompts).memory_bytes == cost.memory_bytes + of_cache
+    of_cache, of_step = 4 * 23 * 2 * 8 * 2 * 2, 3 * 4 * 2 * 340 + 4 * 23**2
+    assert cost.memory_bytes == asked.memory_bytes(1) + of_cache + of_step
+    four_heads = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4)  # each with keys of its own
+    monkeypatch.setattr(asked.network, "config", four_heads)
+    assert asked.pack_cost(prompts).memory_bytes == asked.memory_bytes(1) + 2 * of_cache + of_step
     written, _ = asked.split_queries([ConstrainedGenerateQuery("The sea.", "the cats")])
     assert asked.pack_cost(written).n_passes == len(written[0].passage.tokens) + 1
     asked._refusal = "told so"
