@@ -35,6 +35,8 @@ LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
 
 
+EXACT, PAPER, TEXT = "exact", "paper", "text"
+"""Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 NOT_SEEN = "not scored, because the tokenizer does not know them"
 """Beginning of the note that lists such words."""
 

@@ -19,15 +19,17 @@ from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.findings import score_sentences
-from undertow.models.base import EXACT, PAPER, TEXT
 from undertow.runs.collect import ModelUnderTest
 from undertow.runs.config import RunConfig
 from undertow.runs.pipeline import Run
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
+    EXACT,
     GENERATION,
+    PAPER,
     PROMPT,
+    TEXT,
     Answer,
     ClozeQuery,
     GenerateQuery,

@@ -17,14 +17,14 @@ import pytest
 from conftest import make_quick
 from helpers.shared_folders import made_once
 from undertow import audits
-from undertow.audits.base import PAPER, Observations, Sampling
+from undertow.audits.base import Observations, Sampling
 from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings
 from undertow.errors import UndertowError
 from undertow.metrics import specification_detection
 from undertow.stats import point_estimates
-from undertow.types import Answer, ClozeQuery, Finding, Item, Result, Scores
+from undertow.types import PAPER, Answer, ClozeQuery, Finding, Item, Result, Scores
 
 slow = pytest.mark.slow
 Found = dict[tuple[str, ...], Result]

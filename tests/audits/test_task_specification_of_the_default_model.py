@@ -12,12 +12,12 @@ import pytest
 
 from undertow import audits
 from undertow._folders import cache_file
-from undertow.audits.base import EXACT, Sampling
+from undertow.audits.base import Sampling
 from undertow.audits.task_specification.items import Settings
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import ModelHandle, TokenModel
-from undertow.types import Result
+from undertow.types import EXACT, Result
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

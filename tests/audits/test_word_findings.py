@@ -23,8 +23,8 @@ from undertow import audits, data, models
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
-from undertow.models.base import EXACT, UnsupportedQueryError
-from undertow.types import BLANK, LIKELIHOOD, Answer, ClozeQuery, Floats, Item, Option, Result, Scores
+from undertow.models.base import UnsupportedQueryError
+from undertow.types import BLANK, EXACT, LIKELIHOOD, Answer, ClozeQuery, Floats, Item, Option, Result, Scores
 
 PROBE = "spurious-correlation"
 WORDS = {"plain": ["cat", "dog"], "rare": ["axolotl", "quokka"]}

@@ -15,9 +15,9 @@ import pytest
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.base import ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import causal, extractive_qa, masked, seq2seq, token_classifier, toy
-from undertow.types import GENERATION, PROMPT, Answer, ClozeQuery, Option, Query
+from undertow.types import EXACT, GENERATION, PAPER, PROMPT, Answer, ClozeQuery, Option, Query
 
 TOLERANCE_NATS = 1e-4
 CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {

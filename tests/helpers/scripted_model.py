@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 
 from undertow import models
-from undertow.models.base import (
-    EXACT,
-    PAPER,
-    CostEstimate,
-    ModelHandle,
-    ModelRequest,
-    RequestFailedError,
-    UnsupportedQueryError,
-)
+from undertow.models.base import CostEstimate, ModelHandle, ModelRequest, RequestFailedError, UnsupportedQueryError
 from undertow.models.families import toy
-from undertow.types import BLANK, CHOICE, GENERATION, WRITING, Answer, ModelIdentity, Query
+from undertow.types import BLANK, CHOICE, EXACT, GENERATION, PAPER, WRITING, Answer, ModelIdentity, Query
 
 Said = Answer | UnsupportedQueryError | RequestFailedError
 Say = Callable[[Any], Said]

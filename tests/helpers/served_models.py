@@ -17,9 +17,9 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult as Answers
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelHandle, ModelRequest
+from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.families.openai import resolve
-from undertow.types import Query
+from undertow.types import EXACT, Query
 
 SLOTS, THREADS = 2, 1  # several threads wait for each other at every step: too long on a busy machine
 CONTEXT_TOKENS = 2048

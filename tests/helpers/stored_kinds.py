@@ -22,7 +22,6 @@ from helpers.json_edits import edited
 from undertow import audits
 from undertow.app.annotators.annotation import summary
 from undertow.app.run_browser import readable
-from undertow.audits.base import EXACT
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
@@ -40,7 +39,7 @@ from undertow.runs.folder.annotations import ANNOTATIONS
 from undertow.runs.folder.storage import read_record
 from undertow.runs.folder.whole_folder import check_place
 from undertow.runs.pipeline import write_report
-from undertow.types import ClozeQuery, Option
+from undertow.types import EXACT, ClozeQuery, Option
 
 FIGURES_OF, TEXT_OF = 100, 10
 """One edit in so many has its figures drawn and its report written, too, which take far longer than all else."""

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from undertow.audits.base import EXACT
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import SCHEMA_VERSION, AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models import resolve
 from undertow.models.base import ModelRequest
-from undertow.types import Answer, ClozeQuery, ModelIdentity, Option
+from undertow.types import EXACT, Answer, ClozeQuery, ModelIdentity, Option
 
 CARD = ModelIdentity("m", "causal", "somewhere", "abc123", "float32", "likelihood")
 ANSWER = Answer((-1.25, -0.1), 0.5)

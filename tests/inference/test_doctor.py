@@ -19,8 +19,19 @@ from undertow import models
 from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.doctor import examine, kinds
-from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, RequestFailedError
-from undertow.types import BLANK, CHOICE, CONTINUATIONS, GENERATION, WRITING, Answer, ClozeQuery, GenerateQuery
+from undertow.models.base import ModelHandle, ModelRequest, RequestFailedError
+from undertow.types import (
+    BLANK,
+    CHOICE,
+    CONTINUATIONS,
+    EXACT,
+    GENERATION,
+    PAPER,
+    WRITING,
+    Answer,
+    ClozeQuery,
+    GenerateQuery,
+)
 
 Said = Callable[[Any], Answer | RequestFailedError]
 

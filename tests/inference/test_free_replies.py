@@ -30,11 +30,10 @@ from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REF
 from undertow.errors import UndertowError
 from undertow.inference.runner import check_capabilities
 from undertow.metrics.text.reply_rates import reply_results
-from undertow.models.base import EXACT, TEXT
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
 from undertow.stats.intervals.multiway_cluster import ratio_interval
-from undertow.types import SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import EXACT, SPAN, TEXT, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 httpx2 = pytest.importorskip("httpx2")

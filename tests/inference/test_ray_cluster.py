@@ -22,8 +22,8 @@ from undertow.inference import engines, ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunnerResult, run_queries
-from undertow.models.base import EXACT, ModelHandle
-from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query
+from undertow.models.base import ModelHandle
+from undertow.types import EXACT, GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query
 
 with ray_engine.environment(
     ray_engine.ON_START | ray_engine.local_environment()

@@ -20,9 +20,9 @@ from undertow.inference import ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, check_address, shares
 from undertow.inference.runner import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, local_engine, run_queries
-from undertow.models.base import EXACT, BatchLimits, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.base import BatchLimits, ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import toy
-from undertow.types import GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest
+from undertow.types import EXACT, GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest
 
 SHE = (Option("female", ("she",)),)
 

@@ -14,8 +14,6 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import AnswerBatch, ModelLoaded, RunEstimate, RunnerResult, estimate, run_queries
 from undertow.models.base import (
-    EXACT,
-    PAPER,
     CostEstimate,
     ModelHandle,
     ModelRequest,
@@ -25,8 +23,10 @@ from undertow.models.base import (
 )
 from undertow.models.families import toy
 from undertow.types import (
+    EXACT,
     GENERATION,
     LIKELIHOOD,
+    PAPER,
     PROMPT,
     Answer,
     ClozeQuery,

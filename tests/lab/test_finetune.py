@@ -23,9 +23,9 @@ from undertow.errors import UndertowError
 from undertow.lab.training.finetune import finetune
 from undertow.lab.training.token_windows import Example, batches, data_sha256, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
-from undertow.models.base import EXACT, ModelRequest
+from undertow.models.base import ModelRequest
 from undertow.models.families import token_classifier
-from undertow.types import Answer, ClozeQuery, Option
+from undertow.types import EXACT, Answer, ClozeQuery, Option
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 

@@ -17,9 +17,9 @@ from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
-from undertow.models.base import EXACT, BatchLimits, EncodedQuery, ModelRequest, UnsupportedQueryError
+from undertow.models.base import BatchLimits, EncodedQuery, ModelRequest, UnsupportedQueryError
 from undertow.models.families import causal
-from undertow.types import ClozeQuery, ContinuationQuery, Option, ScoredQuery
+from undertow.types import EXACT, ClozeQuery, ContinuationQuery, Option, ScoredQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 TOLERANCE_NATS = 2e-3

@@ -21,10 +21,11 @@ from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, lla
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import QueryRunner, WorkUnit, estimate
 from undertow.models.backend.tree_attention import TreeKVCache
-from undertow.models.base import EXACT, PrefixTree
+from undertow.models.base import PrefixTree
 from undertow.models.generation import backends, generator
 from undertow.types import (
     BEST_SPAN,
+    EXACT,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,

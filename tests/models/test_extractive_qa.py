@@ -21,10 +21,10 @@ from helpers.tiny_qa_models import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYL
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
-from undertow.models.base import EXACT, UnsupportedQueryError
+from undertow.models.base import UnsupportedQueryError
 from undertow.models.families import extractive_qa
 from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, locate_spans
-from undertow.types import Answer, ContinuationQuery, Query, SpanQuery
+from undertow.types import EXACT, Answer, ContinuationQuery, Query, SpanQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 

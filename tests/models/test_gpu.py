@@ -19,11 +19,13 @@ from undertow.lab.training.finetune import finetune
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.backend.dtype import BFLOAT16, CUDA, free_bytes
 from undertow.models.backend.execution import AGREEMENT_NATS
-from undertow.models.base import EXACT, PAPER, ModelRequest
+from undertow.models.base import ModelRequest
 from undertow.models.families import causal, extractive_qa, masked, seq2seq, token_classifier
 from undertow.runs.folder.provenance import circumstances
 from undertow.types import (
     BEST_SPAN,
+    EXACT,
+    PAPER,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,

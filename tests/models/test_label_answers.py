@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from undertow import models
-from undertow.models.base import EXACT, PAPER, ModelRequest
+from undertow.models.base import ModelRequest
 from undertow.models.generation.constraints import END, LabelTrie, greedy_label
-from undertow.types import Answer, MultipleChoiceQuery
+from undertow.types import EXACT, PAPER, Answer, MultipleChoiceQuery
 
 LABELS = (" gender", " she", " she was", " she was a child", " he was an adult", " religion")
 

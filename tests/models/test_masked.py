@@ -21,9 +21,9 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
 from undertow.models.backend import execution as device
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, BatchLimits
+from undertow.models.base import PAPER_TOP, BatchLimits
 from undertow.models.families import masked
-from undertow.types import ClozeQuery, Option
+from undertow.types import EXACT, PAPER, ClozeQuery, Option
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 KINDS = ("bert", "roberta")

@@ -39,10 +39,10 @@ from helpers.served_models import (
 )
 from undertow.errors import UndertowError
 from undertow.models import registry
-from undertow.models.base import EXACT, PAPER, TEXT, ModelRequest, UnsupportedQueryError
+from undertow.models.base import ModelRequest, UnsupportedQueryError
 from undertow.models.families.openai import resolve
 from undertow.models.openai import client as http
-from undertow.types import Answer, GenerateQuery, Option
+from undertow.types import EXACT, PAPER, TEXT, Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 

@@ -32,12 +32,13 @@ from helpers.served_models import (
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
-from undertow.models.base import EXACT, ModelHandle, RequestFailedError, UnsupportedQueryError
+from undertow.models.base import ModelHandle, RequestFailedError, UnsupportedQueryError
 from undertow.models.openai import client as requests
 from undertow.models.openai.constrained import estimated_tokens
 from undertow.models.openai.gbnf import ShuffledGrammar, choice_grammar, literal, pieces_of, span_grammar, span_in
 from undertow.types import (
     BEST_SPAN,
+    EXACT,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,

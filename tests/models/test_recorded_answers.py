@@ -16,12 +16,12 @@ from helpers import answering
 from helpers.answering import answers, change_json
 from helpers.tiny_models import saved, tiny_gpt_neo
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, PAPER, PAPER_TOP
+from undertow.models.base import PAPER_TOP
 from undertow.models.families import causal
 from undertow.models.generation import backends
 from undertow.models.generation.prompt_encoder import encode_chat
 from undertow.models.generation.step_readout import EMPTY
-from undertow.types import GenerateQuery, Option, Query
+from undertow.types import EXACT, PAPER, GenerateQuery, Option, Query
 
 TOLERANCE_NATS = 1e-3
 WORDS = {"female": ["she", "her", "She"], "male": ["he", "him", "He"], "neutral": ["they", "They"]}

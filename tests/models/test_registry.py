@@ -20,8 +20,8 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.backend.execution import preserve
-from undertow.models.base import EXACT, ModelRequest
-from undertow.types import ClozeQuery, GenerateQuery, Option, Query
+from undertow.models.base import ModelRequest
+from undertow.types import EXACT, ClozeQuery, GenerateQuery, Option, Query
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -41,9 +41,9 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
 from undertow.models.backend import execution as device
-from undertow.models.base import CHAT_TRAINED, EXACT, PAPER, PAPER_TOP, BatchLimits, EncodedQuery, UnsupportedQueryError
+from undertow.models.base import CHAT_TRAINED, PAPER_TOP, BatchLimits, EncodedQuery, UnsupportedQueryError
 from undertow.models.families import seq2seq
-from undertow.types import ClozeQuery, ContinuationQuery, GenerateQuery, Option, Query, ScoredQuery
+from undertow.types import EXACT, PAPER, ClozeQuery, ContinuationQuery, GenerateQuery, Option, Query, ScoredQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 

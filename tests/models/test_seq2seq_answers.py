@@ -19,11 +19,12 @@ from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
 from helpers.sampled_cases import briefly
 from helpers.tiny_models import byte_level_tokenizer, kept, sentencepiece_tokenizer, small_bart, small_t5
 from helpers.tiny_tokenizers import CHAT_TEMPLATE
-from undertow.models.base import EXACT, BatchLimits
+from undertow.models.base import BatchLimits
 from undertow.models.families import seq2seq
 from undertow.models.generation.prompt_encoder import EncodedPrompt
 from undertow.types import (
     BEST_SPAN,
+    EXACT,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,

@@ -16,9 +16,9 @@ from helpers.tiny_models import network as network_of_kind
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import check_capabilities, run_queries
-from undertow.models.base import EXACT, PAPER, BatchLimits, ModelRequest
+from undertow.models.base import BatchLimits, ModelRequest
 from undertow.models.families import masked, token_classifier
-from undertow.types import Answer, ClozeQuery, GenerateQuery, Option, Query
+from undertow.types import EXACT, PAPER, Answer, ClozeQuery, GenerateQuery, Option, Query
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 

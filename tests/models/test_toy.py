@@ -12,10 +12,11 @@ import pytest
 
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelHandle, ModelRequest
+from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.families import toy
 from undertow.types import (
     BEST_SPAN,
+    EXACT,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,

@@ -13,10 +13,10 @@ from helpers import answering
 from helpers.answering import TOLERANCE_NATS, answers, blank
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, PAPER, PAPER_TOP
+from undertow.models.base import PAPER_TOP
 from undertow.models.families import causal, masked, seq2seq
 from undertow.models.generation.step_readout import EMPTY
-from undertow.types import NOT_SEEN, ClozeQuery, GenerateQuery, Option
+from undertow.types import EXACT, NOT_SEEN, PAPER, ClozeQuery, GenerateQuery, Option
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 

@@ -24,10 +24,10 @@ from undertow.errors import UndertowError
 from undertow.inference import answer_cache as store_module
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelHandle
+from undertow.models.base import ModelHandle
 from undertow.models.loading import download
 from undertow.runs.folder.storage import Record, read_record, write_record
-from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query, Result
+from undertow.types import EXACT, GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query, Result
 
 pytestmark = pytest.mark.slow
 

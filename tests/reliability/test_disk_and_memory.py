@@ -26,9 +26,8 @@ from helpers.tiny_models import mild_corpus
 from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
-from undertow.models.base import EXACT
 from undertow.models.loading import download
-from undertow.types import Answer, ModelIdentity
+from undertow.types import EXACT, Answer, ModelIdentity
 
 pytestmark = [
     pytest.mark.slow,

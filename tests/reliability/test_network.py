@@ -32,10 +32,10 @@ from undertow.data.documents import cad
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelRequest
+from undertow.models.base import ModelRequest
 from undertow.models.families.openai import resolve
 from undertow.models.loading import download as pull
-from undertow.types import Answer, GenerateQuery, Option
+from undertow.types import EXACT, Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 

@@ -25,8 +25,8 @@ import pytest
 
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, ModelHandle
-from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query, query_digest
+from undertow.models.base import ModelHandle
+from undertow.types import EXACT, GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query, query_digest
 
 SECTOR = 512
 FRAME = 24 + 4096

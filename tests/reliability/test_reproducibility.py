@@ -24,9 +24,9 @@ from undertow.audits.base import Sampling
 from undertow.data.documents.task_wordings import TASKS
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
-from undertow.models.base import EXACT, BatchLimits, ModelHandle, ModelRequest
+from undertow.models.base import BatchLimits, ModelHandle, ModelRequest
 from undertow.runs.folder.storage import MANIFEST
-from undertow.types import ClozeQuery, Query
+from undertow.types import EXACT, ClozeQuery, Query
 
 TOLERANCE_NATS = 1e-4
 SENTENCE_TOLERANCE_NATS = 3e-4

@@ -20,10 +20,10 @@ from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import OF_PROMPTS, Said, Script, partly_hidden
 from helpers.shared_folders import made_once
-from undertow.models.base import EXACT, RequestFailedError, UnsupportedQueryError
+from undertow.models.base import RequestFailedError, UnsupportedQueryError
 from undertow.runs.pipeline import Run
 from undertow.stats import benjamini_hochberg
-from undertow.types import CONTINUATIONS, GENERATION, Query, Result
+from undertow.types import CONTINUATIONS, EXACT, GENERATION, Query, Result
 
 AUDIT = "spurious-correlation"
 BOTH = ["toy", "toy:slope=-5"]

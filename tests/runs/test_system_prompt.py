@@ -15,9 +15,9 @@ from helpers.chatty_server import chatty_answer
 from helpers.faulty_proxy import Asked, Reply, serving
 from undertow import audits
 from undertow.errors import UndertowError
-from undertow.models.base import TEXT
 from undertow.runs.collect import models_under_test
 from undertow.runs.config import MAX_SYSTEM_BYTES, RunConfig
+from undertow.types import TEXT
 
 POLICY = "You hire for <b>Acme</b>.\nAnswer as its personnel officer."
 CHECKLIST = {"n_pairs": 2, "n_occupations": 2, "contexts": "without", "chat": True}

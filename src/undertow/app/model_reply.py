@@ -19,7 +19,7 @@ from undertow import data
 from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
-from undertow.audits.base import EXACT, Observations
+from undertow.audits.base import Observations
 from undertow.audits.shared.sentence_slopes import sentence_slopes
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
 from undertow.audits.task_specification.audit import TaskSpecification
@@ -35,7 +35,7 @@ from undertow.report.sentence_templates import text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.least_squares import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
-from undertow.types import LIKELIHOOD, Item, Progress, Scores
+from undertow.types import EXACT, LIKELIHOOD, Item, Progress, Scores
 
 SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 """Labelled sentences for comparison, and the position of values in them."""

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
-from undertow.types import Finding, Item, Result, Scores
+from undertow.types import EXACT, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.audits.record_schema import RecordSchema
     from undertow.audits.recorded_tables import Table
-
-EXACT, PAPER, TEXT = "exact", "paper", "text"
-"""Protocols: probabilities of all listed forms, the five most probable tokens as in the papers, or a parsed free reply."""
 
 T = TypeVar("T")
 ItemBatches: TypeAlias = Generator[list[Item], Scores, None]

@@ -14,10 +14,12 @@ from undertow.data.replies import answer_rules as replies
 from undertow.data.replies.answer_rules import Question
 from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, TEXT, ModelHandle
+from undertow.models.base import ModelHandle
 from undertow.types import (
     CHOICE,
+    EXACT,
     GENERATION,
+    TEXT,
     UNCONSTRAINED,
     WRITING,
     Answer,

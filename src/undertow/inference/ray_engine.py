@@ -30,8 +30,8 @@ from typing import Any, Self, TypeAlias
 from undertow.errors import UndertowError, counted
 from undertow.inference.runner import AnswerBatch, Engine, ModelLoaded, QueryRunner, WorkUnit, check_weights, facts_of
 from undertow.models.backend.execution import n_cores
-from undertow.models.base import EXACT, LoadedModel, ModelHandle
-from undertow.types import Answer, ModelIdentity, Query
+from undertow.models.base import LoadedModel, ModelHandle
+from undertow.types import EXACT, Answer, ModelIdentity, Query
 
 Resolve: TypeAlias = Callable[[], ModelHandle]
 """Resolves the model on a worker; must be picklable."""

@@ -25,9 +25,7 @@ from undertow.inference.planner import plan, read_pack
 from undertow.models.backend.malloc import trim_memory
 from undertow.models.base import (
     NOT_A_NUMBER,
-    PAPER,
     PAPER_TOP,
-    TEXT,
     AnsweringModel,
     CostEstimate,
     EncodedQuery,
@@ -46,7 +44,9 @@ from undertow.types import (
     EXTRACTION,
     GENERATION,
     NOT_SEEN,
+    PAPER,
     PROMPT,
+    TEXT,
     WRITING,
     Answer,
     ClozeQuery,

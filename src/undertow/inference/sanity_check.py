@@ -21,10 +21,12 @@ from undertow import data
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.free_replies import REPLY_TOKENS
 from undertow.inference.runner import Engine, RunnerResult, local_engine, run_queries
-from undertow.models.base import EXACT, TEXT, ModelHandle
+from undertow.models.base import ModelHandle
 from undertow.types import (
     BLANK,
+    EXACT,
     GENERATION,
+    TEXT,
     Answer,
     ClozeQuery,
     Floats,

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from undertow import audits, data
-from undertow.audits.base import EXACT
 from undertow.errors import UndertowError, closest
 from undertow.integrations.export_format import Exported, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
 from undertow.runs.folder.storage import write_json
 from undertow.runs.folder.whole_folder import Kind, check_place, write_folder
-from undertow.types import CHOICE, GENERATION, query_kind
+from undertow.types import CHOICE, EXACT, GENERATION, query_kind
 
 __all__ = ["Exported", "export", "export_request", "load", "names"]
 

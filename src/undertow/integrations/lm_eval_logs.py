@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from undertow import audits, data
 from undertow._files import parse_json, read_file
-from undertow.audits.base import EXACT, Observations
+from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog, Origin, named_files
 from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, read_question
@@ -26,7 +26,7 @@ from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.json_schema import wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
-from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Item, Scores
+from undertow.types import EXACT, LIKELIHOOD, Answer, ClozeQuery, Item, Scores
 
 SAMPLES = "samples_*.jsonl"
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")

@@ -21,6 +21,7 @@ from undertow.errors import UndertowError
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
+    EXACT,
     Answer,
     ConstrainedGenerateQuery,
     Floats,
@@ -36,8 +37,6 @@ T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 FLOAT32 = "float32"
-EXACT, PAPER, TEXT = "exact", "paper", "text"
-"""Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 PAPER_TOP = 5
 IN_MEMORY = "in memory"
 """Source of a network that was not loaded from files."""

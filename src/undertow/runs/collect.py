@@ -27,10 +27,10 @@ from undertow.inference.sanity_check import (
     judge,
     query_decided_sentences,
 )
-from undertow.models.base import EXACT, TEXT, ModelHandle, ModelRequest
+from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
-from undertow.types import Item, Progress, Query, Reply, Scores, digest, no_progress, query_digest
+from undertow.types import EXACT, TEXT, Item, Progress, Query, Reply, Scores, digest, no_progress, query_digest
 
 NOT_JUDGED = ("replay", "toy")
 """Families without a sanity check: their answers are recorded or planted."""

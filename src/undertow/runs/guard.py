@@ -21,7 +21,7 @@ import numpy as np
 from undertow import data, models
 from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
 from undertow._folders import cache_file, whole_file
-from undertow.audits.base import EXACT, Sampling
+from undertow.audits.base import Sampling
 from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings, items_of
@@ -33,7 +33,7 @@ from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest, split_label
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import without_nan
-from undertow.types import Item, Progress, as_json, no_progress
+from undertow.types import EXACT, Item, Progress, as_json, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd

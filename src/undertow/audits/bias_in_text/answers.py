@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from undertow.audits.base import EXACT, PAPER, TEXT, Observations
+from undertow.audits.base import Observations
 from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
@@ -19,7 +19,7 @@ from undertow.data.replies.answer_rules import CHOICE, REWRITE, SPAN, YES_NO, Qu
 from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
 from undertow.inference.free_replies import MISSING_REASONS
-from undertow.types import Answer, Item, Scores
+from undertow.types import EXACT, PAPER, TEXT, Answer, Item, Scores
 
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:

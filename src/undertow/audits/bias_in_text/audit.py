@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.bias_in_text import figures, report
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import (
@@ -30,7 +30,21 @@ from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
-from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, WRITING, Finding, Item, Result, Scores, digest, option
+from undertow.types import (
+    EXACT,
+    PAPER,
+    PASSAGE_TOKENS,
+    SPAN,
+    TEXT,
+    UNCONSTRAINED,
+    WRITING,
+    Finding,
+    Item,
+    Result,
+    Scores,
+    digest,
+    option,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, TEXT, Audit, ItemBatches, Licence, Observations, Sampling, SentenceTable
+from undertow.audits.base import Audit, ItemBatches, Licence, Observations, Sampling, SentenceTable
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.audits.occupation_checklist import plan as checklist_plan
@@ -24,7 +24,7 @@ from undertow.data.occupations.question_templates import load_questions
 from undertow.metrics.groups import Groups
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
-from undertow.types import CHOICE, CONTINUATIONS, EXTRACTION, Finding, Item, Result, Scores
+from undertow.types import CHOICE, CONTINUATIONS, EXACT, EXTRACTION, TEXT, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from undertow.audits.base import EXACT, Observations
+from undertow.audits.base import Observations
 from undertow.audits.occupation_checklist.answer_rows import codes_of
 from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
@@ -21,6 +21,7 @@ from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
 from undertow.metrics.checklist import decisions
 from undertow.metrics.groups import WOMAN_AND_MAN, Groups
+from undertow.types import EXACT
 
 REQUIRED = ("question_type", "woman", "man", "answer")
 STATED_TYPE = "stated"

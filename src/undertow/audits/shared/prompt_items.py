@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
-from undertow.audits.base import TEXT
 from undertow.errors import UndertowError
-from undertow.types import BLANK, GENERATION, Item, option
+from undertow.types import BLANK, GENERATION, TEXT, Item, option
 
 if TYPE_CHECKING:
     import pandas as pd

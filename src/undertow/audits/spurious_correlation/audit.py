@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_probabilities import LOW, observation_rows
 from undertow.audits.shared.prompt_items import (
@@ -30,7 +30,7 @@ from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import sentences
-from undertow.types import LIKELIHOOD, PROMPT, Finding, Item, Result, Scores
+from undertow.types import EXACT, LIKELIHOOD, PAPER, PROMPT, TEXT, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import data
-from undertow.audits.base import EXACT, PAPER, TEXT, UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import UNDERTOW_LICENCE, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_probabilities import observation_rows
 from undertow.audits.shared.prompt_items import design_of, example_texts, prompts_text, words_text
 from undertow.audits.shared.sentence_slopes import sentence_slopes
@@ -25,7 +25,7 @@ from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing, ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import lines, sentences
-from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
+from undertow.types import EXACT, LIKELIHOOD, PAPER, TEXT, Finding, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -33,8 +33,6 @@ from undertow.models.backend.execution import (
 from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
 from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, ancestor_mask, attend_in_blocks
 from undertow.models.base import (
-    EXACT,
-    PAPER,
     TOKEN_CAPABILITIES,
     BatchLimits,
     Capabilities,
@@ -53,7 +51,7 @@ from undertow.models.generation.generation_state import Stops
 from undertow.models.generation.generator import PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import CHOICE, GENERATION, WRITING, ClozeQuery, Floats, ModelIdentity, ScoredQuery
+from undertow.types import CHOICE, EXACT, GENERATION, PAPER, WRITING, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
 if TYPE_CHECKING:
     import torch

@@ -21,11 +21,11 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import oom_errors
-from undertow.models.base import EXACT, NOT_A_NUMBER, Capabilities, CostEstimate, Outcome, UnsupportedQueryError
+from undertow.models.base import NOT_A_NUMBER, Capabilities, CostEstimate, Outcome, UnsupportedQueryError
 from undertow.models.huggingface import PackedAnswers, group_by_length
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
-from undertow.types import EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
+from undertow.types import EXACT, EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
 
 if TYPE_CHECKING:
     import torch

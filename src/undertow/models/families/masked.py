@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from undertow.models.backend.execution import check_length, list_duplicate_options, to_device, unknown_words
 from undertow.models.backend.lm_head import in_slices, last_attention_output, patched_body_output, rows_only
-from undertow.models.base import EXACT, PAPER, Capabilities, EncodedQuery, Ints, TokenBatch, TokenPath
+from undertow.models.base import Capabilities, EncodedQuery, Ints, TokenBatch, TokenPath
 from undertow.models.huggingface import BatchReader
 from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
-from undertow.types import BLANK, ClozeQuery, ModelIdentity
+from undertow.types import BLANK, EXACT, PAPER, ClozeQuery, ModelIdentity
 
 if TYPE_CHECKING:
     import torch

@@ -20,11 +20,8 @@ from typing import Any, ClassVar
 from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.models.base import (
-    EXACT,
     FLOAT32,
-    PAPER,
     PAPER_TOP,
-    TEXT,
     CostEstimate,
     ModelHandle,
     ModelRequest,
@@ -40,7 +37,10 @@ from undertow.models.openai.gbnf import SERVERS
 from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
 from undertow.types import (
     CHOICE,
+    EXACT,
     GENERATION,
+    PAPER,
+    TEXT,
     WRITING,
     Answer,
     ConstrainedGenerateQuery,

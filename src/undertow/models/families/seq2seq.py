@@ -28,8 +28,6 @@ from undertow.models.backend.execution import (
 )
 from undertow.models.backend.lm_head import in_slices, patched_body_output
 from undertow.models.base import (
-    EXACT,
-    PAPER,
     Capabilities,
     EncodedQuery,
     Ints,
@@ -47,7 +45,7 @@ from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import BLANK, CHOICE, GENERATION, WRITING, ClozeQuery, ModelIdentity, option
+from undertow.types import BLANK, CHOICE, EXACT, GENERATION, PAPER, WRITING, ClozeQuery, ModelIdentity, option
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,6 @@ import numpy as np
 
 from undertow.models.backend.execution import check_length, oom_errors
 from undertow.models.base import (
-    EXACT,
     NOT_A_NUMBER,
     Capabilities,
     CostEstimate,
@@ -29,7 +28,7 @@ from undertow.models.base import (
     attempt,
 )
 from undertow.models.huggingface import PackedAnswers, group_by_length
-from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
+from undertow.types import BLANK, EXACT, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
 

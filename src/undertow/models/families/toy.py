@@ -31,8 +31,6 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.models.base import (
     EMPTY_PASSAGE,
-    EXACT,
-    PAPER,
     TOKEN_CAPABILITIES,
     BatchLimits,
     CostEstimate,
@@ -49,7 +47,9 @@ from undertow.models.base import (
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import (
     CHOICE,
+    EXACT,
     GENERATION,
+    PAPER,
     UNCONSTRAINED,
     WRITING,
     Answer,

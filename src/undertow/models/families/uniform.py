@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from undertow.errors import UndertowError
-from undertow.models.base import EXACT, FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome
+from undertow.models.base import FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import (
     BLANK,
     CONTINUATIONS,
+    EXACT,
     GENERATION,
     Answer,
     ConstrainedGenerateQuery,

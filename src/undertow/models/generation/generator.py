@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom, oom_errors
-from undertow.models.base import (
-    NOT_A_NUMBER,
-    PAPER,
-    PAPER_TOP,
-    CostEstimate,
-    Outcome,
-    PrefixTree,
-    UnsupportedQueryError,
-)
+from undertow.models.base import NOT_A_NUMBER, PAPER_TOP, CostEstimate, Outcome, PrefixTree, UnsupportedQueryError
 from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
 from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
 from undertow.models.generation.generation_state import (
@@ -46,7 +38,7 @@ from undertow.models.generation.prompt_encoder import (
 )
 from undertow.models.generation.step_readout import places_that_count
 from undertow.models.huggingface import PackedAnswers
-from undertow.types import CHOICE, GENERATION, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
+from undertow.types import CHOICE, GENERATION, PAPER, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
 
 if TYPE_CHECKING:
     import torch

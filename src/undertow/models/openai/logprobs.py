@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from undertow.models.base import PAPER, PAPER_TOP, UnsupportedQueryError
+from undertow.models.base import PAPER_TOP, UnsupportedQueryError
 from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
 from undertow.models.tokens.option_tokens import PIECE_SPACE
-from undertow.types import Answer, GenerateQuery
+from undertow.types import PAPER, Answer, GenerateQuery
 
 HIDDEN_NATS = -1000.0
 """Servers write a number below this (-9999, or the smallest float) for a hidden token."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from undertow.audits import schema_of
-from undertow.audits.base import EXACT, TEXT, Audit, Observations
+from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError, shorten_list
 from undertow.metrics.groups import DESIGN_KEY, WOMAN_AND_MAN
 from undertow.runs.folder.storage import ManifestFacts, Record
-from undertow.types import LIKELIHOOD, PROMPT
+from undertow.types import EXACT, LIKELIHOOD, PROMPT, TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
