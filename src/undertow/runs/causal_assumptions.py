@@ -53,15 +53,21 @@ def assumptions_of(record: Record) -> FindingAssumptions | None:
 
 
 def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
-    """The assumptions as plain values for the page, and a drawing of the graph."""
+    """The assumptions for the page, whose figure of the graph has a version for phones, and a drawing of the graph."""
     stated = assumptions_of(record)
     if stated is None:
         return None
     from undertow.causal.describe import graph_shape
     from undertow.report.figures.causal_graph import draw_graph
+    from undertow.report.inline_svg import PHONE_IN, page_figure
     from undertow.report.page_data import PageAssumptions
+    from undertow.report.style import figure_width
 
     named = stated.named_graph
+    shape, title = graph_shape(named.graph), named.title or Path(named.name).name or "The graph named"
+    drawing = replace(draw_graph(shape, title), name="graph")
+    with figure_width(PHONE_IN):
+        figure = page_figure(drawing, draw_graph(shape, title))
     causal_assumptions = PageAssumptions(
         kind=stated.kind,
         graph=named.graph.text(),
@@ -69,6 +75,6 @@ def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
         summary=stated.summary,
         assumptions=stated.assumptions,
         caveat=stated.caveat,
+        figure=figure,
     )
-    drawing = draw_graph(graph_shape(named.graph), named.title or Path(named.name).name or "The graph named")
-    return causal_assumptions, replace(drawing, name="graph")
+    return causal_assumptions, drawing

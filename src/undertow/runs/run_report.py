@@ -57,7 +57,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     `draw` draws the figures, in order; `causal_assumptions` has a drawing of the graph, and `sentences_table` is
     `Audit.sentence_table` with `Audit.sentences`.
     """
-    from undertow.report.inline_svg import page_figure, page_figures
+    from undertow.report.inline_svg import page_figures
     from undertow.report.style import save_drawing
 
     shutil.rmtree(folder / "figures", ignore_errors=True)
@@ -97,9 +97,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         null_prefix=text.null_prefix,
         tables=text.tables,
         matrices=text.matrices,
-        causal_assumptions=replace(causal_assumptions[0], figure=page_figure(causal_assumptions[1]))
-        if causal_assumptions
-        else None,
+        causal_assumptions=causal_assumptions[0] if causal_assumptions else None,
         precision=precision,
         basis=_basis(record, findings, "listed words" if text.of_words else "possible answers"),
     )
