@@ -248,20 +248,6 @@ def added(browser: Browser) -> int:
     return found
 
 
-def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
-    wide.tab("Runs").click()
-    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="hostile").click()
-    wide.field("About this run").wait_for()
-    report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
-    report.get_by_text("blocked blocked blocked").wait_for()
-    assert wide.page.title() == "Undertow"
-    shown = wide.text("About this run")
-    for payload in PAYLOADS.values():
-        assert payload.encode("utf-8", "replace").decode() in shown
-    assert added(wide) == 0
-    assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
-
-
 @pytest.mark.soak
 def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
     """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
@@ -274,7 +260,21 @@ def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None
         assert "token" not in page.url
 
 
-def test_a_chosen_challenge_file_becomes_an_audit_whose_report_is_shown(wide: Browser, tmp_path: Path) -> None:
+def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_audit(
+    wide: Browser, tmp_path: Path
+) -> None:
+    wide.tab("Runs").click()
+    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="hostile").click()
+    wide.field("About this run").wait_for()
+    report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
+    report.get_by_text("blocked blocked blocked").wait_for()
+    assert wide.page.title() == "Undertow"
+    shown = wide.text("About this run")
+    for payload in PAYLOADS.values():
+        assert payload.encode("utf-8", "replace").decode() in shown
+    assert added(wide) == 0
+
+    # A challenge file of one's own.
     file = tmp_path / "mine.toml"
     file.write_text(
         f'templates = ["In {{w}}, {{blank}} ran {{where}}."]\nwords = "pronouns"\nslots.where = ["home", {json.dumps(EVIL)}]'
@@ -302,4 +302,4 @@ def test_a_chosen_challenge_file_becomes_an_audit_whose_report_is_shown(wide: Br
     wide.page.locator("#undertow-file").set_input_files(large)
     wide.page.get_by_text("The file is too large.").wait_for()
     assert "{where}" in wide.text("Challenge file")
-    assert wide.wrong == []
+    assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
