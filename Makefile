@@ -10,9 +10,9 @@ BIN := .venv/bin
 INSTALL := @command -v "$(PYTHON)" >/dev/null || { echo "Undertow needs Python 3.11 or newer, and there is no '$(PYTHON)' here: name yours with make PYTHON=..." >&2; exit 1; }; \
   "$(PYTHON)" tools/install.py
 ALL := models api ray app docs dev
-# Three workers for two cores, since some tests wait for servers. Their threads sleep while they wait, instead of spinning, and small
-# matrices are multiplied in one thread. Modules are compiled once, not in every process that a test starts.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+# tests/conftest.py says how many workers `auto` is. Their threads sleep while they wait, instead of spinning, and small matrices are
+# multiplied in one thread. Modules are compiled once, not in every process that a test starts.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test gpu golden soak fast check format validity docs audit bench clean distclean
