@@ -265,25 +265,20 @@ def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def make_quick(
-    patch: pytest.MonkeyPatch,
-    *,
-    resamples: bool = False,
-    page: bool | str = False,
-    n_resamples: int = 100,
-    n_groups: int = 8,
+    patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool | str = False, draws: int = 100, groups: int = 8
 ) -> None:
     """Unless asked for: few resamples instead of thousands, comparisons of few groups of clusters and without figures, an empty page.
 
     A page has one figure for phones, since drawing takes most of its time, and small bitmaps, unless it is "whole".
     """
     if not resamples:
-        fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": n_resamples // 10}
+        fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": draws // 10}
         patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
-        patch.setattr(power_analysis, "N_SERIES", n_resamples // 10)
-        patch.setattr(agreement, "N_DRAWS", n_resamples)
-        patch.setattr(specification_detection, "N_DRAWS", n_resamples)
-        patch.setattr(specification_detection, "N_PERMUTATIONS", n_resamples)
-        patch.setattr(differences, "MAX_GROUPS", n_groups)
+        patch.setattr(power_analysis, "N_SERIES", draws // 10)
+        patch.setattr(agreement, "N_DRAWS", draws)
+        patch.setattr(specification_detection, "N_DRAWS", draws)
+        patch.setattr(specification_detection, "N_PERMUTATIONS", draws)
+        patch.setattr(differences, "MAX_GROUPS", groups)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
     patch.setattr(compare_folders, "drawings", DRAW_COMPARISONS if page else lambda _: [])
     if page != "whole":

@@ -31,6 +31,7 @@ SLOW_IMPORTS = (
     "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf",
 )
 """What the first command imports."""
+LIMIT_S = 300
 IMPORTS_OF_TESTS = ("-m", "pytest", "--collect-only", "-q", "-p", "no:randomly")
 CUDA_BUILD = """\
 torch: this package index offers only the build for NVIDIA GPUs (a download of about 3 GB, 5 GB of disk), and there is no such GPU here.
@@ -162,7 +163,10 @@ def install(extras: set[str]) -> None:
         stderr=subprocess.DEVNULL,
     )
     complete = subprocess.run([*PIP, "check"], capture_output=True, check=False).returncode == 0
-    compiling.wait()
+    try:
+        compiling.wait(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        compiling.kill()  # what is not compiled now is compiled where it is imported
     if not complete:
         # Another system or Python than that of the pins needs some packages more.
         package = f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT)

@@ -273,6 +273,7 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
     for payload in PAYLOADS.values():
         assert payload.encode("utf-8", "replace").decode() in shown
     assert added(wide) == 0
+    assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
 
     # A challenge file of one's own.
     file = tmp_path / "mine.toml"

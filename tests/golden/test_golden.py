@@ -58,7 +58,7 @@ def test_results_are_what_they_were(
         for network in request.getfixturevalue("networks").iterdir():
             (tmp_path / network.name).symlink_to(network)
     monkeypatch.chdir(tmp_path)  # so that a network is called by its family
-    make_quick(monkeypatch, n_resamples=200, n_groups=12)
+    make_quick(monkeypatch, draws=200, groups=12)
     now = Table.from_frame(case.table(tmp_path, reference_data))
     if not request.config.getoption("update_goldens"):
         assert path.is_file(), f"{path.name} is not kept yet: run `make golden`"

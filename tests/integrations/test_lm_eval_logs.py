@@ -152,6 +152,7 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
     [
         (changed("doc.context", "In 1700,"), "text"), (changed("doc.choices", [" she."]), "text"),
         (changed("doc.undertow", "{}"), "question"), (changed("doc.undertow", '{"version": 1}'), "no audit"),
+        (changed("doc.undertow", '{"version" : 2}'), "newer Undertow"),
         (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "with other text"),
         (changed("filtered_resps", [["-1", "False"]]), "1 log-likelihoods for 3"),
         (changed("filtered_resps", "x"), "log-likelihoods for 3"), (changed("doc", {"question": "?"}), "task"),

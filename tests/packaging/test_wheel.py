@@ -35,19 +35,19 @@ def checked(command: list[str], **options: Any) -> str:
     return str(done.stdout)
 
 
-def built(folder: Path) -> Path:
+def built(folder: Path, *options: str) -> Path:
     """Build from a copy, so that the checkout stays as it is."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
-    checked([sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", "dist", "."], cwd=folder)
+    checked([sys.executable, "-m", "build", *options, "--wheel", "--outdir", "dist", "."], cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
 
 def with_borrowed_packages(folder: Path) -> tuple[Path, Path]:
     """The environment reads other packages from ours, but for those of the model extra."""
-    wheel = built(folder / "build")
+    wheel = built(folder / "build", "--no-isolation")
     venv.create(folder / "env")
     python = folder / "env/bin/python"
     checked(
@@ -105,7 +105,7 @@ def test_wheel_works_outside_the_checkout(
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
 
     # Importing it needs no torch and loads no matplotlib; what is imported is the wheel's.
-    loaded = "import undertow, sys; print({'torch', 'matplotlib'} & sys.modules.keys(), undertow.__file__)"
+    loaded = "import undertow, sys; print({'torch', 'transformers', 'matplotlib'} & {*sys.modules}, undertow.__file__)"
     said = ok("python", "-c", loaded).split()
     assert said[0] == "set()"
     assert Path(said[1]).is_relative_to(tmp_path)

@@ -15,6 +15,7 @@ from undertow.causal.assumptions import Assumption
 from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import draw_graph
+from undertow.report.inline_svg import page_figure
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.report.page_data import Checklist, ChecklistTest, PageAssumptions, ReportTable, ReportText
 from undertow.runs.folder.storage import Record
@@ -42,7 +43,8 @@ def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: P
     told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
-    render_run(tmp_path, record, told, (DRIFTS,), list, causal_assumptions=(causal_assumptions(figure=None), drawing))
+    on_page = causal_assumptions(figure=page_figure(drawing)), drawing
+    render_run(tmp_path, record, told, (DRIFTS,), list, causal_assumptions=on_page)
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")

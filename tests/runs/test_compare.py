@@ -208,8 +208,7 @@ def test_a_number_that_one_of_them_cannot_have_says_why() -> None:
     assert "one: The mean is the same at every W value" in found.note
 
 
-def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "MAX_GROUPS", 8)
+def test_many_clusters_are_dealt_into_groups_by_the_seed() -> None:
     sides = drawn(20, 3, 2)
     compared = [compare(*sides, seed=seed) for seed in (0, 0, 1)]
     one, same, other = (difference(of, "mean_mass") for of in compared)
@@ -452,7 +451,7 @@ def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record
 def test_verdicts_by_hand(
     by: float, spread: float, margin: float | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_quick(monkeypatch, n_groups=12)  # each cluster is a group of its own
+    make_quick(monkeypatch, groups=12)  # each cluster is a group of its own
     of = compare(leaning(0, 0, "one"), leaning(by, spread), margin=None if margin is None else {"mean_mass": margin})
     found = difference(of, "mean_mass")
     assert found.value == pytest.approx(by, abs=1e-12)

@@ -47,7 +47,13 @@ _N_PREVIEW = 8
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """An audit requested by a visitor; `limit` is 0 if the options bound the items."""
+    """An audit requested by a visitor.
+
+    Attributes:
+        models: arguments of `undertow.models.resolve`, by label.
+        options: of the audit.
+        limit: maximum number of items for each model; 0 if the options bound them.
+    """
 
     audit: str
     models: Mapping[str, str]

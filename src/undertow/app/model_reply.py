@@ -73,13 +73,21 @@ class ModelReply:
 
 
 def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
-    """Whether the answer drifts along the values."""
+    """Whether the answer drifts along the values.
+
+    Raises:
+        UndertowError: the model does not support the question.
+    """
     answers = _Answers.from_question(question, handle, step("Asking the model"))
     return answers.reply("drift", answers)
 
 
 def answer_specification(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
-    """Whether the sentence determines its blank, by the movement of the answer from the first to the last values."""
+    """Whether the sentence determines its blank, by the movement of the answer from the first to the last values.
+
+    Raises:
+        UndertowError: the model does not support the question, or too few of the labelled sentences.
+    """
     answers = _Answers.from_question(question, handle, step("Asking the model"))
     # Labelled sentences with the same model and values.
     ends = question.covariate.values[: question.ends] + question.covariate.values[-question.ends :]

@@ -65,7 +65,11 @@ class RunBrowser:
         self.root = folder.resolve()
 
     def list_runs(self) -> list[RunListing]:
-        """At most `MAX_RUNS` runs, the newest first, without corrupt runs and links out of the folder."""
+        """At most `MAX_RUNS` runs, the newest first, without corrupt runs and links out of the folder.
+
+        Raises:
+            UndertowError: the operator's folder cannot be read.
+        """
         runs = []
         for folder in self._folders():
             with suppress(UndertowError):  # `undertow report` says why a run cannot be opened
@@ -95,7 +99,11 @@ class RunBrowser:
         raise UndertowError("There is no such run on the list; choose another, or press Refresh.")
 
     def show(self, name: object) -> tuple[tuple[str, ...], pd.DataFrame]:
-        """Facts of a run, one per line, and its results."""
+        """Facts of a run, one per line, and its results.
+
+        Raises:
+            UndertowError: it is not on the list, or is corrupt.
+        """
         run = self._run(name)
         manifest = run.manifest
         about = (
@@ -115,7 +123,11 @@ class RunBrowser:
         return page.read_bytes().replace(b'<div id="files">', b'<div id="files" hidden>')  # the app does not serve them
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
-        """Compare two runs: a sentence, and a row for each difference."""
+        """Compare two runs: a sentence, and a row for each difference.
+
+        Raises:
+            UndertowError: they are not comparable; the message has the reason.
+        """
         if baseline == candidate or not (baseline and candidate):
             raise UndertowError("Choose two different runs to compare.")
         first, second = (self._run(name).record for name in (baseline, candidate))

@@ -30,7 +30,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_gradio() -> None:
-    """Check that the page can be built."""
+    """Check that the page can be built.
+
+    Raises:
+        UndertowError: Gradio is not installed.
+    """
     if find_spec("gradio") is None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
@@ -39,6 +43,9 @@ def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, annou
     """Serve the Gradio page until it is interrupted.
 
     `announce` is called with the address, which contains the token, when the page is ready; port 0 is any free one.
+
+    Raises:
+        UndertowError: Gradio is not installed, or the port cannot be used.
     """
     check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
@@ -74,12 +81,20 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
 
 
 def annotation_server(folder: Path, annotator: str, port: int) -> Server:
-    """The server of the annotation page of a run, for this machine; needs no Gradio."""
+    """The server of the annotation page of a run, for this machine; needs no Gradio.
+
+    Raises:
+        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
+    """
     return _server_of(annotation.pages(annotation.AnnotationStore(folder, annotator)), ANNOTATE, port)
 
 
 def rephrasing_server(store: rephrasing.RephrasingStore, port: int) -> Server:
-    """The server of the page on which a person writes and verifies rephrasings, for this machine; needs no Gradio."""
+    """The server of the page on which a person writes and verifies rephrasings, for this machine; needs no Gradio.
+
+    Raises:
+        UndertowError: the port cannot be used.
+    """
     return _server_of(rephrasing.pages(store), REPHRASE, port)
 
 

@@ -33,7 +33,11 @@ def presets_of(audit: str) -> dict[str, dict[str, Any]]:
 
 
 def preset_options(name: str, audit: str, challenge: str) -> dict[str, Any]:
-    """Options that a preset sets for an audit and a challenge set."""
+    """Options that a preset sets for an audit and a challenge set.
+
+    Raises:
+        UndertowError: there is no such preset for this audit.
+    """
     presets = presets_of(audit)
     if name not in presets:
         raise UndertowError(f"--preset {name!r}: {audit} has {', '.join(presets) or 'no presets'}")

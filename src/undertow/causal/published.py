@@ -20,7 +20,12 @@ _OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u
 
 @dataclass(frozen=True, slots=True)
 class NamedGraph:
-    """A graph, the name of a published one or of a file, or "", and the title and source of a published one."""
+    """A graph and its origin.
+
+    Attributes:
+        name: of a published graph or a file; "" for the text of a graph.
+        title, source: of a published graph; "" otherwise.
+    """
 
     name: str
     title: str

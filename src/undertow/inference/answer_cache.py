@@ -69,7 +69,12 @@ class CacheEntry:
 
 
 class UnreadableCacheError(UndertowError):
-    """The cache file is corrupt, or was written by something else; it has not been changed. `ending` names it when it is moved aside."""
+    """The cache file is corrupt, or was written by something else; it has not been changed.
+
+    Attributes:
+        problem: what it is, as in *the answer cache is corrupt*.
+        ending: of its name, when it is moved aside.
+    """
 
     def __init__(self, path: Path, problem: str, ending: str) -> None:
         super().__init__(

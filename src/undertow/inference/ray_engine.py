@@ -13,6 +13,7 @@ it, and more than once. Ray restarts a lost worker and repeats what it was doing
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import logging
 import os
 import re
@@ -120,7 +121,15 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """What resolves a worker's model and gives its package versions; key of the model, versions and machine of the driver."""
+    """Where a worker's model is from.
+
+    Attributes:
+        resolve: resolves it.
+        key: key of the driver's model.
+        versions: returns the worker's package versions.
+        expected: the driver's.
+        driver: the driver's machine.
+    """
 
     resolve: Resolve
     key: str
@@ -410,13 +419,20 @@ def start(n_cpus: int) -> None:
             _node_ip_address=LOOPBACK,
         )
     addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
-    beyond = [address for address in addresses if address not in (LOOPBACK, "localhost", "::1")]
+    beyond = [address for address in addresses if not _is_loopback(address)]
     if beyond:
         leave()
         raise UndertowError(
             f"this version of Ray ({ray.__version__}) listens on {beyond[0]}, where others can reach it, and not on the loopback "
             "only; run `pip install ray==2.55.1`, or leave --engine out"
         )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def leave() -> None:

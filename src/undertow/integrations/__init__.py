@@ -40,7 +40,11 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Format:
-    """A format by name."""
+    """A format by name.
+
+    Raises:
+        UndertowError: there is no such format.
+    """
     if name not in names():
         raise UndertowError(
             f"there is no export format called {name!r}; there is {', '.join(names())}{closest(name, names())}"

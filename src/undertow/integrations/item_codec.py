@@ -22,6 +22,7 @@ from undertow.types import ClozeQuery, GenerateQuery, Item, as_json
 COLUMN = "undertow"
 """Column of the encoded items."""
 VERSION = 1
+NEWER = "it was written by a newer Undertow; update to read it"
 LARGEST = 2**63 - 1
 """Largest integer in tables."""
 
@@ -78,13 +79,15 @@ def read_carried(text: str) -> CarriedItem:
     Raises:
         ValueError: the text is corrupt or of a newer version.
     """
-    version = re.search(r'"version":\s*(\d+)', text)
-    if version and int(version[1]) > VERSION:
-        raise ValueError("it was written by a newer Undertow; update to read it")
     try:
         carried = _CARRIED.validate_json(text, strict=True)
     except ValidationError as error:
+        newer = re.search(r'"version"\s*:\s*(\d+)', text)
+        if newer and int(newer[1]) > VERSION:
+            raise ValueError(NEWER) from error
         raise ValueError(first_problem(error, is_json=True)) from error
+    if carried.version > VERSION:
+        raise ValueError(NEWER)
     for name, level in carried.item.factors.items():
         if not isinstance(level, _KINDS.get(name, (object,))) or (isinstance(level, int) and abs(level) > LARGEST):
             raise ValueError(f"factor {name!r} is {str(level)[:40]!r}")

@@ -287,7 +287,11 @@ def _is_settled(folder: Path, subject: PlannedModel) -> bool:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan of a lab."""
+    """The plan of a lab.
+
+    Raises:
+        UndertowError: the plan is missing or corrupt.
+    """
     if not is_plain_file(folder / PLAN):
         raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
     plan: Plan = read_lab_json(folder / PLAN, Plan, "remove it and build the lab again, models that are there are kept")

@@ -21,7 +21,11 @@ _BOUNDS = {
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse settings, a dataclass of `option` fields, that hold a number outside its bounds."""
+    """Refuse settings, a dataclass of `option` fields, that hold a number outside its bounds.
+
+    Raises:
+        UndertowError: names the setting.
+    """
     for one in fields(settings):
         value = getattr(settings, one.name)
         for name, limit in one.metadata.get("bounds", {}).items():

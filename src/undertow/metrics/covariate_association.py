@@ -71,9 +71,11 @@ class Cells:
         Clusters without any scored row [row] are excluded. Both axes are sorted, so the order of rows does not matter.
         """
         names, seen = np.asarray(clusters), ~np.isnan(values)
-        of_row, levels = pd.factorize(names.astype(str) if names.dtype == object else names, sort=True)
+        names = names.astype(str) if names.dtype == object else names
+        of_row, levels = pd.factorize(names, sort=True, use_na_sentinel=False)
         at, axis = pd.factorize(np.asarray(x, dtype=np.float64), sort=True, use_na_sentinel=False)
         has_rows = np.bincount(of_row[seen if is_scored is None else np.asarray(is_scored)], minlength=len(levels)) > 0
+        seen &= has_rows[of_row]
         cell = (np.cumsum(has_rows) - 1)[of_row[seen]] * len(axis) + at[seen]
         shape = int(has_rows.sum()), len(axis)
         sums, counts = (
@@ -600,7 +602,8 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         # Files write the empty prompt as a missing value, whose code is -1.
         texts = np.array([*map(str, levels), ""], dtype=object)
         columns[name] = pd.Series(texts[codes], dtype=object)
-    columns["cluster"] = np.unique(texts.astype(str), return_inverse=True)[1][codes]  # numbers, in the order of names
+    codes, levels = pd.factorize(columns["cluster"].to_numpy(), sort=True)
+    columns["cluster"] = codes  # numbers, in the order of names
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):

@@ -193,7 +193,7 @@ class EncodedQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedQuery:
+class IndexedQuery:
     """A query encoded as its family answers it, and its index among the queries."""
 
     place: int

@@ -35,12 +35,12 @@ from undertow.models.base import (
     Capabilities,
     CostEstimate,
     EncodedQuery,
+    IndexedQuery,
     Ints,
     ModelHandle,
     ModelRequest,
     Outcome,
     PackedTree,
-    PlacedQuery,
     TokenBatch,
     UnsupportedQueryError,
     attempt,
@@ -306,7 +306,7 @@ class BatchReader(HuggingFaceModel, ABC):
             self.head_apart = bool(gap <= AGREEMENT_NATS[self.identity.dtype])
 
 
-Encoded = TypeVar("Encoded", bound=PlacedQuery)
+Encoded = TypeVar("Encoded", bound=IndexedQuery)
 
 
 class PackedAnswers(HuggingFaceModel, ABC, Generic[Encoded]):

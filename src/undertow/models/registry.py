@@ -84,8 +84,9 @@ def resolve(request: ModelRequest) -> ModelHandle:
     """Resolve a model without loading its weights.
 
     Raises:
-        UndertowError: the model does not exist, or no family supports it.
+        UndertowError: the model does not exist, no family supports it, or an option of it is not known or of another type.
     """
+    checked_settings(request.settings)
     if request.dtype not in (AUTO, *DTYPES):
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
     kind, colon, number = request.device.partition(":")

@@ -146,7 +146,13 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class PageFigure:
-    """A figure of the page as SVG elements of `inline_svg`, `narrow` for narrow screens ("" for the same), with its texts."""
+    """A figure of the page.
+
+    Attributes:
+        svg: SVG element of `inline_svg`.
+        alt: alternative text.
+        narrow: SVG element for narrow screens; "" for the same.
+    """
 
     name: str
     svg: str

@@ -155,7 +155,11 @@ def paper_tables(
 
 
 def choose(tables: Mapping[str, PaperTable], name: str) -> PaperTable:
-    """The table of this name; the first one for ""."""
+    """The table of this name; the first one for "".
+
+    Raises:
+        UndertowError: there is no such table, or none at all.
+    """
     if not tables:
         raise UndertowError("the run has no results, so it has no table")
     if name and name not in tables:

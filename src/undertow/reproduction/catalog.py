@@ -105,7 +105,11 @@ def recorded_facts(model: str) -> dict[str, str | float]:
 
 
 def find(name: str) -> Artefact:
-    """An artefact by id."""
+    """An artefact by id.
+
+    Raises:
+        UndertowError: there is none.
+    """
     known = artefacts()
     if name not in known:
         raise UndertowError(

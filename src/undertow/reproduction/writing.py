@@ -26,6 +26,9 @@ def write(
     """Write an artefact into a folder, and return the paths of its files, the page first.
 
     `command` repeats it; `phone` has the first figures, drawn for a narrow screen.
+
+    Raises:
+        UndertowError: the folder cannot be written.
     """
     import pandas as pd
 
@@ -66,6 +69,9 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
     """Write a page and a Markdown table with a row for each artefact: what it shows, what it needs, and what was made or why not.
 
     `made` has the content of each artefact, or the reason why there is none, by id; `command` repeats them. Returns the page.
+
+    Raises:
+        UndertowError: the folder cannot be written.
     """
     import pandas as pd
 

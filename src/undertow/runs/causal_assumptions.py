@@ -40,7 +40,11 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
 
 
 def assumptions_of(record: Record) -> FindingAssumptions | None:
-    """The assumptions of a run's findings under its graph; None without a graph."""
+    """The assumptions of a run's findings under its graph; None without a graph.
+
+    Raises:
+        UndertowError: the graph in the manifest is corrupt.
+    """
     if "graph" not in record.manifest:
         return None
     from undertow.causal.assumptions import FindingAssumptions

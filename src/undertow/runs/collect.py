@@ -103,7 +103,7 @@ class ModelUnderTest:
         return audit.max_items(self.settings, config.sampling) if audit.adaptive else self.first
 
 
-def _are_own(controls: Sequence[Item]) -> bool:
+def _are_own_controls(controls: Sequence[Item]) -> bool:
     """Whether the controls are those of a challenge file."""
     return any(item.factors.get("part") == OWN_CONTROL for item in controls)
 
@@ -145,7 +145,7 @@ class AuditResponses:
     @property
     def own_controls(self) -> bool:
         """Whether the controls are those of a challenge file."""
-        return _are_own(self.controls[0])
+        return _are_own_controls(self.controls[0])
 
     @property
     def scores(self) -> Scores:
@@ -218,7 +218,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
         except StopIteration:
             break
     is_judged = handle.identity.family not in NOT_JUDGED
-    own_controls = _are_own(subject.controls)
+    own_controls = _are_own_controls(subject.controls)
     if is_judged and not own_controls and are_english_pronouns(subject.design.get("words", {})):
         check_protocol = TEXT if protocol == TEXT else EXACT
         decided = decided_items(handle, N_SHORT, check_protocol, chat=getattr(subject.settings, "chat", False))

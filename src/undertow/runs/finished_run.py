@@ -278,7 +278,11 @@ def audit_of(record: Record) -> Audit:
 
 
 def observations_of(record: Record) -> Observations:
-    """The observations of a run."""
+    """The observations of a run.
+
+    Raises:
+        UndertowError: they are corrupt.
+    """
     check_observations(record)
     return Observations(record.observations, ManifestFacts(record.manifest["design"], MANIFEST, "its design"))
 

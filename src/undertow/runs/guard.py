@@ -361,7 +361,11 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
 
 
 def check_out(out: Path | None) -> None:
-    """Refuse to overwrite a file, before any model is queried."""
+    """Refuse to overwrite a file, before any model is queried.
+
+    Raises:
+        UndertowError: the file exists already, or its folder does not.
+    """
     if out is not None and not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out is not None and out.exists():

@@ -149,7 +149,11 @@ def dry_run(path: str | Path) -> dict[str, RunEstimate]:
 
 
 def has_rules(path: Path) -> bool:
-    """Whether a suite file names rules."""
+    """Whether a suite file names rules.
+
+    Raises:
+        UndertowError: the file is invalid.
+    """
     return bool(check(_File, _table(path), str(path)).rules)
 
 

@@ -128,7 +128,11 @@ class ModelFields:
         return [self.model, self.beside, self.other]
 
     def chosen(self, *values: object) -> dict[str, str]:
-        """The models, by label."""
+        """The models, by label.
+
+        Raises:
+            UndertowError: one cannot be used.
+        """
         if not all(isinstance(value, str) for value in values):
             raise UndertowError("The names of models must be texts.")
         return self._allowed.choose(*map(str, values))

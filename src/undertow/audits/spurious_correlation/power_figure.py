@@ -21,7 +21,11 @@ LEAD = (
 
 
 def draw_power(plan: PowerPlan) -> Drawing:
-    """Draw one panel for each ordered list, with one line for each number of values."""
+    """Draw one panel for each ordered list, with one line for each number of values.
+
+    Raises:
+        UndertowError: there is no change to draw.
+    """
     name, curves = plan.challenge, [curve for curve in plan.curves if curve.designs]
     changes = [one.change for curve in curves for one in curve.designs if math.isfinite(one.change)]
     if not changes:

@@ -248,6 +248,9 @@ def option_losses(folder: Path, questions: Sequence[Question]) -> Floats:
     """Cross-entropy of a trained network on each question in nats, over the options only [question].
 
     A masked network reads the whole text with its blank masked, a causal one the text before the blank.
+
+    Raises:
+        UndertowError: an option is not a single token of the network.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer

@@ -49,6 +49,9 @@ def write(folder: Path, verification: Verification) -> Path:
 
     Returns:
         The page.
+
+    Raises:
+        UndertowError: there is no model to report.
     """
     from undertow.report.inline_svg import page_figures
     from undertow.report.style import file_stem, save_drawing

@@ -22,8 +22,8 @@ from undertow.models.base import (
     NOT_A_NUMBER,
     Capabilities,
     CostEstimate,
+    IndexedQuery,
     Outcome,
-    PlacedQuery,
     UnsupportedQueryError,
     attempt,
 )
@@ -34,7 +34,7 @@ SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a h
 
 
 @dataclass(frozen=True, slots=True)
-class _EncodedSentence(PlacedQuery):
+class _EncodedSentence(IndexedQuery):
     """A sentence with a masked blank in tokens, its index among the queries, and the group of each option [option]."""
 
     tokens: tuple[int, ...]

@@ -19,7 +19,7 @@ END = -1
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """Tokens in any order: all (None), or those of a passage, ascending (Bauer et al., section 3.3, "constrained")."""
+    """Tokens in any order: all, or those of a passage (Bauer et al., section 3.3, "constrained")."""
 
     allowed: tuple[int, ...] | None = None
     may_end: bool = True

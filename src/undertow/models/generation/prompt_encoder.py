@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.models.base import EMPTY_PASSAGE, PlacedQuery, UnsupportedQueryError, attempt, common_prefix_length
+from undertow.models.base import EMPTY_PASSAGE, IndexedQuery, UnsupportedQueryError, attempt, common_prefix_length
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import (
@@ -62,7 +62,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedPrompt(PlacedQuery):
+class EncodedPrompt(IndexedQuery):
     """A query in tokens.
 
     Attributes:

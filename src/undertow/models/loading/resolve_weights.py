@@ -34,7 +34,6 @@ ADAPTER_CONFIG = "adapter_config.json"
 """The configuration file of a PEFT adapter."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 OPTIONS: Mapping[str, Any] = {"trust_remote_code": False}
-_header_of_digest = lru_cache(maxsize=1)(lambda path, digest: read_header(path))
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 """Files that a local folder's revision ignores: other weight formats and documentation."""
 
@@ -143,6 +142,12 @@ def resolve_gguf(path: Path) -> WeightFiles:
     return _gguf(path, path.name)
 
 
+@lru_cache(maxsize=1)
+def _gguf_header(path: Path, digest: str) -> GgufHeader:
+    """The header of a file with this digest."""
+    return read_header(path)
+
+
 def read_gguf(weights: WeightFiles) -> GgufHeader:
     """The header of a GGUF file, which is read once.
 
@@ -151,7 +156,7 @@ def read_gguf(weights: WeightFiles) -> GgufHeader:
     """
     assert weights.gguf is not None
     try:
-        return _header_of_digest(weights.gguf, weights.revision)
+        return _gguf_header(weights.gguf, weights.revision)
     except ValueError as error:
         raise UndertowError(f"{weights.gguf}: is corrupt ({error}); download it again") from error
     except OSError as error:

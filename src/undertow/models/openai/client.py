@@ -212,7 +212,13 @@ class _StoppedError(Exception):
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts at one request; `n_tokens` are estimated, of each, and none is `under_way` while it waits for another try."""
+    """The attempts at one request.
+
+    Attributes:
+        n_tokens: estimated tokens of each attempt; 0 for what generates nothing.
+        made: number of attempts.
+        under_way: whether one is under way, and not waiting for another try.
+    """
 
     n_tokens: int = 0
     made: int = 0
@@ -435,7 +441,7 @@ class OpenAIClient:
         attempts.made += 1
         attempts.under_way = True
         try:
-            response = await self._whole(await send())
+            response = await self._read_body(await send())
         except BaseException as error:
             attempts.under_way = False
             if not any(type(one).__name__ in NOT_CONNECTED for one in _causes(error)):
@@ -447,7 +453,7 @@ class OpenAIClient:
                 response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
         return response
 
-    async def _whole(self, response: Any) -> Any:
+    async def _read_body(self, response: Any) -> Any:
         """A response with its body, which is limited in size and time."""
         from httpx2 import ReadTimeout, Response
 

@@ -39,7 +39,14 @@ class IncompleteResponseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
-    """One decoded token as a server shows it, and the most probable ones; `by_text` where one is left of those with equal text."""
+    """One decoded token as a server shows it.
+
+    Attributes:
+        token: its text.
+        logprob_nats: its log-probability.
+        top: the most probable tokens there with theirs.
+        by_text: whether `top` came by text, so that of tokens with equal text one is left.
+    """
 
     token: str
     logprob_nats: float

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.models.base import Ints, PlacedQuery, UnsupportedQueryError, attempt
+from undertow.models.base import IndexedQuery, Ints, UnsupportedQueryError, attempt
 from undertow.types import Query, SpanQuery
 
 MAX_TEXT_TOKENS = 384
@@ -82,7 +82,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedQuestion(PlacedQuery):
+class EncodedQuestion(IndexedQuery):
     """A query in windows on its passage, its index among the queries, and the places of each candidate [candidate][occurrence]."""
 
     query: SpanQuery

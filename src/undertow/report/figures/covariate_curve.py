@@ -208,7 +208,8 @@ def _write_key(sheet: Sheet, axes: Axes, means: Means, top: float) -> float:
             weight = "normal" if text is rows[-1] else "bold"
             axes.text(1.0, end, text, transform=place_of_row, size=TEXT_SIZE, weight=weight, va="center_baseline")
     widths = [text_width(line, TEXT_SIZE, "bold") for name in names for line in name.split("\n")]
-    return 0.45 + max(*widths, *(text_width(_tendency(means, group), TEXT_SIZE) for group in means.percent))
+    widths += [text_width(_tendency(means, group), TEXT_SIZE) for group in means.percent]
+    return 0.45 + max(widths)
 
 
 def name_values(axes: Axes, at: Floats, labels: Sequence[str], room_in: float) -> None:

@@ -238,7 +238,11 @@ class Runs:
             yield Pair((one, other), models, (called[0], called[1]))
 
     def compare(self, options: CompareOptions | None = None, progress: Progress = no_progress) -> ComparedRuns:
-        """Compare every pair."""
+        """Compare every pair.
+
+        Raises:
+            UndertowError: two runs are not comparable.
+        """
         options = options or CompareOptions()
         compared = [
             compare_records(

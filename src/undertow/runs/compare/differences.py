@@ -115,8 +115,15 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 ) -> Comparison:
     """Compare two runs of one audit, item by item.
 
-    Arguments are as of `undertow.compare`; `names` are by default the models, and `models` are pairs of models, by default one with
-    one, or those with the same names.
+    Args:
+        baseline: the baseline run.
+        candidate: the other run, or the same run with other models.
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        names: names of the runs; by default their models.
+        progress: called with (tables measured, tables in all).
+        margin: the smallest difference of interest, in the unit of each measure; or by measure; the defaults of
+            `undertow.runs.compare.equivalence` if not given.
+        models: pairs of models to compare, the baseline's first; by default one with one, or those with the same names.
 
     Raises:
         UndertowError: the runs are not comparable, or the seed or a margin is negative.

@@ -101,7 +101,11 @@ def read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
 
 
 def annotation_results(folder: Path, audit: str, observations: pd.DataFrame) -> list[Result]:
-    """Results of the annotations in a folder; [] for another audit, or without any annotation of these observations."""
+    """Results of the annotations in a folder; [] for another audit, or without any annotation of these observations.
+
+    Raises:
+        UndertowError: a line of the annotations is corrupt.
+    """
     if audit != AUDIT or not path_exists(folder / ANNOTATIONS) or not {*_COLUMNS} <= {*observations.columns}:
         return []
     return list(judgement_results(_pairs(observations), read_annotations(folder)))

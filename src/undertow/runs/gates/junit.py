@@ -18,7 +18,11 @@ _NO_TIME = {"time": "0.000"}
 
 
 def write_junit(gate: GateReport, path: Path) -> None:
-    """Write the report of a gate atomically; equal reports give equal bytes."""
+    """Write the report of a gate atomically; equal reports give equal bytes.
+
+    Raises:
+        UndertowError: the file cannot be written.
+    """
     root = ET.Element("testsuites", {"name": NAME, **_counted([one for run in gate.runs for one in run.judged])})
     for run in gate.runs:
         suite = ET.SubElement(root, "testsuite", {"name": printable(str(run.folder)), **_counted(run.judged)})
@@ -45,7 +49,11 @@ def write_junit(gate: GateReport, path: Path) -> None:
 
 
 def write_refusal(sentence: str, path: Path) -> None:
-    """Write one error, so that a failed gate does not leave an older file that says that all rules passed."""
+    """Write one error, so that a failed gate does not leave an older file that says that all rules passed.
+
+    Raises:
+        UndertowError: the file cannot be written.
+    """
     counts = {"name": NAME, "tests": "1", "failures": "0", "errors": "1", "skipped": "0", **_NO_TIME}
     root = ET.Element("testsuites", counts)
     case = ET.SubElement(ET.SubElement(root, "testsuite", counts), "testcase", {"classname": "undertow", "name": NAME})
