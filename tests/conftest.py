@@ -38,29 +38,36 @@ SMOLLM2 = location("smollm2")
 Cli = Callable[..., command_line.Done]
 
 SLOW_FILES = {
-    "app": ("app app_in_a_browser "),
-    "audits": ("bias_in_text occupation_checklist prompted_runs recorded_tables task_specification text_findings "),
-    "causal": ("simulate "),
+    "app": "annotation app app_in_a_browser",
+    "audits": (
+        "bias_in_text checklist_groups occupation_checklist prompted_runs recorded_tables task_specification text_findings "
+        "word_findings"
+    ),
+    "causal": "identification simulate",
     "cli": (
-        "bad_input commands compare_command finetune_command graph_option precision_option task_specification_commands "
+        "bad_input bias_in_text_commands commands compare_command finetune_command graph_option power_command precision_option "
+        "simulate_command task_specification_commands"
     ),
-    "docs": ("docs site tutorial "),
-    "golden": ("golden "),
-    "inference": ("doctor free_replies ray_cluster ray_engine "),
-    "lab": ("finetune lab pretrain verification_metrics verification_report "),
-    "metrics": ("sentence_scores "),
+    "data": "answer_reader onet",
+    "docs": "docs site tutorial",
+    "golden": "golden",
+    "inference": "doctor free_replies planner ray_cluster ray_engine",
+    "lab": "finetune lab pretrain verification_metrics verification_report",
+    "metrics": "checklist_metrics crossed_covariates sentence_scores specification_detection",
     "models": (
-        "causal constrained_answers download extractive_qa masked openai openai_constrained "
-        "prompt_encoder seq2seq seq2seq_answers "
+        "causal constrained_answers download extractive_qa loading masked openai openai_constrained prompt_encoder recorded_answers "
+        "seq2seq seq2seq_answers words_of_several_tokens"
     ),
-    "packaging": ("wheel "),
+    "packaging": "broken_plugins wheel",
     "reliability": (
-        "concurrency coverage crashes disk_and_memory fuzz_readers hostile_files missing_values "
-        "network power_cut reproducibility round_trips secrets untrusted_input "
+        "concurrency coverage crashes disk_and_memory edited_folders forged_lines fuzz_readers hostile_files missing_values network "
+        "power_cut reproducibility round_trips secrets untrusted_input"
     ),
-    "report": ("every_figure findings_name_results page_in_a_browser "),
+    "report": "every_figure findings_name_results page_in_a_browser",
+    "reproduction": "reproduction",
     "runs": (
-        "causal_assumptions compare comparison_report dtype_check pipeline pytest_plugin replay several_models storage "
+        "causal_assumptions compare comparison_report dtype_check gates papers pipeline pytest_plugin replay several_models storage "
+        "system_prompt"
     ),
 }
 """Files that take more than a few seconds together, by folder, without `test_`; `make fast` leaves them out."""

@@ -307,9 +307,6 @@ def test_whatever_is_asked_gets_through_only_as_a_request_of_the_page(n: int, do
     assert min(n_passed, n_refused) > n / 20, (n_passed, n_refused)
 
 
-# The server, with Gradio.
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page in a process of its own, and its address."""
@@ -518,9 +515,6 @@ def test_slow_clients_do_not_block_others(visitor: Visitor) -> None:
             line.sendall([b"", b"GET / HTTP/1.1\r\nHost: ", b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n{"][number % 3])
         assert visitor.ask("/config").status == 200
         assert TOLD in visitor.answer("answer", FORM, "beside")
-
-
-# The command.
 
 
 def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:

@@ -742,8 +742,6 @@ def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
     assert found["choice_gap_difference", "all", "with less without"].p == 2 / 64
 
 
-# Contexts ------------------------------------------------------------------------------------------------------------
-
 IN_CONTEXTS = {
     WITH: """
 pair     job    F  M  S    U
