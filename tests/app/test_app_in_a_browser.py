@@ -274,6 +274,9 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
         assert payload.encode("utf-8", "replace").decode() in shown
     assert added(wide) == 0
     assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
+    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="first").click()
+    report.get_by_text("Spurious correlation: toy").first.wait_for()
+    wide.wrong.clear()
 
     # A challenge file of one's own.
     file = tmp_path / "mine.toml"
@@ -303,4 +306,4 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
     wide.page.locator("#undertow-file").set_input_files(large)
     wide.page.get_by_text("The file is too large.").wait_for()
     assert "{where}" in wide.text("Challenge file")
-    assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
+    assert wide.wrong == []

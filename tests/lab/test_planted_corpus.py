@@ -82,7 +82,7 @@ def test_what_is_no_access_is_refused(expression: str, said: str) -> None:
 def test_the_selected_are_those_whom_rejection_would_leave() -> None:
     """Drawing independently and keeping by the access, in the open, against `draw_people`."""
     access = Access(strength=0.6)
-    kept = access.kept_prob(WORLD)
+    kept = access.selection_prob(WORLD)
     rng = np.random.default_rng(0)
     date, place, gender = rng.integers(30, size=400_000), rng.integers(20, size=400_000), rng.integers(2, size=400_000)
     survives = rng.random(400_000) < kept[date, place, gender]

@@ -128,6 +128,7 @@ def test_a_network_in_memory_answers_as_from_its_folder_and_is_left_as_it_was(
     ("given", "words"),
     [({"retries": "many"}, "retries must be of type int"), ({"retry": 1}, "no model family has the option 'retry'")],
 )
-def test_an_option_that_no_family_has_or_of_another_type_is_refused(given: dict[str, object], words: str) -> None:
+def test_an_option_that_no_family_has_or_of_another_type_is_refused(given: dict[str, str | int], words: str) -> None:
     with pytest.raises(UndertowError, match=words):
-        models.checked_settings(given)
+        models.resolve(ModelRequest("toy", settings=given))
+    assert models.checked_settings({"timeout_s": 9}) == {"timeout_s": 9.0}

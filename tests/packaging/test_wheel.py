@@ -50,20 +50,8 @@ def with_borrowed_packages(folder: Path) -> tuple[Path, Path]:
     wheel = built(folder / "build", "--no-isolation")
     venv.create(folder / "env")
     python = folder / "env/bin/python"
-    checked(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(python),
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-compile",
-            str(wheel),
-        ]
-    )
+    options = ["--quiet", "--no-deps", "--no-compile"]
+    checked([sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)])
     own = Path(checked([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
     (own / "sitecustomize.py").write_text(NO_MODELS)
     (own / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")

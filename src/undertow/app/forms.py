@@ -102,7 +102,16 @@ class AllowedModels:
         return cls(by_label, any_model, request)
 
     def choose(self, label: str, beside: str, typed: str) -> dict[str, str]:
-        """The models that a visitor chose (`beside` is a second one) or typed (comma-separated; these replace the first), by label."""
+        """The models that a visitor chose or typed, by label.
+
+        Args:
+            label: of the first model on the list.
+            beside: of a second one; "" for none.
+            typed: comma-separated names, which replace the first; "" for none.
+
+        Raises:
+            UndertowError: a model is not on the list, not a hub id, or not allowed; or there are too many.
+        """
         if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
             raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
         others = [name.strip() for name in typed.split(",") if name.strip()]

@@ -57,7 +57,14 @@ MAX_QUERIES_PER_SELECT = 500
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """The answers of one model in the cache: the time of the last write in seconds since the epoch, and the model's part of the keys."""
+    """The answers of one model in the cache.
+
+    Attributes:
+        model, revision, dtype, protocol: the model and how it was read.
+        n_answers: number of answers.
+        used: time of the last write, in seconds since the epoch.
+        key: the model's part of the cache keys.
+    """
 
     model: str
     revision: str

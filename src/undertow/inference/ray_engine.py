@@ -69,7 +69,13 @@ AUTH_MODE, AUTH_TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The number of workers, and the resources and threads of each."""
+    """The share of the cluster of each worker.
+
+    Attributes:
+        n_workers: number of workers.
+        cpus, gpus: resources of each worker.
+        threads: threads of each worker.
+    """
 
     n_workers: int
     cpus: int
@@ -112,7 +118,13 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The number of an engine call, its protocol, and what fetches its queries by digest."""
+    """The queries of one engine call.
+
+    Attributes:
+        number: number of the call.
+        protocol: the protocol.
+        fetch: fetches the queries by digest.
+    """
 
     number: int
     protocol: str

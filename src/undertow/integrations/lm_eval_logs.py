@@ -79,7 +79,12 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
 
 @dataclass(slots=True)
 class _Logs(LogReader):
-    """The files read so far: item and answer by model and item index, and facts of each model."""
+    """The contents of the files read so far.
+
+    Attributes:
+        answers: item and answer by model and item index.
+        dtypes: precision of each model, if the harness logs it.
+    """
 
     answers: dict[str, dict[int, tuple[Item, Answer]]] = field(default_factory=dict)
     facts: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -107,14 +107,14 @@ class BuiltModel:
     mark: str = ""
 
     @property
-    def kept(self) -> Attempt | None:
+    def final_attempt(self) -> Attempt | None:
         """The training whose network is kept."""
         return next((attempt for attempt in reversed(self.attempts) if not attempt.failure), None)
 
     @property
     def failed(self) -> bool:
         """Whether every training failed, so that there is no network."""
-        return bool(self.attempts) and self.kept is None
+        return bool(self.attempts) and self.final_attempt is None
 
     @property
     def done(self) -> bool:
@@ -124,12 +124,12 @@ class BuiltModel:
     @property
     def loss_nats(self) -> float:
         """Slope of the selected training; NaN if there is none."""
-        return self.kept.loss_nats if self.kept else math.nan
+        return self.final_attempt.loss_nats if self.final_attempt else math.nan
 
     @property
     def learned(self) -> Mapping[str, float]:
         """Slopes of the selected training, by W; empty if there is none."""
-        return self.kept.learned if self.kept else {}
+        return self.final_attempt.learned if self.final_attempt else {}
 
     @property
     def converged(self) -> bool:
@@ -252,7 +252,7 @@ def _attempt(
 def _install_model(folder: Path, built: BuiltModel) -> None:
     """The network that is kept in its place, and nothing else of its trainings."""
     place = folder / "models" / built.subject.name
-    draft = _draft(folder, built, built.kept.steps) if built.kept else None
+    draft = _draft(folder, built, built.final_attempt.steps) if built.final_attempt else None
     if draft is None or draft.is_dir():
         # What was read of another network under this name.
         shutil.rmtree(folder / "audits" / place.name, ignore_errors=True)
@@ -274,9 +274,12 @@ def _left_over(folder: Path, subject: PlannedModel) -> list[Path]:
 
 
 def _has_network(folder: Path, built: BuiltModel) -> bool:
-    if built.kept is None:
+    if built.final_attempt is None:
         return True
-    return _draft(folder, built, built.kept.steps).is_dir() or (folder / "models" / built.subject.name / DONE).is_file()
+    return (
+        _draft(folder, built, built.final_attempt.steps).is_dir()
+        or (folder / "models" / built.subject.name / DONE).is_file()
+    )
 
 
 def _is_settled(folder: Path, subject: PlannedModel) -> bool:
@@ -303,7 +306,7 @@ def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     return [
         one
         for one in read_attempts(folder, plan)
-        if one.kept and _has_network(folder, one) and not _draft(folder, one, one.kept.steps).is_dir()
+        if one.final_attempt and _has_network(folder, one) and not _draft(folder, one, one.final_attempt.steps).is_dir()
     ]
 
 

@@ -118,7 +118,7 @@ def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -
     """
     each, world = tuple(dict.fromkeys(strengths)), planted_world()
     for strength in each:
-        Access(access or LINEAR, strength).kept_prob(world)
+        Access(access or LINEAR, strength).selection_prob(world)
     return _cross(each, dict.fromkeys(seeds), access=access or LINEAR)
 
 

@@ -75,7 +75,7 @@ def finetune_planted(
 
     if n_seeds < 2:
         raise UndertowError(f"seeds must be at least 2, got {n_seeds}")
-    Access(strength=strength).kept_prob(planted_world())
+    Access(strength=strength).selection_prob(planted_world())
     (base,) = build(folder, (BASE,), jobs)
     if not base.converged:
         raise UndertowError(f"{folder / 'models' / BASE.name}: did not learn its corpus; name another folder")

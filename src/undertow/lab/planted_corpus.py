@@ -88,7 +88,7 @@ class Access:
     expression: str = LINEAR
     strength: float = 0.0
 
-    def kept_prob(self, world: World) -> Floats:
+    def selection_prob(self, world: World) -> Floats:
         """P(S = 1) [date, place, gender], gender female first.
 
         Raises:
@@ -133,7 +133,7 @@ class PlantedTruth:
     @classmethod
     def from_world(cls, access: Access, world: World) -> PlantedTruth:
         """By Bayes' rule: date, place and gender are uniform and independent before the selection."""
-        kept = access.kept_prob(world)
+        kept = access.selection_prob(world)
         return cls(kept / kept.sum(), float(kept.mean()))
 
     @property
@@ -178,7 +178,12 @@ def slope_percent(share: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """The selected: index of their date and of their place, and whether they are female [person]."""
+    """The selected, a row each.
+
+    Attributes:
+        date, place: index of their values [person].
+        female: [person].
+    """
 
     date: Ints
     place: Ints
@@ -196,7 +201,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, sampling
     but for one person.
 
     Raises:
-        UndertowError: the number of people is 0, or as in `Access.kept_prob`.
+        UndertowError: the number of people is 0, or as in `Access.selection_prob`.
     """
     if n_people < 1:
         raise UndertowError(f"{n_people} people cannot be sampled; use one or more")

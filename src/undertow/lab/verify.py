@@ -86,7 +86,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         "floor_nats": built.floor_nats,
         "ignorant_nats": built.ignorant_nats,
         "converged": built.converged,
-        "steps": built.kept.steps if built.kept else 0,
+        "steps": built.final_attempt.steps if built.final_attempt else 0,
         "trainings": len(built.attempts),
     }
     areas = {one.group["score"]: one for one in specification.record.results if one.measure == "auroc"}

@@ -94,7 +94,7 @@ class Cells:
         """Clusters with observations."""
         return int(np.count_nonzero(self.counts.any(axis=1)))
 
-    def seen(self) -> Cells:
+    def drop_empty(self) -> Cells:
         """The cells of clusters and W values with observations."""
         clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
         if clusters.all() and values.all():
@@ -386,7 +386,7 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     effect = _w_effect(series, seed)
     if ends is None or math.isnan(effect.p):
         return effect
-    low, high = (cells.seen() for cells in ends)
+    low, high = (cells.drop_empty() for cells in ends)
     least, greatest = low.means, high.means
     width = greatest - least
     level = (least.max() + greatest.min()) / 2
@@ -424,7 +424,7 @@ def _bound_slope(
 
 
 def _mean_mass(series: _Series) -> Result:
-    cells = series.cells.seen()
+    cells = series.cells.drop_empty()
     if not cells.n:
         return series.result("mean_mass", note=_nothing_scored(series))
     means, of_value = cells.means, cells.counts.sum(axis=0)
@@ -439,7 +439,7 @@ def _mean_mass(series: _Series) -> Result:
 
 
 def _w_effect(series: _Series, seed: int) -> Result:
-    cells = series.cells.seen()
+    cells = series.cells.drop_empty()
     if few := _no_line(series):
         return series.result("w_effect", note=few)
     extras = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
@@ -458,7 +458,7 @@ def _no_limits(level: float) -> tuple[float, float]:
 
 
 def _slope(series: _Series) -> tuple[Result, _Interval]:
-    cells, unit = series.cells.seen(), f"percent per {series.step}"
+    cells, unit = series.cells.drop_empty(), f"percent per {series.step}"
     line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
         return series.result("slope", unit=unit, note=_no_line(series)), _no_limits
@@ -498,7 +498,7 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
 
 
 def _log_odds_slope(series: _Series) -> tuple[Result, _Interval]:
-    cells, unit = series.cells.seen(), f"log-odds per {series.step}"
+    cells, unit = series.cells.drop_empty(), f"log-odds per {series.step}"
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
         return series.result("slope_log_odds", unit=unit, note=note), _no_limits
@@ -549,7 +549,7 @@ def _nothing_scored(series: _Series) -> str:
 
 def _no_line(series: _Series) -> str:
     """Reason why there is no line; "" if there are enough W values."""
-    cells = series.cells.seen()
+    cells = series.cells.drop_empty()
     if not cells.n:
         return _nothing_scored(series)
     has = "1 W value has" if len(cells.x) == 1 else f"{len(cells.x)} W values have"
@@ -557,7 +557,7 @@ def _no_line(series: _Series) -> str:
 
 
 def _left_out(series: _Series, what: str) -> str:
-    missing = len(series.cells.x) - len(series.cells.seen().x)
+    missing = len(series.cells.x) - len(series.cells.drop_empty().x)
     if not missing:
         return ""
     verbs = "has no scored row and is" if missing == 1 else "have no scored row and are"
@@ -602,8 +602,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         # Files write the empty prompt as a missing value, whose code is -1.
         texts = np.array([*map(str, levels), ""], dtype=object)
         columns[name] = pd.Series(texts[codes], dtype=object)
-    codes, levels = pd.factorize(columns["cluster"].to_numpy(), sort=True)
-    columns["cluster"] = codes  # numbers, in the order of names
+    columns["cluster"] = pd.factorize(columns["cluster"].to_numpy(), sort=True)[0]  # numbers, in the order of names
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):

@@ -97,7 +97,7 @@ def drift_differences(
             first, second = (np.where(scored & ~np.isnan(sum(both)), one, math.nan)[rows.index] for one in both)
             alike = np.abs(second - first) <= ROUNDING_SHARE * np.maximum(np.abs(first), np.abs(second))
             of_rows = np.where(alike, 0.0, second - first), first, second
-            cells = (Cells.from_rows(rows["cluster"], rows["x"], values).seen() for values in of_rows)
+            cells = (Cells.from_rows(rows["cluster"], rows["x"], values).drop_empty() for values in of_rows)
             one = _Series({**about, "pronoun": pronoun}, kind == "gap", *cells)
             measured = _measure(one, covariate, margin, seed, is_hidden=(kind, pronoun) in hidden)
             results += [replace(result, measure=f"{result.measure}{ending}") for result in measured]

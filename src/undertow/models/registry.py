@@ -52,20 +52,23 @@ def _settings_of(name: str) -> Sequence[Field[Any]]:
 
 
 def checked_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of model families, given by name.
+    """Options of model families by name; whole numbers where an option is a float become floats.
 
     Raises:
         UndertowError: no family has such an option, or the value is of another type.
     """
-    known = settings()
+    known, checked = settings(), dict(given)
     for name, value in given.items():
         if name not in known:
             raise UndertowError(
                 f"no model family has the option {name!r}{closest(name, known)}; there is {', '.join(known)}"
             )
-        if type(value) is not type(known[name].default):
-            raise UndertowError(f"option {name} must be of type {type(known[name].default).__name__}, not {value!r}")
-    return dict(given)
+        kind = type(known[name].default)
+        if kind is float and type(value) is int and abs(value) < 2**53:
+            checked[name] = float(value)
+        elif type(value) is not kind:
+            raise UndertowError(f"option {name} must be of type {kind.__name__}, not {value!r}")
+    return checked
 
 
 def refuse_unused(given: Iterable[str], handles: Sequence[ModelHandle]) -> None:
@@ -86,7 +89,8 @@ def resolve(request: ModelRequest) -> ModelHandle:
     Raises:
         UndertowError: the model does not exist, no family supports it, or an option of it is not known or of another type.
     """
-    checked_settings(request.settings)
+    if request.settings:
+        request = replace(request, settings=checked_settings(request.settings))
     if request.dtype not in (AUTO, *DTYPES):
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
     kind, colon, number = request.device.partition(":")

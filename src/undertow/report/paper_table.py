@@ -146,7 +146,14 @@ def escape_latex(text: str) -> str:
 def paper_tables(
     results: Sequence[Result], layouts: Sequence[TableLayout], others: Sequence[ReportTable], about: str
 ) -> dict[str, PaperTable]:
-    """Tables of a run by name, the main one first; those of `others`, in a paper's layout, become `paper-1`, `paper-2`, ..."""
+    """Tables of a run by name; the first is the main one.
+
+    Args:
+        results: results of the run.
+        layouts: layouts of the audit's tables.
+        others: tables in a paper's layout; they become `paper-1`, `paper-2`, ...
+        about: description of the run for captions, in a sentence.
+    """
     wanted = [*layouts, *(TableLayout(measure, [measure]) for measure in dict.fromkeys(one.measure for one in results))]
     own = {layout.name: _of_results(layout, results, about, averaged=layout in layouts) for layout in wanted}
     own_tables = {name: one for name, one in own.items() if one is not None}

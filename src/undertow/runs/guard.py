@@ -319,7 +319,13 @@ MAX_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file: its object, whose keys come back with the verdict, the sentence, and words for its blank, "" for pronouns."""
+    """One line of a file.
+
+    Attributes:
+        given: its object; its keys come back with the verdict.
+        text: the sentence.
+        options: words for its blank; "" for pronouns.
+    """
 
     given: Mapping[str, Any]
     text: str

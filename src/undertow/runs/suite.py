@@ -69,7 +69,13 @@ class _Entry(Schema):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A finished suite: its folder, its runs by the name of theirs, and the outcome of its rules, None without rules."""
+    """A finished suite.
+
+    Attributes:
+        folder: folder of the runs.
+        runs: runs by the name of their folder.
+        gate: outcome of the rules; None without rules.
+    """
 
     folder: Path
     runs: Mapping[str, Run]

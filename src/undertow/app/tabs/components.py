@@ -30,7 +30,12 @@ Updates = dict[Any, Any]
 
 
 class WorkPanel:
-    """Buttons that start and stop work, its outcome (`empty` before there is one), and errors of the request."""
+    """Buttons that start and stop work, its outcome, and errors of the request.
+
+    Args:
+        page: the page that does the work.
+        empty: placeholder text of the outcome; "" to hide the place without an outcome.
+    """
 
     def __init__(self, page: PageJobs, empty: str = "") -> None:
         self._page, self._empty = page, empty
@@ -160,7 +165,12 @@ class AuditPanel(WorkPanel):
         self.report = ReportView()
 
     def handler(self, audit_request: Callable[..., AuditRequest], filled: Sequence[Any] = ()) -> Callable[..., Updates]:
-        """A handler that runs the audit of the fields, and shows its findings and its report; `filled` shows an earlier outcome."""
+        """A handler that runs an audit, and shows its findings and its report.
+
+        Args:
+            audit_request: returns the audit of the fields, or raises an error for the visitor.
+            filled: components of an earlier outcome, to hide.
+        """
 
         def audit(
             request: gr.Request,

@@ -95,11 +95,11 @@ class ItemPlan:
         """All items."""
         _check_numbers(self.settings)
         documents = self._sample_documents()
-        pool = [self._with_passage(document) for document in self.task.applicable(self.given.training)]
+        pool = [self._with_passage(document) for document in self.task.applicable(self.document_set.training)]
         # Draws are nested: the largest number of examples is drawn once, and cells use the first ones.
         most = max(cell.n_shots for cell in self.cells)
         if most and not pool:
-            raise UndertowError(f"{self.given.name}: has no training documents for examples; leave --shots at 0")
+            raise UndertowError(f"{self.document_set.name}: has no training documents for examples; leave --shots at 0")
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in self.cells if cell.n_shots))
         items = []
         for document in documents:
@@ -128,14 +128,14 @@ class ItemPlan:
     # Documents.
 
     @cached_property
-    def given(self) -> DocumentSet:
+    def document_set(self) -> DocumentSet:
         """The set of documents that the settings name."""
         return documents_of(self.settings)
 
     @cached_property
     def applicable(self) -> list[Document]:
         """Documents of the evaluation part that suit the task."""
-        return self.task.applicable(self.given.evaluation)
+        return self.task.applicable(self.document_set.evaluation)
 
     @property
     def n_wanted(self) -> int:
@@ -167,7 +167,7 @@ class ItemPlan:
     def _check_documents(self) -> None:
         settings, name = self.settings, self.task.name
         if not self.applicable:
-            n_training = len(self.task.applicable(self.given.training))
+            n_training = len(self.task.applicable(self.document_set.training))
             if n_training:
                 raise UndertowError(
                     f"{settings.challenge}: all its {n_training:,} documents for {name} are training documents; "
@@ -291,7 +291,7 @@ class ItemPlan:
 
     @cached_property
     def _labels(self) -> list[str]:
-        return self.task.labels(self.given)
+        return self.task.labels(self.document_set)
 
     @cached_property
     def _examples(self) -> dict[tuple[str, str, str], str]:

@@ -106,14 +106,14 @@ class Detector:
         if not known:
             first = self.results[0]
             why = next((result.note for result in self.results if result.note), "No sentence was scored.")
-            yield self._say("nothing", 0, first, claim=False, why=why)
+            yield self._finding("nothing", 0, first, claim=False, why=why)
             return
         if not any(math.isfinite(result.p) for result in known):
             from undertow.metrics.specification_detection import ALIKE
 
             noted = next((result for result in known if result.note not in ("", ALIKE)), None)
             if noted:
-                yield self._say("too_few", 7, noted)
+                yield self._finding("too_few", 7, noted)
         yield from self._detection()
         score = f"delta_{self.lead}"
         names = ("balanced_accuracy", "tpr", "tnr", "held_out_balanced_accuracy")
@@ -121,17 +121,17 @@ class Detector:
         moved, differs = self.get_result("mean_movement", self.lead), self.get_result("interaction", self.lead)
         if balanced and tpr and tnr:
             others = (tpr, tnr, held_out, moved, differs)
-            yield self._say("at_threshold", 4, balanced, *others, claim=balanced.value > 0.5)
+            yield self._finding("at_threshold", 4, balanced, *others, claim=balanced.value > 0.5)
         elif moved:
-            yield self._say("movement", 1, moved, differs)
+            yield self._finding("movement", 1, moved, differs)
         agreed = self.get_result("coreference_agreement")
         if agreed:
             # Agreement does not depend on W, so one W is enough.
-            yield replace(self._say("agreement", 3, agreed, claim=agreed.value > 0.5), causal_claim=False)
+            yield replace(self._finding("agreement", 3, agreed, claim=agreed.value > 0.5), causal_claim=False)
         yield from self._weakest()
         flagged = self.get_result("flagged", score)
         if flagged:
-            yield self._say("flagged", 6, flagged)
+            yield self._finding("flagged", 6, flagged)
 
     def _detection(self) -> Iterator[Finding]:
         """Ranking of sentences by movement, by entropy, and by both."""
@@ -143,7 +143,7 @@ class Detector:
         area = area if all(one and math.isfinite(one.low) for one in gaps) else None
         gap = gap if gap and math.isfinite(gap.low) else None
         others = self.get_result("auroc", "entropy"), gap, area, *gaps
-        yield self._say("ranking", 6, moved, *others, claim=moved.value > 0.5, names=BASELINES)
+        yield self._finding("ranking", 6, moved, *others, claim=moved.value > 0.5, names=BASELINES)
 
     def _weakest(self) -> Iterator[Finding]:
         """Occupations with the weakest and the strongest detection."""
@@ -158,10 +158,10 @@ class Detector:
         if len({result.value for result in parts.values()}) > 1:
             ends = [pick(parts, key=lambda name: parts[name].value) for pick in (min, max)]
             names = [*map(on_one_line, ends)]
-            finding = self._say("weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=names)
+            finding = self._finding("weakest", 2, *(parts[name] for name in ends), decided_by=apart, names=names)
             yield replace(finding, results=(apart, *finding.results)) if apart else finding
 
-    def _say(
+    def _finding(
         self,
         name: str,
         rank: int,

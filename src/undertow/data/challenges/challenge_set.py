@@ -20,7 +20,12 @@ from undertow.types import Factor, Item, canonical_json, query_json, to_utf8
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The names of the blanks, and (group, words) pairs with one word for each blank, in the order they are listed."""
+    """The words that may fill the blanks, by group.
+
+    Attributes:
+        blanks: names of the blanks; nearly always the single `blank`.
+        forms: (group, words) pairs, one word for each blank, in the order they are listed.
+    """
 
     blanks: tuple[str, ...]
     forms: tuple[tuple[str, tuple[str, ...]], ...]

@@ -44,7 +44,13 @@ MAX_LINE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class MaskedExample:
-    """Texts with masked words, and numbers of objects: all, and those excluded without listed words or without a required field."""
+    """Texts with masked words, and counts of excluded texts.
+
+    Attributes:
+        n_objects: how many were looked at.
+        n_without_words: number of excluded texts without listed words.
+        n_without_metadata: number of excluded objects without a required field.
+    """
 
     examples: tuple[Example, ...]
     n_objects: int

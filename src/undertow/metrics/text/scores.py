@@ -108,7 +108,7 @@ class ScoredAnswers:
         return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
 
     @property
-    def known(self) -> Bools:
+    def is_scored(self) -> Bools:
         """Whether an answer is scored [document, cell]."""
         return np.isfinite(self.values[EXACT_MATCH])
 
@@ -119,7 +119,7 @@ class ScoredAnswers:
     @property
     def n_clusters(self) -> int:
         """Clusters of documents that have a scored answer."""
-        return len({self.clusters[at] for at in np.flatnonzero(self.known.any(axis=1))})
+        return len({self.clusters[at] for at in np.flatnonzero(self.is_scored.any(axis=1))})
 
     @property
     def classes(self) -> list[str]:
@@ -229,8 +229,8 @@ def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
 
     F1 is not a mean over documents, so cells with different documents would not be comparable.
     """
-    cells = np.flatnonzero(answers.known.any(axis=0)).tolist()
-    return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
+    cells = np.flatnonzero(answers.is_scored.any(axis=0)).tolist()
+    return answers.of(cells, np.flatnonzero(answers.is_scored[:, cells].all(axis=1)).tolist())
 
 
 def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
@@ -250,7 +250,7 @@ def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
         raise ValueError("there are no labels to be confused")
     counts = confusion(answers.gold, answers.predicted, n_labels)
     # Answers without a score have no label; only some of them exist.
-    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
+    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.is_scored).sum(axis=1))
     return counts
 
 
@@ -369,7 +369,7 @@ class Baselines:
                 predicted = self._labels(name, whole)[:, np.newaxis]
                 value = f1_over_cells(gold, predicted, self.n_labels, positive, self.seed).value
             return Estimate(100 * value, n=len(gold))
-        scored = np.flatnonzero(answers.known.any(axis=1))
+        scored = np.flatnonzero(answers.is_scored.any(axis=1))
         if measure == BLEU4:
             statistics = self.bleu[name][self._places(answers)][scored]
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
@@ -385,7 +385,7 @@ class Baselines:
 
     def gain(self, answers: ScoredAnswers, measure: str) -> Gain | None:
         """Difference from the best baseline, paired by document; None for a measure that is not a mean over documents."""
-        if measure in (F1, F1_MACRO, BLEU4) or not self.names(measure) or not answers.known.any():
+        if measure in (F1, F1_MACRO, BLEU4) or not self.names(measure) or not answers.is_scored.any():
             return None
         values = answers.of_measure(measure)
         estimates = {}
@@ -422,7 +422,7 @@ class Baselines:
             return self.values[name, measure][self._places(answers)]
         if name == CHANCE:
             return np.full((len(answers.documents), 1), 100 / self.n_labels)
-        scored = answers.known.any(axis=1)
+        scored = answers.is_scored.any(axis=1)
         scores = np.full((len(answers.documents), 1), math.nan)
         scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == _gold(answers)[scored])
         return scores
@@ -431,7 +431,7 @@ class Baselines:
         """The label of a baseline for each document, -1 without one; documents without a scored answer are ignored."""
         if name == ALWAYS_YES:
             return np.zeros(len(answers.documents), dtype=np.int64)
-        scored = answers.known.any(axis=1)
+        scored = answers.is_scored.any(axis=1)
         predicted = np.full(len(answers.documents), -1, dtype=np.int64)
         predicted[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, _clusters(answers)[scored])
         return predicted

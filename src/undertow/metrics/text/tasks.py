@@ -170,9 +170,9 @@ def _baseline_results(
 ) -> Iterator[Result]:
     of_text: dict[str, ScoredAnswers] = {}
     for answers in settings.values():
-        for at in np.flatnonzero(answers.known.any(axis=1)).tolist():
+        for at in np.flatnonzero(answers.is_scored.any(axis=1)).tolist():
             if answers.documents[at] not in of_text:
-                of_text[answers.documents[at]] = answers.of([int(answers.known[at].argmax())], [at])
+                of_text[answers.documents[at]] = answers.of([int(answers.is_scored[at].argmax())], [at])
     if not of_text:
         return
     texts = list(of_text.values())
@@ -275,7 +275,7 @@ def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats,
 
 
 def _result(measure: str, group: Group, estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]) -> Result:
-    n = int(of.known.sum())
+    n = int(of.is_scored.sum())
     note = "" if n else "no answer is scored"
     if n and measure in (F1, F1_MACRO):
         note = _f1_note(of, estimate)
@@ -311,7 +311,7 @@ def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
 
 
 def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
-    n_left_out = int(answers.known.any(axis=1).sum()) - len(select_complete(answers).documents)
+    n_left_out = int(answers.is_scored.any(axis=1).sum()) - len(select_complete(answers).documents)
     if n_left_out:
         return f"documents that lack an answer in some cell are left out: {n_left_out}"
     return "its class does not occur" if math.isnan(estimate.value) else ""
@@ -330,7 +330,7 @@ def wording_scores(frame: pd.DataFrame, design: Mapping[str, Any], measures: Seq
     for setting, answers in score_answers(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
         for kind, text in dict.fromkeys((cell[0], cell[1]) for cell in answers.cells):
             part = answers.of([at for at, cell in enumerate(answers.cells) if cell[:2] == (kind, text)])
-            n, n_queries = int(part.known.sum()), int(part.queried.sum())
+            n, n_queries = int(part.is_scored.sum()), int(part.queried.sum())
             for measure in wanted:
                 estimate = _estimate(part, measure, seed=0)
                 rows.append(

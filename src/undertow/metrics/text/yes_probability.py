@@ -39,8 +39,8 @@ def recall_results(group: Group, answers: ScoredAnswers) -> Iterator[Result]:
     for dimension in (ALL, *filter(None, dict.fromkeys(answers.dimensions[at] for at in biased))):
         part = answers.of(cells, [at for at in biased if dimension in (ALL, answers.dimensions[at])])
         estimate = mean_over_cells(part.values[EXACT_MATCH], PERCENT, part.clusters)
-        n_missing = int(part.queried.sum() - part.known.sum())
-        n = int(part.known.sum())
+        n_missing = int(part.queried.sum() - part.is_scored.sum())
+        n = int(part.is_scored.sum())
         note = "" if n else "no answer is scored"
         yield _result(RECALL, {**group, "dimension": dimension}, estimate, n=n, n_missing=n_missing, note=note)
 
@@ -50,7 +50,7 @@ def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iter
     percents = answers.values.get(YES_PERCENT)
     if percents is None or answers.gold is None:
         return
-    percents = np.where(answers.known, percents, math.nan)
+    percents = np.where(answers.is_scored, percents, math.nan)
     known = np.flatnonzero(np.isfinite(percents).any(axis=1))
     percents, biased, clusters = percents[known], answers.gold[known] == 0, np.array(answers.clusters)[known]
     if not biased.any() or biased.all():

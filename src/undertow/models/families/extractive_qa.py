@@ -42,7 +42,12 @@ IN_WINDOWS = "passages longer than {} tokens, question and all, were read in win
 
 @dataclass(frozen=True, slots=True)
 class _SpanScores:
-    """Log-probabilities of a window: an answer that begins or ends with each token [token], and no answer; NaN if unknown."""
+    """Scores of a window.
+
+    Attributes:
+        starts, ends: log-probability that the answer begins, or ends, with each token of the passage [token].
+        null: log-probability of no answer; NaN if unknown.
+    """
 
     starts: Floats
     ends: Floats

@@ -237,14 +237,14 @@ class OpenAIModel:
                 doubted.clear()
             if arrived:
                 yield arrived
-            if stop is None and (stop := self._given_up(losses, len(prompts), len(doubted), reached=client.reached)):
+            if stop is None and (stop := self._stop_reason(losses, len(prompts), len(doubted), reached=client.reached)):
                 submit(client.drain()).result()
         if stop is not None:
             raise stop
         if doubted:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
-    def _given_up(self, losses: _Losses, n_prompts: int, n_doubted: int, *, reached: bool) -> UndertowError | None:
+    def _stop_reason(self, losses: _Losses, n_prompts: int, n_doubted: int, *, reached: bool) -> UndertowError | None:
         """Why the run must stop, if so; a single one-hot answer may be genuine."""
         patience = LOST_IN_A_ROW if losses.answered else min(self.settings.concurrency, LOST_IN_A_ROW)
         if losses.in_a_row >= patience or (not reached and losses.in_a_row == n_prompts):

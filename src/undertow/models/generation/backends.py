@@ -73,8 +73,10 @@ class Backend(ABC):
 class TreeBackend(Backend):
     """The prompts of a pack as one tree in a KV cache, and what is written behind them as its new leaves.
 
-    The network is a causal one that accepts a four-dimensional mask; `trunk` is the cache of the last pack, for the prefix that the
-    next one shares.
+    Attributes:
+        network: a causal network that accepts a four-dimensional mask.
+        n_logits: size of the vocabulary.
+        trunk: cache of the last pack, for the prefix that the next one shares.
     """
 
     network: Any
@@ -197,7 +199,8 @@ class TreeBackend(Backend):
 class GenerateBackend(Backend):
     """Whole texts, without a cache of ours; answers are written by the network's `generate`, one row each.
 
-    `settings` are more settings of generation.
+    Attributes:
+        settings: settings of `generate` beside those of an answer.
     """
 
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
@@ -255,7 +258,11 @@ class GenerateBackend(Backend):
 
 
 class CausalTexts(GenerateBackend):
-    """Whole texts of a causal network that takes no tree, or not of this depth; `logits_at` is as in `BatchReader`, of one length."""
+    """Whole texts of a causal network that takes no tree, or not of this depth.
+
+    Args:
+        logits_at: returns logits of texts of one length at flat positions, in slices of rows.
+    """
 
     def __init__(
         self, network: Any, stops: Stops, logits_at: Callable[[dict[str, Any], Ints], Iterator[torch.Tensor]]

@@ -38,7 +38,10 @@ class TokenSet:
 class PassageSpan:
     """A contiguous span of a passage; Bauer et al., section 3.3, "span-based".
 
-    `places` are the positions in the passage of the next token; all positions at the start.
+    Attributes:
+        passage: tokens of the passage.
+        places: positions in the passage of the next token; all positions at the start.
+        may_end: whether the span has a token.
     """
 
     passage: tuple[int, ...]
@@ -63,7 +66,12 @@ class PassageSpan:
 
 @dataclass(slots=True)
 class LabelTrie:
-    """A trie of label tokens: the next states by token, and the label that is complete here; it may be a prefix of another."""
+    """A trie of label tokens; a label may be a prefix of another.
+
+    Attributes:
+        children: next states, by token.
+        label: index of the label that is complete here; None if none is.
+    """
 
     children: dict[int, LabelTrie] = field(default_factory=dict)
     label: int | None = None

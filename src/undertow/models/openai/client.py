@@ -67,7 +67,14 @@ Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server: base URL without a slash at its end, name with port for messages, path, and name without port."""
+    """The address of a server.
+
+    Attributes:
+        url: base URL, without a slash at its end.
+        host: name and port, for messages.
+        path: path of the base URL.
+        name: host name without the port.
+    """
 
     url: str
     host: str
@@ -157,7 +164,13 @@ def background() -> Iterator[Submit]:
 
 @dataclass(slots=True)
 class Budget:
-    """Limits on requests and tokens, 0 for none, and their use; failed requests count, and tokens are estimated if uncounted."""
+    """Limits on requests and tokens, and their use.
+
+    Attributes:
+        max_requests, max_tokens: limits; 0 for none.
+        requests: number of requests, failed ones included.
+        tokens: number of tokens, estimated where the server does not count them.
+    """
 
     max_requests: int = 0
     max_tokens: int = 0

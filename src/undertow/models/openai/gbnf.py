@@ -45,7 +45,13 @@ def owner_in(models: Mapping[str, Any], model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A word or a punctuation mark of a passage, the white space before it, and where its text begins."""
+    """A word or a punctuation mark of a passage.
+
+    Attributes:
+        before: white space between it and the piece before.
+        text: without it.
+        start: where the text begins in the passage.
+    """
 
     before: str
     text: str
@@ -120,7 +126,12 @@ def _chain(terminals: Sequence[str], befores: Sequence[str], lead: str, starts: 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A text in a server's tokens: their numbers, and their texts, which make it up; () where the server does not tell."""
+    """A text in a server's tokens.
+
+    Attributes:
+        numbers: of the tokens.
+        texts: of the tokens, which make up the text; () where the server does not tell.
+    """
 
     numbers: tuple[int, ...]
     texts: tuple[str, ...] = ()

@@ -21,7 +21,12 @@ TextWithOffsets = tuple[str, tuple[int, ...], Offsets]
 
 @dataclass(frozen=True, slots=True)
 class FillSpan:
-    """A text with an option in it, in tokens, and the positions of those of each fill, left to right [fill][token]."""
+    """A text with an option in it, in tokens.
+
+    Attributes:
+        tokens: tokens of the whole text, special tokens included.
+        fills: positions of the tokens of each fill, left to right [fill][token].
+    """
 
     tokens: tuple[int, ...]
     fills: tuple[tuple[int, ...], ...]

@@ -83,7 +83,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuestion(IndexedQuery):
-    """A query in windows on its passage, its index among the queries, and the places of each candidate [candidate][occurrence]."""
+    """A query in tokens.
+
+    Attributes:
+        windows: windows on the passage.
+        candidates: occurrences of each candidate [candidate][occurrence].
+    """
 
     query: SpanQuery
     windows: tuple[Window, ...]

@@ -49,7 +49,7 @@ _STRAIGHT = {2: 1.0, 1: 2.0, 0: 8.0}
 """Weight of vertical alignment of two slots, by the number of nodes among them: Gansner et al. 1993, section 4.2."""
 
 
-class _StandIn(NamedTuple):
+class _DummyNode(NamedTuple):
     """Dummy node of an arrow in a layer that it crosses."""
 
     cause: Slot
@@ -100,7 +100,7 @@ def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
     levels = {slot: ranks[level] for slot, level in levels.items()}
 
     def down(cause: Slot, effect: str, name: Slot = None) -> list[Slot]:
-        passed = [_StandIn(name or cause, effect, level) for level in range(levels[cause] + 1, levels[effect])]
+        passed = [_DummyNode(name or cause, effect, level) for level in range(levels[cause] + 1, levels[effect])]
         return [cause, *passed, effect]
 
     chains: dict[Chain, list[Slot]] = {("arrow", arrow): down(*arrow) for arrow in shape.arrows}
@@ -111,7 +111,7 @@ def lay_out(shape: GraphShape, widths_in: Mapping[str, float]) -> Layout:
             chains[cause] = down(upper, lower, cause)[:: 1 if upper == pair[0] else -1]
         else:
             chains[cause] = [*reversed(down(cause, pair[0])), *down(cause, pair[1])[1:]]
-    stand_ins = {slot: slot.level for chain in chains.values() for slot in chain if isinstance(slot, _StandIn)}
+    stand_ins = {slot: slot.level for chain in chains.values() for slot in chain if isinstance(slot, _DummyNode)}
     layers: list[list[Slot]] = [[] for _ in range(max(levels.values()) + 1)]
     for slot, level in (levels | stand_ins).items():
         layers[level].append(slot)

@@ -75,9 +75,9 @@ class Means(NamedTuple):
     @property
     def scored(self) -> bool:
         """Whether any group has a number."""
-        return any(map(self.seen, self.percent))
+        return any(map(self.finite_means, self.percent))
 
-    def seen(self, group: str) -> list[float]:
+    def finite_means(self, group: str) -> list[float]:
         """Finite means of a group."""
         return [value for value in self.percent[group].tolist() if math.isfinite(value)]
 

@@ -114,7 +114,13 @@ class ComparedRuns:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Options of a comparison, as of `compare`."""
+    """Options of a comparison.
+
+    Attributes:
+        seed: of random groups of clusters, and of flipped signs.
+        margins: smallest differences of interest.
+        within: whether to compare also the models of each run with each other.
+    """
 
     seed: int = 0
     margins: Margins = field(default_factory=Margins)
@@ -150,7 +156,12 @@ def compare(
 
 
 class Pair(NamedTuple):
-    """Two sides to compare: indices of their runs, pairs of models, and names, the baseline's first."""
+    """Two sides to compare.
+
+    Attributes:
+        at: indices of the baseline's run and of the candidate's.
+        models: pairs of models, the baseline's first.
+    """
 
     at: tuple[int, int]
     models: Matched

@@ -33,7 +33,12 @@ def unit_of_difference(unit: str) -> str:
 
 
 def default_margin(unit: str, span: float = math.nan) -> float:
-    """The default margin of a difference in this unit; `span` is the range of W of a slope, NaN if unknown."""
+    """The default margin of a difference.
+
+    Args:
+        unit: of the difference.
+        span: range of W, for a slope; NaN if unknown.
+    """
     of, _, per = unit.partition(PER)
     if not per:
         return DEFAULT_MARGINS.get(of, 0.0)

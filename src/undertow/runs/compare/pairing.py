@@ -90,7 +90,14 @@ class PairedRuns:
 
 
 def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matched: Matched = ()) -> PairedRuns:
-    """Pair the answers of two runs; without pairs of models, one with one whatever their names, and several by name.
+    """Pair the answers of two runs.
+
+    Args:
+        baseline: the baseline run.
+        candidate: the other run, or the same run with other models.
+        audit: their audit.
+        names: their names.
+        matched: pairs of models; by default one with one whatever their names, several by name.
 
     Raises:
         UndertowError: they are not comparable; the message says what differs and how to fix it.

@@ -70,7 +70,12 @@ class CorruptRunError(UndertowError):
 
 
 class ManifestFacts(dict[str, Any]):
-    """The contents of a JSON file of a run folder; access to a missing key raises an error that names the file and `what` lacks it.
+    """The contents of a JSON file of a run folder; access to a missing key raises an error.
+
+    Args:
+        held: the contents.
+        where: the file.
+        what: noun for a missing key, for the message.
 
     Raises:
         CorruptRunError: on access to a missing key.
@@ -121,7 +126,13 @@ def _numbers(result: Result) -> dict[str, Any]:
 def write_record(
     record: Record, folder: Path, write_report: Callable[[Path], None], *, overwrite: bool = False
 ) -> None:
-    """Write a run folder, all or nothing; `write_report` writes figures and report into the folder it is given.
+    """Write a run folder, all or nothing.
+
+    Args:
+        record: the run.
+        folder: the run folder; a folder of the same run is replaced.
+        write_report: writes figures and report into the folder it is given.
+        overwrite: replace a folder of another run too.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written.

@@ -43,7 +43,14 @@ class Kind:
 
 
 def write_folder(folder: Path, key: str, fill: Callable[[Path], None], kind: Kind, *, overwrite: bool = False) -> None:
-    """Write a folder, all or nothing: `fill` writes all files into the folder it is given. One with the same key is replaced.
+    """Write a folder, all or nothing.
+
+    Args:
+        folder: the folder; one with the same key is replaced.
+        key: its key.
+        fill: writes all files into the folder it is given.
+        kind: its kind.
+        overwrite: replace a folder with another key too.
 
     Raises:
         UndertowError: the place is taken by something else, or cannot be written.
