@@ -457,7 +457,7 @@ def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", room)
     monkeypatch.setattr(backends, "CPU_TREE_TOKENS", 2 * room)
     asked = model()
-    packs = list(asked.packs(mixture()))
+    packs = [pack for section in asked.sections(mixture()) for pack in section]
     assert len(packs) > 10
     assert sorted(place for pack in packs for place in pack) == list(range(len(mixture())))
     alike(told(asked, mixture()), reference())
@@ -503,7 +503,7 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     prompts, _ = asked.split_queries(many())
     paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.nodes]
     n_nodes = len(PrefixTree.from_paths(paths).tokens)
-    n_packs = len(list(asked.packs(many())))
+    n_packs = sum(map(len, asked.sections(many())))
     assert n_packs > 4
     with noting(asked.network) as fed:
         told(asked, many())
@@ -583,7 +583,7 @@ def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> Non
     short, long = MultipleChoiceQuery("The sea.", (" no", " cats")), MultipleChoiceQuery(DOCUMENTS[0], (" no", " cats"))
     for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
         assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
-    assert len(list(asked.packs([short, long]))) == 2
+    assert list(map(len, asked.sections([short, long]))) == [1, 1]
 
 
 def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
@@ -683,7 +683,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     stop_at = -1
     whole = answers(model(), mixture(), tmp_path / "whole")
     as_planned = list(answered)
-    assert len(as_planned) == len(list(model().packs(mixture()))) - 1  # one prompt cannot be asked
+    assert len(as_planned) == sum(map(len, model().sections(mixture()))) - 1  # one prompt cannot be asked
     alike(whole, reference())
     answered.clear()
     for stop_at in (3, 8):

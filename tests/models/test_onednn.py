@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -67,6 +68,18 @@ def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callab
     restore()
     assert torch.equal(logits(network), expected)
     assert onednn.weight_bytes(network) == size
+
+
+def test_a_layer_adds_the_bias_that_it_has_and_goes_with_its_network() -> None:
+    network = gpt2().eval()
+    onednn.accelerate(network)
+    layer, rows = network.transformer.h[0].mlp.c_fc, torch.ones(1, 128)
+    before = layer(rows)
+    layer.bias = torch.nn.Parameter(layer.bias + 1)
+    assert torch.allclose(layer(rows), before + 1)
+    weight = ref(layer.weight)
+    del network, layer
+    assert weight() is None
 
 
 def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:

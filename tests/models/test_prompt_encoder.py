@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -62,12 +62,6 @@ def labels_of(one: EncodedPrompt) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def shared(texts: Sequence[Sequence[int]]) -> int:
-    return next(
-        (at for at, tokens in enumerate(zip(*texts, strict=False)) if len(set(tokens)) > 1), min(map(len, texts))
-    )
-
-
 # Labels.
 
 PROMPTS = [
@@ -85,7 +79,8 @@ def check_labels(asked: PromptEncoder, text: str, labels: tuple[str, ...]) -> No
     whole = [asked.tokens_of(text + label) for label in labels]
     found = labels_of(one)
     assert [[*one.tokens, *found[at]] for at in range(len(labels))] == whole
-    assert len(one.tokens) == shared([asked.tokens_of(text), *whole])
+    alike = takewhile(lambda column: len(set(column)) == 1, zip(asked.tokens_of(text), *whole, strict=False))
+    assert len(one.tokens) == len(list(alike))
 
 
 @pytest.mark.parametrize("text", PROMPTS)
@@ -144,8 +139,7 @@ def test_pairs_that_are_joined_from_the_left_depend_on_how_many_there_are(
 
 def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
     asked = prompt_encoder(tokenizer_of("byte-level"))
-    reason = refusal(asked, MultipleChoiceQuery(" ", ("race", "gender")))
-    assert "whole prompt" in reason
+    assert "whole prompt" in refusal(asked, MultipleChoiceQuery(" ", ("race", "gender")))
 
 
 def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:

@@ -295,7 +295,7 @@ def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
     shuffled = told(model, [queries[at] for at in order])
     back = {int(at): answer for at, answer in zip(order, shuffled, strict=True)}
     alike([back[at] for at in range(len(queries))], told(one.model, queries))
-    packs = list(model.packs(queries))
+    packs = [pack for section in model.sections(queries) for pack in section]
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
     assert [sorted(pack) for pack in packs] == [sorted(some) for some in model.answer(queries, EXACT)]
     assert len(packs) > 8

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import proxy
 
 from undertow.errors import UndertowError
 from undertow.models.backend.malloc import keep_freed_memory, trim_memory
@@ -73,14 +74,19 @@ def accelerate(network: Any) -> Callable[[], None]:
             packed = packed_weight(dense.detach().t().contiguous() if type(module) is Conv1D else dense.detach())
             module.weight = torch.nn.Parameter(packed, requires_grad=False)
             undo.callback(setattr, module, "weight", dense)
-            forward: Callable[[torch.Tensor], torch.Tensor] = partial(linear, packed=packed, bias=module.bias)
+            multiply = _multiply_packed
         elif type(module) is torch.nn.Linear and len(module.weight) > COLUMNS_AT_ONCE:
-            forward = partial(_multiply_in_columns, module)
+            multiply = _multiply_in_columns
         else:
             continue
-        module.forward = forward
+        module.forward = partial(multiply, proxy(module))  # a cycle would keep the weights of a model that is dropped
         undo.callback(delattr, module, "forward")
     return undo.close
+
+
+def _multiply_packed(module: Any, rows: torch.Tensor) -> torch.Tensor:
+    """One layer with a packed weight, and the bias that it has now."""
+    return linear(rows, module.weight, module.bias)
 
 
 def _multiply_in_columns(module: Any, rows: torch.Tensor) -> torch.Tensor:
