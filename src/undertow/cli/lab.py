@@ -136,7 +136,7 @@ def corpus(
     rows = []
     for name, value in written.rows().items():
         digits = f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
-        rows.append({"known": name, "value": "not defined" if math.isnan(value) else digits})
+        rows.append({"quantity": name, "value": "not defined" if math.isnan(value) else digits})
     print_table(rows)
     for sentence in written.notes:
         echo(sentence)

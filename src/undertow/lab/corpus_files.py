@@ -13,29 +13,29 @@ from undertow.lab.settings import CorpusOptions
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFiles:
-    """What is known of a corpus.
+class CorpusSummary:
+    """A corpus in numbers.
 
     Attributes:
-        known: exactly, from the access alone.
-        realised: slope of the share of women among its undetermined pronouns with W, by W, percentage points per step.
+        truth: exact values, from the access alone.
+        realised_slopes: slope of the share of women among its undetermined pronouns with W, by W, percentage points per step.
         losses: losses of a perfect reader on its undetermined pronouns.
     """
 
     n_sentences: int
-    known: planted.PlantedTruth
-    realised: dict[str, float]
+    truth: planted.PlantedTruth
+    realised_slopes: dict[str, float]
     losses: planted.Losses
 
     @property
     def notes(self) -> list[str]:
         """Why numbers are not defined, if so."""
         notes = []
-        if any(map(math.isnan, self.known.slopes().values())):
+        if any(map(math.isnan, self.truth.slopes().values())):
             notes.append(
                 "Of some W fewer than two values have anybody who is selected, so a slope over it is not defined."
             )
-        elif any(map(math.isnan, self.realised.values())):
+        elif any(map(math.isnan, self.realised_slopes.values())):
             notes.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
         if math.isnan(self.losses.floor):
             notes.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
@@ -45,29 +45,29 @@ class CorpusFiles:
         """Exact P(female | W, selected), by W and value."""
         world = planted_world()
         return {
-            "P(female | date, selected)": dict(zip(world.dates, map(float, self.known.by_date), strict=True)),
-            "P(female | place, selected)": dict(zip(world.places, map(float, self.known.by_place), strict=True)),
+            "P(female | date, selected)": dict(zip(world.dates, map(float, self.truth.by_date), strict=True)),
+            "P(female | place, selected)": dict(zip(world.places, map(float, self.truth.by_place), strict=True)),
         }
 
     def rows(self) -> dict[str, float]:
         """In words, for a table."""
         return {
             "sentences": float(self.n_sentences),
-            "share of people who were selected": self.known.selected_share,
+            "share of people who were selected": self.truth.selected_share,
             **{
                 f"slope of P(female | {w}, selected), points per step": slope
-                for w, slope in self.known.slopes().items()
+                for w, slope in self.truth.slopes().items()
             },
             **{
                 f"the same among undecided pronouns of sentences that show the {w}, each {w} alike": slope
-                for w, slope in self.realised.items()
+                for w, slope in self.realised_slopes.items()
             },
             "least loss on an undecided pronoun, nats": self.losses.floor,
             "the same for one who ignores date and place": self.losses.ignorant,
         }
 
 
-def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
+def write_corpus(file: Path, options: CorpusOptions) -> CorpusSummary:
     """One sentence per line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
 
     Date and place are the person's, whether or not the sentence shows them: metadata for training. If `pronoun` is false, the text has a
@@ -77,7 +77,7 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
         UndertowError: the access function does not give probabilities.
     """
     world, access = planted_world(), planted.Access(options.access or planted.LINEAR, options.strength)
-    known = planted.PlantedTruth.from_world(access, world)
+    truth = planted.PlantedTruth.from_world(access, world)
     people = planted.draw_people(access, world, options.people, options.seed, options.sampling)
     sentences = planted.write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
@@ -97,6 +97,6 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
             }
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     draft.replace(file)
-    return CorpusFiles(
-        len(sentences), known, planted.realised_slopes(sentences, world), planted.known_losses(sentences, known)
+    return CorpusSummary(
+        len(sentences), truth, planted.realised_slopes(sentences, world), planted.known_losses(sentences, truth)
     )

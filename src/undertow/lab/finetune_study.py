@@ -107,7 +107,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
 
     place = tuning.folder / "finetuning"
     corpus = place / f"{tuning.name}.jsonl"
-    known = write_corpus(corpus, CorpusOptions(tuning.seed, strength=tuning.strength, people=PEOPLE))
+    summary = write_corpus(corpus, CorpusOptions(tuning.seed, strength=tuning.strength, people=PEOPLE))
     finetune_data.finetune(
         tuning.folder / "models" / BASE.name,
         str(corpus),
@@ -125,7 +125,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
         progress=step_progress(),
     )
     corpus.unlink()
-    settings = tuning.kind, tuning.strength, tuning.seed, known.realised["date"]
+    settings = tuning.kind, tuning.strength, tuning.seed, summary.realised_slopes["date"]
     challenges = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
     model, name = place / tuning.name, f"finetuned-{tuning.name}"
     return [_row(tuning.folder, model, name, how, settings) for how in challenges]

@@ -160,29 +160,29 @@ class Guard:
         self, variants: Sequence[tuple[int, data.SentenceSet]], progress: Progress
     ) -> Iterator[tuple[int, float, Verdict]]:
         """Judge sentences with the same groups together: number, log-likelihood of the text, verdict."""
-        by_id = {given.sentences[0].id: (number, given) for number, given in variants}
+        by_id = {variant.sentences[0].id: (number, variant) for number, variant in variants}
         first = variants[0][1]
         words = {
-            group: tuple(dict.fromkeys(w for _, given in variants for w in given.words[group]))
+            group: tuple(dict.fromkeys(w for _, variant in variants for w in variant.words[group]))
             for group in first.groups
         }
-        whole = replace(first, words=words, sentences=tuple(given.sentences[0] for _, given in variants))
+        whole = replace(first, words=words, sentences=tuple(variant.sentences[0] for _, variant in variants))
         design = TaskSpecification().design(self._settings) | {"groups": list(first.groups)}
         scored, frame = self._scored(items_of(whole, self._settings), design, progress)
         rows_of = dict(iter(frame.groupby("sentence", sort=False)))
         for index, row in enumerate(scored.to_dict("records")):
-            number, given = by_id[str(row["sentence"])]
-            chance = float(self.reference.chances_percent(scored.iloc[[index]], given.words)[0])
+            number, variant = by_id[str(row["sentence"])]
+            chance = float(self.reference.chances_percent(scored.iloc[[index]], variant.words)[0])
             rows = rows_of[row["sentence"]]
-            yield number, _likelihood_nats(rows), self._verdict(row, chance, rows, given)
+            yield number, _likelihood_nats(rows), self._verdict(row, chance, rows, variant)
 
-    def _verdict(self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: data.SentenceSet) -> Verdict:
+    def _verdict(self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, variant: data.SentenceSet) -> Verdict:
         of, accuracy = self.reference, self.reference.accuracy
-        masses = rows.set_index(rows["w"].astype(str))[list(given.groups)].astype(float)
+        masses = rows.set_index(rows["w"].astype(str))[list(variant.groups)].astype(float)
         masses = 100 * masses.div(masses.sum(axis=1, skipna=False), axis=0)
-        score_names = [*(f"delta_{group}" for group in given.groups), *SCORES]
+        score_names = [*(f"delta_{group}" for group in variant.groups), *SCORES]
         verdict = Verdict(
-            text=given.title,
+            text=variant.title,
             unspecified=None,
             chance_percent=math.nan,
             advice="There is no verdict on this sentence.",
@@ -199,11 +199,11 @@ class Guard:
         unspecified = chance > 50 if is_fitted else float(row["total_variation"]) > threshold
         basis = "combined" if is_fitted else "total_variation"
         other_percent = float(rows["other_words"].max())
-        shares = {group: float(row[f"mean_{group}"]) for group in given.groups}
+        shares = {group: float(row[f"mean_{group}"]) for group in variant.groups}
         preferred = max(shares, key=lambda group: shares[group])
         is_tie = sum(share >= shares[preferred] * (1 - TIE_TOLERANCE) for share in shares.values()) > 1
         text, right = sentences("guard"), accuracy[basis]
-        neutral = given.words.get("neutral", ())
+        neutral = variant.words.get("neutral", ())
         return replace(
             verdict,
             unspecified=unspecified,
@@ -322,12 +322,12 @@ class Line:
     """One line of a file.
 
     Attributes:
-        given: its object; its keys come back with the verdict.
+        record: its object, whose keys come back with the verdict.
         text: the sentence.
         options: words for its blank; "" for pronouns.
     """
 
-    given: Mapping[str, Any]
+    record: Mapping[str, Any]
     text: str
     options: Options
 
@@ -344,11 +344,11 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
         if not row.strip():
             continue
         try:
-            given = parse_json(row)
-            text, own = (given.get("text"), given.get("options") or options) if isinstance(given, dict) else ("", "")
+            record = parse_json(row)
+            text, own = (record.get("text"), record.get("options") or options) if isinstance(record, dict) else ("", "")
             if not text or not isinstance(text, str):
                 raise ValueError('needs an object with a "text"')
-            if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
+            if not is_encodable(row) or not is_encodable(json.dumps(record, ensure_ascii=False)):
                 raise ValueError(f"{LONE_SURROGATE}, which cannot be written")
             if not isinstance(own, (str, dict)):
                 raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
@@ -358,7 +358,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
                 f"is not JSON ({error}); write one object a line" if isinstance(error, json.JSONDecodeError) else error
             )
             raise UndertowError(f"{path}, line {number}: {reason}") from error
-        lines.append(Line(given, text, own))
+        lines.append(Line(record, text, own))
     if not lines:
         raise UndertowError(
             f'{path}: holds no lines; write one object a line, such as {{"text": "The doctor said {{blank}} was late."}}'
@@ -388,5 +388,5 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
         for start in range(0, len(lines), AT_ONCE):
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
-                file.write(as_json(without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
+                file.write(as_json(without_nan({**line.record, "verdict": verdict.as_json()})) + "\n")
             file.flush()

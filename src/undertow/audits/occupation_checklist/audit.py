@@ -80,22 +80,26 @@ class OccupationChecklist(Audit):
         return list(checklist_items.all_items(Plan.from_settings(settings, sampling)))
 
     def design(self, settings: checklist_plan.Settings) -> dict[str, Any]:
-        given = load_occupations(settings.occupation_file, settings.onet)
+        occupation_set = load_occupations(settings.occupation_file, settings.onet)
         groups = Groups(*load_groups(settings.name_pair_file))
-        given = given.without_shares() if groups.are_own else given
+        occupation_set = occupation_set.without_shares() if groups.are_own else occupation_set
         questions = load_questions(settings.question_file)
         return {
             "margin": settings.margin,
             "greedy": settings.decision == GREEDY,
             "query_type": settings.query_type,
-            "title": given.title,
-            "source": given.source,
-            "notes": list(given.notes),
+            "title": occupation_set.title,
+            "source": occupation_set.source,
+            "notes": list(occupation_set.notes),
             **groups.in_design(
-                {one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)}
+                {
+                    one.name: one.female_percent
+                    for one in occupation_set.occupations
+                    if math.isfinite(one.female_percent)
+                }
             ),
             "attributes": {
-                one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in given.occupations
+                one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in occupation_set.occupations
             },
             "questions": f"{questions.source}, version {questions.version}",
             "protocol": EXACT,

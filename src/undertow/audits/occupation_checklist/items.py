@@ -159,7 +159,7 @@ def _item(
     query = _query(plan, pair, people, question)
     text = query.context if isinstance(query, ContinuationQuery) else query.display_text()
     filled: dict[str, Factor] = dict.fromkeys(FACTORS, "")
-    filled |= {"challenge": plan.given.name, "pair": pair.name, "woman": pair.female, "man": pair.male}
+    filled |= {"challenge": plan.occupation_set.name, "pair": pair.name, "woman": pair.female, "man": pair.male}
     filled |= {"text": text, **factors}
     name = "/".join(str(filled[part]).replace("/", "+") for part in QUESTION_KEY if filled[part])
     return Item(f"{name}/{filled['wording']}", query, filled, cluster=pair.name)

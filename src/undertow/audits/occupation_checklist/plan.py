@@ -78,7 +78,7 @@ class Plan:
 
     settings: Settings
     questions: templates.Questions
-    given: OccupationSet
+    occupation_set: OccupationSet
     pairs: Sequence[NamePair]
     occupations: Sequence[Occupation]
     seed: int
@@ -88,15 +88,15 @@ class Plan:
         """Sample the design."""
         _check(settings)
         questions = templates.load_questions(settings.question_file)
-        given = load_occupations(settings.occupation_file, settings.onet)
+        occupation_set = load_occupations(settings.occupation_file, settings.onet)
         if settings.wordings > len(questions.wordings):
             raise UndertowError(f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}")
         rng = np.random.default_rng(sampling.seed)
         pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "n_pairs", rng)
-        occupations = _select_occupations(given, settings.occupation_names)
+        occupations = _select_occupations(occupation_set, settings.occupation_names)
         if not settings.occupation_names:
             occupations = _draw_sample(occupations, settings.n_occupations, "n_occupations", rng)
-        whole = cls(settings, questions, given, pairs, occupations, sampling.seed)
+        whole = cls(settings, questions, occupation_set, pairs, occupations, sampling.seed)
         if not whole.contexts:
             raise UndertowError("--contexts shuffled: needs occupations of two SOC codes or more")
         return whole.fit_limit(sampling.limit) if sampling.limit else whole
@@ -216,19 +216,19 @@ def _check(settings: Settings) -> None:
         raise UndertowError(f"--chat: --query-type {settings.query_type} has no prompts; leave one out")
 
 
-def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
-    by_name = {one.name.casefold(): one for one in given.occupations}
+def _select_occupations(occupation_set: OccupationSet, only: str) -> list[Occupation]:
+    by_name = {one.name.casefold(): one for one in occupation_set.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
     if only and not names:
         raise UndertowError(f"--occupation-names {only!r}: write names with commas, as in nurse,pilot")
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(
-                f"--occupation-names {only!r}: {given.name} has no occupation {name!r}"
-                f"{closest(name, [one.name for one in given.occupations])}; "
+                f"--occupation-names {only!r}: {occupation_set.name} has no occupation {name!r}"
+                f"{closest(name, [one.name for one in occupation_set.occupations])}; "
                 "`undertow challenge occupations` prints those of the package"
             )
-    return [by_name[name.casefold()] for name in names] or list(given.occupations)
+    return [by_name[name.casefold()] for name in names] or list(occupation_set.occupations)
 
 
 def _draw_sample(whole: Sequence[Any], n: int, name: str, rng: np.random.Generator) -> list[Any]:

@@ -45,24 +45,24 @@ class Settings(SentenceSettings):
 
 def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
     """The items of the scores and, if set, sentences without W and one occupation over all dates."""
-    given = sentences_of(settings)
-    chosen = _sample(given, sampling, _n_values(settings))
+    sentence_set = sentences_of(settings)
+    chosen = _sample(sentence_set, sampling, _n_values(settings))
     items = items_of(chosen, settings)
     if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
     if settings.trace_occupation:
         wanted = [name.strip() for name in settings.trace_occupation.split(",")]
-        known = dict.fromkeys(sentence.cluster for sentence in given.sentences)
+        known = dict.fromkeys(sentence.cluster for sentence in sentence_set.sentences)
         for name in wanted:
             if name not in known:
-                raise UndertowError(f"--trace-occupation {name!r}: {given.name} has {', '.join(known)[:500]}")
-        traced = tuple(one for one in given.sentences if one.cluster in wanted)
+                raise UndertowError(f"--trace-occupation {name!r}: {sentence_set.name} has {', '.join(known)[:500]}")
+        traced = tuple(one for one in sentence_set.sentences if one.cluster in wanted)
         # A range with fewer years than the trace: all of them.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
         dates = challenge.Dates(settings.date_start, settings.date_stop, years, least=2).to_covariate()
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(replace(given, sentences=traced).inject(injection, [dates]), TRACE)
-    return in_prompts(items, given.words, settings)
+        items += _part(replace(sentence_set, sentences=traced).inject(injection, [dates]), TRACE)
+    return in_prompts(items, sentence_set.words, settings)
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
@@ -72,8 +72,8 @@ def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
     """The set of sentences of the settings."""
-    given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
-    return given.with_words(challenge.word_list(settings.words)) if settings.words else given
+    sentence_set = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
+    return sentence_set.with_words(challenge.word_list(settings.words)) if settings.words else sentence_set
 
 
 def _covariates(settings: Settings) -> list[challenge.Covariate]:
@@ -98,19 +98,19 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
 
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """A sentence if the set, or its sample for `--limit`, is too small for a claim about detection; else []."""
-    given = sentences_of(settings)
+    sentence_set = sentences_of(settings)
     n_values = _n_values(settings)
-    if lacking := _too_small(given.sentences):
-        return [f"{given.name}: no claim about detection is possible with {lacking}."]
-    limited_set = _sample(given, sampling, n_values)
+    if lacking := _too_small(sentence_set.sentences):
+        return [f"{sentence_set.name}: no claim about detection is possible with {lacking}."]
+    limited_set = _sample(sentence_set, sampling, n_values)
     if not (left := _too_small(limited_set.sentences)):
         return []
     useful = (
         n_values * n
-        for n in range(2 * item_limit.MIN_SENTENCES, len(given.sentences))
-        if not _too_small(_sample(given, Sampling(n_values * n, sampling.seed), n_values).sentences)
+        for n in range(2 * item_limit.MIN_SENTENCES, len(sentence_set.sentences))
+        if not _too_small(_sample(sentence_set, Sampling(n_values * n, sampling.seed), n_values).sentences)
     )
-    return [item_limit.too_few(left, next(useful, n_values * len(given.sentences)), "about detection")]
+    return [item_limit.too_few(left, next(useful, n_values * len(sentence_set.sentences)), "about detection")]
 
 
 def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
@@ -137,18 +137,18 @@ def _n_values(settings: Settings) -> int:
     return n_prompts(settings) * sum(len(covariate.values) for covariate in _covariates(settings))
 
 
-def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
+def _sample(sentence_set: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
     """Sample whole sentences at every W value, both kinds in proportion, from at least six clusters if the limit allows.
 
     The rarer kind comes from as many clusters as possible, the other kind from the same clusters if they have it, because tests of
     detection use the differences between kinds within a cluster.
     """
     n_kept = max(sampling.limit // n_values, 1)
-    if not sampling.limit or n_kept >= len(given.sentences):
-        return given
-    kinds = sorted(_kinds(given.sentences).values(), key=len)
+    if not sampling.limit or n_kept >= len(sentence_set.sentences):
+        return sentence_set
+    kinds = sorted(_kinds(sentence_set.sentences).values(), key=len)
     least = max(min(n_kept // len(kinds), item_limit.MIN_SENTENCES), 1)
-    counts = [max(round(n_kept * len(kind) / len(given.sentences)), min(least, len(kind))) for kind in kinds]
+    counts = [max(round(n_kept * len(kind) / len(sentence_set.sentences)), min(least, len(kind))) for kind in kinds]
     counts[-1] = max(counts[-1] - max(sum(counts) - n_kept, 0), least)
     kept: list[challenge.Sentence] = []
     for kind, count in zip(kinds, counts, strict=True):
@@ -159,7 +159,7 @@ def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> 
         for some, n in ((beside, n_beside), (others, count - n_beside)):
             kept += [some[at] for at in item_limit.stratified_sample([one.cluster for one in some], n, sampling.seed)]
     ids = {sentence.id for sentence in kept}
-    return replace(given, sentences=tuple(one for one in given.sentences if one.id in ids))
+    return replace(sentence_set, sentences=tuple(one for one in sentence_set.sentences if one.id in ids))
 
 
 def _part(items: list[Item], part: str) -> list[Item]:

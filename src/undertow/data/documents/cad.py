@@ -292,11 +292,11 @@ def _primary_of(cell: str, where: str) -> str:
 def _dimension_of(cell: str) -> str:
     """The dimension of a target, one of eleven; "" if it is unknown or ambiguous."""
 
-    def known(name: str) -> str:
+    def dimension(name: str) -> str:
         return _DIMENSION_OF.get(" ".join(re.sub(r"[^a-z]", " ", name.lower()).split()), "")
 
-    dimensions = {known(part) for part in cell.split("/")}
-    return known(cell) or (dimensions.pop() if len(dimensions) == 1 else "")
+    dimensions = {dimension(part) for part in cell.split("/")}
+    return dimension(cell) or (dimensions.pop() if len(dimensions) == 1 else "")
 
 
 def _is_na(cell: str) -> bool:

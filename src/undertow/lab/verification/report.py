@@ -142,24 +142,24 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
 def _page_texts(verification: Verification) -> dict[str, list[str]]:
     models, results = verification.models, verification.results
 
-    def known(measure: str, *levels: str) -> Result | None:
+    def finite_result(measure: str, *levels: str) -> Result | None:
         result = metrics.get_result(results, measure, *levels)
         return result if result is not None and math.isfinite(result.value) else None
 
     architectures = [
         name for name in dict.fromkeys(result.group["architecture"] for result in results) if name != metrics.ALL
     ]
-    slopes = {name: known("calibration_slope", name) for name in architectures}
+    slopes = {name: finite_result("calibration_slope", name) for name in architectures}
     strengths = sorted({result.group["strength"] for result in results} - {metrics.ALL}, key=float)
-    powers = [power for strength in strengths if (power := known("power", metrics.ALL, metrics.ALL, strength))]
-    at = next((one for one in reversed(strengths) if known("auroc_delta", metrics.ALL, metrics.ALL, one)), "")
+    powers = [power for strength in strengths if (power := finite_result("power", metrics.ALL, metrics.ALL, strength))]
+    at = next((one for one in reversed(strengths) if finite_result("auroc_delta", metrics.ALL, metrics.ALL, one)), "")
     detector, entropy, difference = (
-        known(f"auroc_{name}", metrics.ALL, metrics.ALL, at) for name in ("delta", "entropy", "difference")
+        finite_result(f"auroc_{name}", metrics.ALL, metrics.ALL, at) for name in ("delta", "entropy", "difference")
     )
     n_models = models["model"].nunique()
     return metrics.paragraphs(
         "verification.txt.j2",
-        result=known,
+        result=finite_result,
         along=lambda measure: " and ".join(metrics.along(results, measure)),
         steps=metrics.STEPS,
         min_width=MIN_WIDTH,

@@ -35,12 +35,12 @@ class _Trajectory(NamedTuple):
     low: Floats
     high: Floats
 
-    def known(self) -> list[tuple[float, ...]]:
-        """Value, limits of the interval and step, where there is a value."""
+    def finite_points(self) -> list[tuple[float, ...]]:
+        """Value, limits of the interval and step of each point that has a value."""
         rows = zip(self.value.tolist(), self.low.tolist(), self.high.tolist(), self.steps.tolist(), strict=True)
         return [row for row in rows if math.isfinite(row[0])]
 
-    def lost(self) -> list[float]:
+    def missing_steps(self) -> list[float]:
         """Steps without a value."""
         return [float(step) for step in self.steps[np.isnan(self.value)]]
 
