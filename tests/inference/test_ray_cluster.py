@@ -18,15 +18,15 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.file_refusal import assert_refused
-from undertow.inference import engines, ray_engine
+from undertow.inference import engines, ray_connection, ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunnerResult, run_queries
 from undertow.models.base import ModelHandle
 from undertow.types import EXACT, GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query
 
-with ray_engine.environment(
-    ray_engine.ON_START | ray_engine.local_environment()
+with ray_connection.environment(
+    ray_connection.ON_START | ray_connection.local_environment()
 ):  # Ray reads its token as it is imported
     ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = [
@@ -43,9 +43,9 @@ LOOPBACK = "127.0.0.1"
 def own_cluster() -> Iterator[None]:
     """A cluster of this machine with two processors, that the runs of this file find this program in."""
     before = os.environ.get("OMP_NUM_THREADS")
-    ray_engine.start(n_cpus=2)
+    ray_connection.start(n_cpus=2)
     yield
-    ray_engine.leave()
+    ray_connection.leave()
     assert os.environ.get("OMP_NUM_THREADS") == before
 
 
@@ -183,7 +183,7 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & os.environ.keys()
     address = ray.get_runtime_context().gcs_address
     command = [str(Path(sys.executable).parent / "ray"), "status", f"--address={address}"]
-    for token, enters in ((ray_engine.local_environment(), True), (ray_engine.ON_LOOPBACK, False)):
+    for token, enters in ((ray_connection.local_environment(), True), (ray_connection.ON_LOOPBACK, False)):
         done = subprocess.run(
             command, env=os.environ | token, capture_output=True, text=True, timeout=GUARD_S, check=False
         )

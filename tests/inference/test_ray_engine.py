@@ -16,9 +16,10 @@ import pytest
 from helpers.file_refusal import assert_refused
 from undertow import data
 from undertow.errors import UndertowError
-from undertow.inference import ray_engine
+from undertow.inference import ray_connection, ray_engine
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, check_address, shares
+from undertow.inference.ray_connection import check_address
+from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, shares
 from undertow.inference.runner import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, local_engine, run_queries
 from undertow.models.base import BatchLimits, ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import toy
@@ -258,7 +259,7 @@ def test_ray_imported_without_a_token_starts_no_cluster(
 ) -> None:
     fake_ray.is_initialized = lambda: False
     monkeypatch.delenv("RAY_AUTH_MODE")
-    monkeypatch.setattr(ray_engine, "local_environment", ray_engine.local_environment.__wrapped__)
+    monkeypatch.setattr(ray_connection, "local_environment", ray_connection.local_environment.__wrapped__)
     with Cluster("", 1) as cluster:
         assert_refused(("has imported Ray before the run", "RAY_AUTH_MODE"), join, cluster)
 
@@ -274,11 +275,11 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
         raise OSError("No space left on device.")
 
     fake_ray.is_initialized = lambda: False
-    monkeypatch.setattr(ray_engine, "start", full)
-    monkeypatch.setattr(ray_engine, "leave", lambda: None)
-    monkeypatch.setattr(ray_engine, "JOIN_TIMEOUT_S", 0.5 if address == "mute" else 120.0)
+    monkeypatch.setattr(ray_connection, "start", full)
+    monkeypatch.setattr(ray_connection, "leave", lambda: None)
+    monkeypatch.setattr(ray_connection, "JOIN_TIMEOUT_S", 0.5 if address == "mute" else 120.0)
     tried = "import time; time.sleep(600)" if address == "mute" else "import sys; sys.exit('OSError: nothing there')"
-    monkeypatch.setattr(ray_engine, "TRY", tried)
+    monkeypatch.setattr(ray_connection, "TRY", tried)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -293,8 +294,8 @@ def test_files_of_the_users_folder_are_not_run_as_ray(
     fake_ray.is_initialized = lambda: False
     (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray_engine, "leave", lambda: None)
-    monkeypatch.setattr(ray_engine, "TRY", "import no_ray")
+    monkeypatch.setattr(ray_connection, "leave", lambda: None)
+    monkeypatch.setattr(ray_connection, "TRY", "import no_ray")
     with Cluster("auto", 1) as cluster, pytest.raises(UndertowError, match="No module named 'no_ray'"):
         join(cluster)
 
@@ -342,7 +343,7 @@ def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest
     monkeypatch.setattr(ray, "init", lambda *_, **__: started.append("init"))
     monkeypatch.setattr(ray, "shutdown", lambda: started.append("shutdown"))
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}, {"NodeManagerAddress": "10.0.0.7"}])
-    monkeypatch.setattr(ray_engine, "local_environment", dict)
+    monkeypatch.setattr(ray_connection, "local_environment", dict)
     with pytest.raises(UndertowError, match=r"listens on 10\.0\.0\.7, where others can reach it"):
-        ray_engine.start(n_cpus=1)
+        ray_connection.start(n_cpus=1)
     assert started == ["init", "shutdown"]

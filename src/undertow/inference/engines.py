@@ -12,7 +12,8 @@ from pathlib import Path
 
 from undertow import models
 from undertow.errors import UndertowError
-from undertow.inference.ray_engine import Cluster, check_address, check_ray
+from undertow.inference.ray_connection import check_address, check_ray
+from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import Engine, local_engine
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
 from undertow.types import ModelIdentity
