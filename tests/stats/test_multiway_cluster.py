@@ -45,9 +45,7 @@ def same(one: Estimate, other: Estimate) -> bool:
 def test_pairs_of_one_occupation_have_wilsons_interval() -> None:
     estimate = ratio_interval([1, 1, 0, 1, 0, 0, 0, 0, 0, 0], np.ones(10), np.arange(10), np.zeros(10, dtype=int))
     assert (estimate.value, estimate.n) == (0.3, 10)
-    assert limits(estimate) == pytest.approx(
-        (0.1078, 0.6032), abs=5e-5
-    )  # Newcombe's and others' textbook numbers for 3 of 10
+    assert limits(estimate) == pytest.approx((0.1078, 0.6032), abs=5e-5)  # Newcombe's textbook numbers for 3 of 10
     turned = ratio_interval([1, 1, 0, 1, 0, 0, 0, 0, 0, 0], np.ones(10), np.zeros(10, dtype=int), np.arange(10))
     assert same(turned, estimate)
 
@@ -91,6 +89,11 @@ def test_items_that_cancel_in_rows_and_columns_are_taken_as_independent() -> Non
     assert limits(ratio_interval(y, np.ones(36), rows, columns)) == pytest.approx(wilson_interval(0.5, 36))
     expected = stats.t.interval(0.95, 35, 0.5, stats.sem(y))
     assert limits(ratio_interval(y, np.ones(36), rows, columns, bounded=False)) == pytest.approx(expected)
+    rng = np.random.default_rng(0)
+    weights = rng.random((3, 3))[rows // 2, columns // 2]  # of blocks of four squares, which cancel
+    weighted = ratio_interval(y * weights, weights, rows, columns)
+    for order in (rng.permutation(36) for _ in range(9)):
+        assert same(ratio_interval((y * weights)[order], weights[order], rows[order], columns[order]), weighted)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,9 @@ def test_means_that_do_not_differ_have_a_width_where_it_is_known_how_far_others_
     assert limits(estimate) == pytest.approx((0.1 - beyond, 0.1 + beyond))
     # An interval that ends at 0 has the quantile of its p: a twentieth is c^2 / (6 + c^2).
     assert estimate.p == pytest.approx(2 * stats.norm.sf(math.sqrt(6 * 0.05 / 0.95)))
+    heavy = np.where(rows + columns, 1, 1e20)  # one item outweighs all others
+    low, high = limits(ratio_interval(heavy * columns, heavy, rows, columns, bounded=False))
+    assert low == high
 
 
 @pytest.mark.parametrize(
@@ -160,9 +166,7 @@ def test_nothing_counts() -> None:
         ratio_interval([], [], np.array([], dtype=int), np.array([], dtype=int)),
         difference_of_ratios([1, 0], [1, 1], [1, 1], [0, 0], [0, 1], [0, 1]),
     ):
-        assert math.isnan(estimate.value)
-        assert math.isnan(estimate.low)
-        assert math.isnan(estimate.high)
+        assert np.isnan([estimate.value, *limits(estimate)]).all()
 
 
 # Against statsmodels -------------------------------------------------------------------------------------------------
@@ -237,10 +241,8 @@ def test_a_difference_of_rates_turns_its_sign_and_stays_in_bounds() -> None:
     rows, columns = design(12, list(range(6)))
     d1, d2 = rng.random((2, 72)) < [[0.9], [0.4]]
     y1, y2 = d1 * (rng.random(72) < 0.2 + 0.6 * (rows < 5)), d2 * (rng.random(72) < 0.5)
-    forth, back = (
-        difference_of_ratios(y1, d1, y2, d2, rows, columns),
-        difference_of_ratios(y2, d2, y1, d1, rows, columns),
-    )
+    forth = difference_of_ratios(y1, d1, y2, d2, rows, columns)
+    back = difference_of_ratios(y2, d2, y1, d1, rows, columns)
     assert forth.value == pytest.approx(y1.sum() / d1.sum() - y2.sum() / d2.sum())
     assert forth.n == back.n == np.count_nonzero(d1 | d2)
     assert -1 < forth.low < forth.value < forth.high < 1
@@ -329,14 +331,15 @@ def test_a_line_leaves_out_what_is_missing_and_needs_an_x_that_varies() -> None:
     more = crossed_line([*x, math.nan, 4.0], [*y, 3.0, math.nan], np.append(rows, [0, 0]), np.append(columns, [0, 0]))
     for one, other in zip(parts_of(whole), parts_of(more), strict=True):
         assert same(one, other)
-    for level in (np.full(48, 3.0), np.full(48, math.nan)):
-        assert all(
-            math.isnan(one.value) and math.isnan(one.p) for one in parts_of(crossed_line(level, y, rows, columns))
-        )
+    for level, n in ((np.full(48, 3.0), 48), (np.full(48, math.nan), 0)):
+        for one in parts_of(crossed_line(level, y, rows, columns)):
+            assert np.isnan([one.value, one.p]).all()
+            assert one.n == n
     # A line that all items lie on says nothing of how far others may be from it.
-    exact = crossed_line(x, 2 * x + 1, rows, columns)
-    assert (exact.slope.value, exact.intercept.value) == pytest.approx((2, 1))
-    assert np.isnan([exact.slope.low, exact.slope.p, exact.intercept.low]).all()
+    for slope, intercept in ((2, 1), (0, 0)):
+        exact = crossed_line(x, slope * x + intercept, rows, columns)
+        assert (exact.slope.value, exact.intercept.value) == pytest.approx((slope, intercept))
+        assert np.isnan([exact.slope.low, exact.slope.p, exact.intercept.low]).all()
     # A line that hangs on one row is a line, of which nothing can be told about others.
     alone = crossed_line((rows == 0).astype(float), y, rows, columns)
     assert math.isfinite(alone.slope.value)

@@ -92,9 +92,8 @@ def test_the_share_that_finds_a_slope_is_that_of_a_normal_error(sd: float) -> No
     def share(slope: float) -> float:
         return float(stats.norm.sf(2.0, slope, sd) + stats.norm.cdf(-2.0, slope, sd))
 
-    assert [detection_share(errors, at) for at in (0.0, 1.7, 3.0)] == pytest.approx(
-        [share(at) for at in (0.0, 1.7, 3.0)]
-    )
+    for at in (0.0, 1.7, 3.0):
+        assert detection_share(errors, at) == pytest.approx(share(at))
     slope = optimize.brentq(lambda at: share(at) - 0.8, 0, 20)
     assert slope_at_power(errors) == pytest.approx(slope, rel=1e-5)
     # Where all intervals have one width, one run tells how wide those of others are.
