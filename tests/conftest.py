@@ -19,6 +19,7 @@ import pytest
 from helpers import command_line
 from helpers import tiny_models as tiny
 from helpers.scripted_model import script  # noqa: F401  # a fixture
+from helpers.served_app import ServedApp, serving
 from helpers.shared_folders import made_once, named
 from undertow import _folders
 from undertow.cli import console
@@ -117,12 +118,13 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[object]) -> N
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of slow files are marked."""
+    """Tests of slow files are marked, and those of the default model are the first, so that one worker loads it once."""
     tests = ROOT / "tests"
     slow = {tests / folder / f"test_{name}.py" for folder, names in SLOW_FILES.items() for name in names.split()}
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: "smollm2" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
@@ -259,6 +261,13 @@ def published_drift(reference_data: Path, shared_base: Path) -> Path:
         assert not (folder / "cache").exists()
 
     return made_once(shared_base, "published-drift", make) / "run"
+
+
+@pytest.fixture(scope="session")
+def served_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
+    """The page of `undertow app` with toy models, which takes seconds to start."""
+    with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3,toy:pause=1.3") as served:
+        yield served
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from helpers.faulty_proxy import wait_until
-from helpers.served_app import LIMIT_S, serving
+from helpers.served_app import LIMIT_S, ServedApp
 from undertow.app.access_control import HEADERS, MAX_BODY_BYTES
 from undertow.app.forms import AllowedModels
 from undertow.app.server import Server, app_server, check_gradio
@@ -308,23 +308,15 @@ def test_whatever_is_asked_gets_through_only_as_a_request_of_the_page(n: int, do
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page in a process of its own, and its address."""
-    folder = tmp_path_factory.mktemp("served")
-    runs = folder / "runs"
-    runs.mkdir()
+def visitor(served_app: ServedApp) -> Visitor:
+    """Of the page, with a report of somebody else and what nobody may read beside it."""
+    folder, runs = served_app.folder, served_app.folder / "runs"
     (runs / "link").symlink_to(folder)
     (runs / RUN_NAME).mkdir()
     (runs / RUN_NAME / "manifest.json").write_text("{}")
     (runs / RUN_NAME / "report.html").write_text(FOREIGN)
     (folder / "secret").write_text(SECRET)
-    with serving(folder, "toy,toy:pause=1.3", str(runs), attacked=True) as address:
-        yield address
-
-
-@pytest.fixture
-def visitor(served: str) -> Visitor:
-    return Visitor(served)
+    return Visitor(served_app.address)
 
 
 class Visitor:
@@ -413,9 +405,9 @@ def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sente
 
 
 def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that_says_it_is_one(
-    visitor: Visitor, tmp_path_factory: pytest.TempPathFactory
+    visitor: Visitor, served_app: ServedApp
 ) -> None:
-    secret = max(tmp_path_factory.getbasetemp().glob("served*/secret"))
+    secret = served_app.folder / "secret"
     own = next(secret.parent.glob("tmp/undertow-app-*"))
     up = "/".join([".."] * 12)
     for place in (str(secret), f"{own}/{up}{secret}", f"{own}/%2e%2e/%2e%2e/secret", f"%2F{str(secret)[1:]}"):

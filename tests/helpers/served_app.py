@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,25 +19,33 @@ import sys
 from pathlib import Path
 from undertow.cli.app import app
 models, runs = sys.argv[1:]
-app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, host="127.0.0.1", port=0, browser=False)
+app(models=models, allow_any_model=False, runs=Path(runs), host="127.0.0.1", port=0, browser=False)
 """
 LIMIT_S = 400
 """How long anything of the page may take, on a machine that has much else to do."""
 
 
+class ServedApp(NamedTuple):
+    """A page that is served: its address, with the token; its folder, with `runs` and `tmp`; what it complains of."""
+
+    address: str
+    folder: Path
+    complaints: Path
+
+
 @contextmanager
-def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool = False) -> Iterator[str]:
-    """The page's address while it is served; then it is interrupted, and leaves nothing behind.
+def serving(folder: Path, models: str) -> Iterator[ServedApp]:
+    """The page while it is served; then it is interrupted, and leaves nothing behind.
 
     It may complain where it is attacked: visitors send what no page would.
     """
     pytest.importorskip("gradio", reason="the app extra is not installed")
-    (folder / "tmp").mkdir()
+    for name in ("tmp", "runs"):
+        (folder / name).mkdir()
     environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
-    complaints = folder / "complaints"
-    command = [sys.executable, "-W", "ignore", "-c", START, models, runs]
+    command = [sys.executable, "-W", "ignore", "-c", START, models, str(folder / "runs")]
     with (
-        complaints.open("wb") as errors,  # nobody reads while it runs, and a pipe would fill up
+        (folder / "complaints").open("wb") as errors,  # nobody reads while it runs, and a pipe would fill up
         subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process,
@@ -45,15 +53,16 @@ def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool
         assert process.stdout is not None
         try:
             first = process.stdout.readline()
-            assert first.startswith("Open http://127.0.0.1:"), first + complaints.read_text()
-            yield first.split()[1]
+            served = ServedApp(first.partition("Open ")[2].partition(" ")[0], folder, folder / "complaints")
+            assert served.address.startswith("http://127.0.0.1:"), first + served.complaints.read_text()
+            yield served
+            before = served.complaints.read_text()
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate(timeout=LIMIT_S)
         finally:
             process.kill()
-    complained = complaints.read_text()
-    assert (said, "" if attacked else complained) == ("", ""), "it ends without a word"
-    assert complained.replace("\n", "").isprintable(), "what a visitor sent is not obeyed by the operator's terminal"
+    assert (said, served.complaints.read_text()) == ("", before), "it ends without a word"
+    assert before.replace("\n", "").isprintable(), "what a visitor sent is not obeyed by the operator's terminal"
     assert list((folder / "tmp").iterdir()) == []
 
 

@@ -35,22 +35,16 @@ def without(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(converged=~frame["model"].isin(names))
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A verification with two models that did not converge."""
-    folder = tmp_path_factory.mktemp("verification") / "a lab" / "told"
-    figures = folder / "figures"
-    figures.mkdir(parents=True)
-    (figures / "mine.png").write_bytes(b"")
+def test_page_tables_and_figures_are_written_and_can_be_read_back(tmp_path: Path) -> None:
+    """Of a verification with two models that did not converge."""
+    folder = tmp_path / "a lab" / "told"
+    (folder / "figures").mkdir(parents=True)
+    (folder / "figures" / "mine.png").write_bytes(b"")
     assert write(folder, told_of(without(lab(), "masked-2-0", "causal-1-1"))) == folder / "report.html"
-    return folder
-
-
-def test_page_tables_and_figures_are_written_and_can_be_read_back(written: Path) -> None:
-    assert {path.name for path in written.iterdir()} == {*FILES, "figures"}
-    names = {path.name for path in (written / "figures").iterdir()}
+    assert {path.name for path in folder.iterdir()} == {*FILES, "figures"}
+    names = {path.name for path in (folder / "figures").iterdir()}
     assert names == {"mine.png", *(f"{name}{end}" for name in FIGURES for end in (".svg", ".png"))}
-    models, numbers = pd.read_csv(written / "models.csv"), pd.read_csv(written / "results.csv")
+    models, numbers = pd.read_csv(folder / "models.csv"), pd.read_csv(folder / "results.csv")
     assert len(models) == 48
     assert set(models.loc[models["left_out"].notna(), "model"]) == {"masked-2-0", "causal-1-1"}
     again = intervals(models.drop(columns="left_out"))

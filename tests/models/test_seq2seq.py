@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,7 @@ def spelled(model: Any, before: str, fill: str) -> list[int]:
     return list(model.tokenizer(text, add_special_tokens=False)["input_ids"][n_before:])
 
 
+@cache
 def steps_by_hand(model: Any, query: ClozeQuery, option: Option) -> list[tuple[float, bool]]:
     """Log-probability of each token of an option, and whether it is among the five most probable."""
     steps = []

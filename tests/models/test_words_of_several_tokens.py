@@ -11,6 +11,7 @@ import pytest
 
 from helpers import answering
 from helpers.answering import TOLERANCE_NATS, answers, blank
+from helpers.sampled_cases import paired
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import PAPER_TOP
@@ -95,15 +96,17 @@ class ByHand:
         return masses
 
 
-@pytest.mark.parametrize("protocol", [EXACT, PAPER])
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [(causal, "tiny_gpt2"), (causal, "tiny_bloom"), (seq2seq, "trained_t5"), (seq2seq, "trained_bart")],
+    ("built", "protocol"),
+    paired(
+        [(causal, "tiny_gpt2"), (causal, "tiny_bloom"), (seq2seq, "trained_t5"), (seq2seq, "trained_bart")],
+        [EXACT, PAPER],
+    ),
 )
 def test_a_word_of_several_tokens_is_read_whole(
-    family: Any, name: str, protocol: str, network: Callable[[str], str], tmp_path: Path
+    built: tuple[Any, str], protocol: str, network: Callable[[str], str], tmp_path: Path
 ) -> None:
-    model = answering.opened(family, network(name))
+    model = answering.opened(built[0], network(built[1]))
     queries = [GenerateQuery(prompt, OPTIONS, N_TOKENS) for prompt in PROMPTS]
     found = answers(model, queries, tmp_path / "s", protocol)
     for prompt, answer in zip(PROMPTS, found, strict=True):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.sampled_cases import briefly
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Sampling
@@ -38,7 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
     **{task: {"n_documents": 6, "wordings": 2} for task in TASKS},
 }
 """Every audit, of the toy, small."""
-ALL, SOME = tuple(RUNS), tuple(RUNS)[:2]
+ALL, SOME, WITH_FIGURES = tuple(RUNS), tuple(RUNS)[:2], ("spurious-correlation", "task-specification")
 OF_THE_MOMENT = ("created", "timing", "machine")
 """Entries of a manifest that tell when and where."""
 
@@ -114,11 +115,7 @@ OTHERS: Sequence[dict[str, str]] = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "told", "changed"),
-    [
-        (SOME, False, OTHERS[0]),
-        *(pytest.param(ALL, False, changed, marks=pytest.mark.soak) for changed in OTHERS),
-        pytest.param(("spurious-correlation", "task-specification"), True, OTHERS[0], marks=pytest.mark.soak),
-    ],
+    briefly([(SOME, False, OTHERS[0]), *((ALL, False, one) for one in OTHERS), (WITH_FIGURES, True, OTHERS[0])]),
 )
 def test_another_process_place_order_hash_seed_locale_and_time_zone_change_no_byte(
     names: Sequence[str], told: bool, changed: dict[str, str], shared_base: Path, tmp_path: Path
@@ -165,9 +162,7 @@ def threads() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", [next(iter(KINDS)), *(pytest.param(kind, marks=pytest.mark.soak) for kind in list(KINDS)[1:])]
-)
+@pytest.mark.parametrize("kind", briefly(KINDS))
 def test_threads_budgets_and_trees_change_the_last_digits_only(
     kind: str, threads: Callable[[int], None], network: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -237,10 +237,10 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
 @pytest.mark.soak
 def test_the_page_shows_no_key_of_the_machine_that_serves_it(key: str, tmp_path: Path) -> None:
     visitor = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(), urllib.request.ProxyHandler({}))
-    with serving(tmp_path) as address:
-        base = address.partition("?")[0].rstrip("/")
+    with serving(tmp_path, "toy") as served:
+        base = served.address.partition("?")[0].rstrip("/")
         shown = []
-        for path in (address, f"{base}/", f"{base}/config"):
+        for path in (served.address, f"{base}/", f"{base}/config"):
             with visitor.open(path, timeout=60) as page:
                 shown.append(page.read().decode())
         lines = command_lines()

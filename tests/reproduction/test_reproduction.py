@@ -97,7 +97,7 @@ def families(network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp_path: Path) -> None:
-    made = reproduce("000:figure-3c", families, out=tmp_path, limit=96)["000:figure-3c"]
+    made = reproduce("000:figure-3c", families, out=tmp_path, limit=48)["000:figure-3c"]
     assert {path.suffix for path in made} == {".html", ".pdf", ".png", ".svg"}
     (run,) = (undertow.load_run(folder) for folder in (tmp_path / "runs").iterdir())
     prompts = run.observations.groupby("model")["prompt"].agg(lambda of: ",".join(sorted(set(of))))

@@ -514,10 +514,7 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "audit",
-    [pytest.param(name, marks=pytest.mark.soak) if name != "spurious-correlation" else name for name in audits.names()],
-)
+@pytest.mark.parametrize("audit", briefly(sorted(audits.names(), key="spurious-correlation".__ne__)))
 def test_every_audit_can_be_read_again_in_part(audit: str, plant: Plant, tmp_path: Path) -> None:
     """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
     small: dict[str, Any] = {"wordings": 1, "limit": 100} if audit.startswith("bias-") else {}

@@ -594,15 +594,15 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     ]
     if lacking:
         raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
-    reasons = observations["missing_reason"]
-    scored = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
     columns: dict[str, Any] = {}
-    for name in (*RUN_KEYS, "cluster"):
+    for name in (*RUN_KEYS, "cluster", "missing_reason"):
         codes, levels = pd.factorize(observations[name].to_numpy(dtype=object))
         # Files write the empty prompt as a missing value, whose code is -1.
         texts = np.array([*map(str, levels), ""], dtype=object)
         columns[name] = pd.Series(texts[codes], dtype=object)
-    columns["cluster"] = pd.factorize(columns["cluster"].to_numpy(), sort=True)[0]  # numbers, in the order of names
+        if name == "cluster":
+            columns[name] = pd.factorize(texts, sort=True)[0][codes]  # numbers, in the order of names
+    scored = (columns.pop("missing_reason") == "").to_numpy()
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):

@@ -22,6 +22,7 @@ from undertow.errors import UndertowError
 from undertow.metrics.metric import read_catalog
 from undertow.report.formatting import interval, number
 from undertow.report.sentence_templates import text_templates
+from undertow.runs.compare.resampling import quick
 from undertow.stats import calibration
 from undertow.stats.arrays import Estimate
 from undertow.types import ALPHA, Floats, Result, digest, format_interval, has_width
@@ -119,7 +120,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     Raises:
         UndertowError: no model converged.
     """
-    table = intervals(frame)
+    table = quick(intervals(frame))
     if not table["converged"].any():
         raise UndertowError(f"none of the {table['model'].nunique():,} models converged; train them longer")
     biased = table[~table["unbiased"]]

@@ -129,8 +129,9 @@ def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
     for model, of_model in rows.groupby("model", sort=False):
         if missing_answers(frame[frame["model"] == model], rule).all():
             continue
-        for context in CONTEXTS:
-            some = of_model[of_model["context"] == context]
+        in_context = dict(iter(of_model.groupby("context", sort=False)))
+        for context in [context for context in CONTEXTS if context in in_context]:
+            some = in_context[context]
             some = some[some["wording"] == some["wording"].min()]
             if missing_answers(some, rule).any():
                 yield from _of_context(some, str(model), context, rule, seed)

@@ -472,17 +472,19 @@ def clusters_behind(record: Record, result: Result) -> float:
     """
     if N_CLUSTERS in result.extras:
         return float(result.extras[N_CLUSTERS])
-    rows = record.observations
-    for key, level in result.group.items():
-        own = rows[key].astype(str) == level if key in rows else None
-        if own is not None and own.any():
-            rows = rows[own]
-    if "missing_reason" in rows:
-        rows = rows[rows["missing_reason"].fillna("") == ""]
+    import numpy as np
+
     from undertow.runs.compare.differences import CROSSED
 
+    rows = record.observations
+    own = np.ones(len(rows), dtype=np.bool_)
+    for key, level in result.group.items():
+        if key in rows and (has := own & (rows[key].astype(str) == level).to_numpy()).any():
+            own = has
+    if "missing_reason" in rows:
+        own = own & (rows["missing_reason"].fillna("") == "").to_numpy()
     columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
-    counts = [rows[name].nunique() for name in columns if name in rows]
+    counts = [rows.loc[own, name].nunique() for name in columns if name in rows]
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
 
 

@@ -99,9 +99,13 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     if not len(numerator):
         return Estimate(math.nan)
     value, influence, share = _ratio(numerator, denominator)
-    items = _items(influence, share, np.asarray(rows)[counts], np.asarray(columns)[counts])
+    ways = np.asarray(rows)[counts], np.asarray(columns)[counts]
+    if only_points():
+        n_rows, n_columns = (len(np.unique(codes)) for codes in ways)
+        return Estimate(value, n=len(share), n_rows=n_rows, n_columns=n_columns)
+    items = _items(influence, share, *ways)
     estimate = items.estimate(value)
-    if only_points() or estimate.n_clusters < MIN_CLUSTERS:
+    if estimate.n_clusters < MIN_CLUSTERS:
         return estimate
     if bounded:
         low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
