@@ -35,7 +35,8 @@ from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, r
 from undertow.lab.experiment_plan import Plan, PlannedModel, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.lab_folder import write_lab_json
-from undertow.lab.planted_corpus import Access, PlantedTruth, World, draw_people, realised_slopes, write_about
+from undertow.lab.planted_corpus import realised_slopes, write_about
+from undertow.lab.planted_population import Access, PlantedTruth, World, draw_people
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
 from undertow.lab.verify import _chance_verdict, _rise, beside_notes, split_models, verify

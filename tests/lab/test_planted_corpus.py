@@ -12,20 +12,15 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow.lab.planted_corpus import (
-    Access,
-    People,
-    PlantedTruth,
     Sentence,
-    World,
-    draw_people,
     drift_challenge,
     judged_sentences,
     known_losses,
     realised_slopes,
     sentence_challenge,
-    slope_percent,
     write_about,
 )
+from undertow.lab.planted_population import Access, People, PlantedTruth, World, draw_people, slope_percent
 from undertow.lab.settings import SentenceOptions
 
 WORLD = World(tuple(str(year) for year in range(1801, 1831)), tuple(f"Town{number}" for number in range(20)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from undertow.lab.planted_corpus import stratified_uniform
+from undertow.lab.planted_population import stratified_uniform
 
 
 def test_each_part_of_each_group_has_one() -> None:

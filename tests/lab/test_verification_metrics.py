@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from helpers.trained_models import along_dates, drift_lab, lab, model_rows
-from undertow.lab.verification.metrics import GROUP_KEYS, fitted_lines, intervals, results, strongest, verdicts
+from undertow.lab.verification.metrics import GROUP_KEYS, fitted_lines, intervals, results
+from undertow.lab.verification.promises import strongest, verdicts
 from undertow.types import ALPHA, Result
 
 MEASURES = [

@@ -13,7 +13,8 @@ import pytest
 from helpers.shared_folders import contents
 from helpers.trained_models import lab
 from undertow.lab.verification.figures import draw_power
-from undertow.lab.verification.metrics import fitted_lines, intervals, results, verdicts
+from undertow.lab.verification.metrics import fitted_lines, intervals, results
+from undertow.lab.verification.promises import verdicts
 from undertow.lab.verification.report import FIGURES, FILES, Verification, findings, write
 from undertow.report.page_data import Drawing
 

@@ -29,6 +29,7 @@ from undertow.errors import UndertowError
 from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import Plan, PlannedModel, join_plans, planted_world
 from undertow.lab.lab_folder import lab_lock, read_lab_json, write_lab_json
+from undertow.lab.planted_population import PlantedTruth, draw_people
 from undertow.lab.settings import QUOTA, SentenceOptions
 from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
 from undertow.lab.training.training_config import PretrainConfig
@@ -180,10 +181,10 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
         world, seed = planted_world(), JUDGES_SEED + subject.own_seed
         sentences = _sentences(subject, subject.people)
         unseen = planted.write_about(
-            planted.draw_people(subject.selection, world, JUDGED_PEOPLE, seed), world, SentenceOptions(seed)
+            draw_people(subject.selection, world, JUDGED_PEOPLE, seed), world, SentenceOptions(seed)
         )
         if built is None or built.done:
-            known = planted.PlantedTruth.from_world(subject.selection, world)
+            known = PlantedTruth.from_world(subject.selection, world)
             losses = planted.known_losses(unseen, known)
             built = BuiltModel(
                 subject,
@@ -213,7 +214,7 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
 
 def _sentences(subject: PlannedModel, n_people: int) -> list[planted.Sentence]:
     world = planted_world()
-    people = planted.draw_people(subject.selection, world, n_people, subject.own_seed, subject.sampling)
+    people = draw_people(subject.selection, world, n_people, subject.own_seed, subject.sampling)
     return planted.write_about(
         people, world, SentenceOptions(subject.own_seed, trades=subject.trades, sampling=subject.sampling)
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import planted_world
+from undertow.lab.planted_population import LINEAR, Access, PlantedTruth, draw_people
 from undertow.lab.settings import CorpusOptions
 
 
@@ -23,7 +24,7 @@ class CorpusSummary:
     """
 
     n_sentences: int
-    truth: planted.PlantedTruth
+    truth: PlantedTruth
     realised_slopes: dict[str, float]
     losses: planted.Losses
 
@@ -76,9 +77,9 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusSummary:
     Raises:
         UndertowError: the access function does not give probabilities.
     """
-    world, access = planted_world(), planted.Access(options.access or planted.LINEAR, options.strength)
-    truth = planted.PlantedTruth.from_world(access, world)
-    people = planted.draw_people(access, world, options.people, options.seed, options.sampling)
+    world, access = planted_world(), Access(options.access or LINEAR, options.strength)
+    truth = PlantedTruth.from_world(access, world)
+    people = draw_people(access, world, options.people, options.seed, options.sampling)
     sentences = planted.write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:

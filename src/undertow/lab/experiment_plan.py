@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import ConfigDict, FiniteFloat, PositiveInt, StringConstraints
 
 from undertow.data.templates.covariates import load_covariate
-from undertow.lab.planted_corpus import LINEAR, Access, World
+from undertow.lab.planted_population import LINEAR, Access, World
 from undertow.lab.settings import INDEPENDENT, ORDERED, QUOTA, UNORDERED
 from undertow.lab.training.training_config import ARCHITECTURES, CAUSAL, MASKED, PretrainConfig
 
@@ -43,9 +43,9 @@ class PlannedModel:
         strength: how much the share of women rises from the first date to the last among the selected; 0 where selection does not
             look at gender.
         seed: tells models of one kind apart. What is drawn for a model goes by its `own_seed`.
-        trades: as in `undertow.lab.planted_corpus.SentenceOptions`.
+        trades: as in `undertow.lab.settings.SentenceOptions`.
         people: selected ones in the corpus.
-        access: who is selected; see `undertow.lab.planted_corpus.Access`.
+        access: who is selected; see `undertow.lab.planted_population.Access`.
         sampling: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.
     """
 

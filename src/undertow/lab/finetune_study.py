@@ -19,7 +19,8 @@ from undertow.lab.build import BuiltModel, build
 from undertow.lab.corpus_files import write_corpus
 from undertow.lab.experiment_plan import PlannedModel, planted_world
 from undertow.lab.lab_folder import lab_lock, write_text
-from undertow.lab.planted_corpus import Access, drift_challenge
+from undertow.lab.planted_corpus import drift_challenge
+from undertow.lab.planted_population import Access
 from undertow.lab.settings import CorpusOptions
 from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
 from undertow.lab.worker_pool import side_by_side, step_progress

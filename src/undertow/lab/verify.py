@@ -20,8 +20,11 @@ from undertow.lab import planted_corpus as planted
 from undertow.lab.build import UNBIASED_BELOW, BuiltModel, read_attempts, read_built, read_plan
 from undertow.lab.experiment_plan import Plan, custom, full, planted_world, small
 from undertow.lab.lab_folder import lab_lock, write_text
+from undertow.lab.planted_population import LINEAR, Access, PlantedTruth, draw_people
 from undertow.lab.settings import INDEPENDENT, ORDERED, SentenceOptions
 from undertow.lab.verification import metrics
+from undertow.lab.verification.paragraphs import paragraphs
+from undertow.lab.verification.promises import MIN_UNBIASED_MODELS, verdicts
 from undertow.lab.verification.report import Verification, write
 from undertow.lab.worker_pool import report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
@@ -72,7 +75,7 @@ def audit_model(work: tuple[Path, BuiltModel]) -> list[dict[str, Any]]:
         out=place / "specification",
     )
     report_units(1)
-    known = planted.PlantedTruth.from_world(subject.selection, world)
+    known = PlantedTruth.from_world(subject.selection, world)
     spans = [float(np.nanmax(share) - np.nanmin(share)) for share in (known.by_date, known.by_place)]
     shared: dict[str, Any] = {
         "model": subject.name,
@@ -150,12 +153,12 @@ def verify(
         judged = parts.judged
         measured = metrics.results(judged, seed)
         world = planted_world()
-        examples = planted.write_about(planted.draw_people(planted.Access(), world, 3, 0), world, SentenceOptions())
+        examples = planted.write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions())
         verification = Verification(
             models=metrics.intervals(judged),
             lines=metrics.fitted_lines(judged),
             results=measured,
-            verdicts=[*metrics.verdicts(measured), *_chance_verdict(parts.by_chance, seed)],
+            verdicts=[*verdicts(measured), *_chance_verdict(parts.by_chance, seed)],
             examples=[one.text for one in examples],
             notes=beside_notes(parts, len(plan), len(plan) - len(read_attempts(folder, plan))),
             command=_command(folder, plan),
@@ -172,7 +175,7 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
     by_chance, smooth = (
         rows[rows["converged"] & (rows["w_name"] == "date")] for rows in (parts.by_chance, parts.smooth)
     )
-    return metrics.paragraphs(
+    return paragraphs(
         "beside.txt.j2",
         n_planned=n_planned,
         n_missing=n_missing,
@@ -186,9 +189,9 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
 def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
     """The promise about false alarms, of models whose texts lean by chance; none where too few were made."""
     counting = rows[rows["converged"]]
-    if counting["model"].nunique() < metrics.MIN_UNBIASED_MODELS:
+    if counting["model"].nunique() < MIN_UNBIASED_MODELS:
         return []
-    *_, (_, target, measured, met) = metrics.verdicts(metrics.results(rows, seed))
+    *_, (_, target, measured, met) = verdicts(metrics.results(rows, seed))
     return [
         (
             "Nothing is found either where people, sentences and order of training were left to chance",
@@ -213,7 +216,7 @@ def _command(folder: Path, plan: Plan) -> str:
         return verified  # of several builds
     options = [part for strength in strengths for part in ("--strength", f"{strength:g}")]
     options += [part for seed in seeds for part in ("--seed", f"{seed}")]
-    options += ["--access", access] if access != planted.LINEAR else []
+    options += ["--access", access] if access != LINEAR else []
     return f"undertow lab build {shlex.join(options)} {place} && {verified}"
 
 

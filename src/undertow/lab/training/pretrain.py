@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.lab.planted_corpus import stratified_uniform
+from undertow.lab.planted_population import stratified_uniform
 from undertow.lab.training.checkpoint_folder import CheckpointFolder, TrainedModel
 from undertow.lab.training.training_config import MASKED, PretrainConfig
 from undertow.lab.training.training_loop import Progress, fit

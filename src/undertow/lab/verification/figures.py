@@ -15,7 +15,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError, counted
-from undertow.lab.verification.metrics import ALL, STEPS, UNBIASED, get_result, levels_of, paragraphs
+from undertow.lab.verification.metrics import ALL, STEPS, UNBIASED, get_result, levels_of
+from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, named, number, plain, significant
 from undertow.report.page_data import Drawing
 from undertow.report.sheet import DASHED, HALO, Sheet, empty_panel, even_ticks, fitted, mark, padded, write_above

@@ -10,45 +10,20 @@ converge are counted but not used: they would measure the training. `undertow.st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError
 from undertow.metrics.metric import read_catalog
-from undertow.report.formatting import interval, number
-from undertow.report.sentence_templates import text_templates
 from undertow.runs.compare.resampling import quick
 from undertow.stats import calibration
 from undertow.stats.arrays import Estimate
-from undertow.types import ALPHA, Floats, Result, digest, format_interval, has_width
-
-
-def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
-    """The paragraphs of a template, each on one line, by section (`== name`); "" before the first."""
-    environment = text_templates("undertow.lab.verification", "templates")
-    filters: dict[str, Callable[..., Any]] = {
-        "number": number,
-        "interval": lambda result: interval(result.low, result.high),
-        "percent": lambda value: f"{number(100 * value, 0)}%",
-        "in_words": lambda result: format_interval(result.low, result.high),
-        "has_width": lambda result: has_width(result.low, result.high),
-        "finite": math.isfinite,
-    }
-    environment.filters |= filters
-    sections: dict[str, list[str]] = {"": []}
-    for block in environment.get_template(template).render(data).split("\n\n"):
-        line = " ".join(block.split())
-        if line.startswith("== "):
-            sections[line.removeprefix("== ")] = []
-        elif line:
-            sections[[*sections][-1]].append(line)
-    return sections
-
+from undertow.types import ALPHA, Floats, Result, digest
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
@@ -58,16 +33,7 @@ UNBIASED = "0"
 N_DRAWS = 2_000
 """Bootstrap draws of models behind the interval of a median."""
 
-SLOPE_TARGET = (0.8, 1.2)
-COVERAGE_TARGET, WIDTH_TARGET, POWER_TARGET, FALSE_ALARM_TARGET = 0.9, 0.5, 0.8, 0.1
-MIN_UNBIASED_MODELS = 20
-"""Of fewer unbiased models, one false alarm is already far more than one in ten, or may be."""
-
 STEPS = "percentage points per step of W"
-
-Verdict: TypeAlias = tuple[str, str, str, bool]
-"""Criterion, target and value in words, and whether it is met."""
-
 
 METRICS, EXTRAS = read_catalog(Path(__file__).with_suffix(".toml"))
 """The measures of the audit as an instrument, and the meanings of the other columns of their results; the null value is that of an
@@ -209,53 +175,9 @@ def along(results: Sequence[Result], measure: str) -> list[str]:
     return [name for name in dict.fromkeys(r.group["w_name"] for r in results if r.measure == measure) if name != ALL]
 
 
-def strongest(results: Sequence[Result]) -> Result:
-    """Power at the largest strength of which a slope counts, in either direction and all models together."""
-    powers = [result for result in results if result.measure == "power" and levels_of(result)[:2] == (ALL, ALL)]
-    return max(powers, key=lambda result: float(result.group["strength"]) if result.n else -math.inf)
-
-
 def levels_of(result: Result) -> tuple[str, ...]:
     """Architecture, W and strength that a number is of."""
     return tuple(result.group.get(key, ALL) for key in GROUP_KEYS)
-
-
-def verdicts(results: Sequence[Result]) -> list[Verdict]:
-    """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
-
-    Coverage and false alarms are judged along the W along which some model is biased; the other W are reported beside them. False
-    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
-    could not be had does not meet its target.
-    """
-
-    def pooled(measure: str, strength: str = ALL) -> Result:
-        return next(r for r in results if r.measure == measure and levels_of(r) == (ALL, ALL, strength))
-
-    slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
-    power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), get_result(results, "coverage_beside")
-    biased, alarmed = coverage.extras["biased"], alarms.extras["models_alarmed"]
-    texts = paragraphs(
-        "promises.txt.j2",
-        along=lambda measure: along(results, measure),
-        slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
-        slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
-        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, steps=STEPS,
-    )  # fmt: skip
-    judged = {
-        "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
-        "coverage": (coverage, coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET),
-        "width": (width, width.extras["of_largest"] < WIDTH_TARGET),
-        "power": (power, power.value >= POWER_TARGET),
-        "false alarms": (alarms, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET),
-    }
-    if alarms.extras["models"] < MIN_UNBIASED_MODELS:
-        del judged["false alarms"]
-    rows = []
-    for name, (result, met) in judged.items():
-        what, target, value = texts[name]
-        note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
-        rows.append((what, target, value if math.isfinite(result.value) else note, met))
-    return rows
 
 
 class _Part(NamedTuple):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from undertow._folders import DRAFT_PREFIX, draft_folder
 from undertow.lab.verification import metrics
+from undertow.lab.verification.paragraphs import paragraphs
+from undertow.lab.verification.promises import MIN_UNBIASED_MODELS, Verdict
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
 from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable
@@ -34,7 +36,7 @@ class Verification:
     models: pd.DataFrame
     lines: pd.DataFrame
     results: Sequence[Result]
-    verdicts: Sequence[metrics.Verdict]
+    verdicts: Sequence[Verdict]
     examples: Sequence[str] = ()
     notes: Sequence[str] = ()
     command: str = ""
@@ -97,7 +99,7 @@ def findings(verification: Verification) -> list[Finding]:
 def page_of(verification: Verification, pictures: Sequence[PageFigure], main: PageFigure | None = None) -> Page:
     """The page around these figures."""
     words = _page_texts(verification)
-    too_few = words["too few unbiased"] if _n_unbiased(verification.results) < metrics.MIN_UNBIASED_MODELS else []
+    too_few = words["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
     promises = ReportTable(
         "What the audit promises",
         ("promise", "target", "value", "kept"),
@@ -157,7 +159,7 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
         finite_result(f"auroc_{name}", metrics.ALL, metrics.ALL, at) for name in ("delta", "entropy", "difference")
     )
     n_models = models["model"].nunique()
-    return metrics.paragraphs(
+    return paragraphs(
         "verification.txt.j2",
         result=finite_result,
         along=lambda measure: " and ".join(metrics.along(results, measure)),
@@ -176,7 +178,7 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
         difference=difference,
         failed=list(dict.fromkeys(models.loc[~models["converged"], "model"])),
         n_unbiased=_n_unbiased(results),
-        min_unbiased=metrics.MIN_UNBIASED_MODELS,
+        min_unbiased=MIN_UNBIASED_MODELS,
     )
 
 
