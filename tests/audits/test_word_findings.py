@@ -165,9 +165,7 @@ def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_pat
     }
     assert table.set_index(["model", "word"]).loc[("uniform", "cat"), "mean"] == pytest.approx(0.1)
     again = undertow.score(tmp_path / "run", out=tmp_path / "again")
-    assert (again.folder / "tables" / "words.csv").read_bytes() == (
-        tmp_path / "run" / "tables" / "words.csv"
-    ).read_bytes()
+    assert (again.folder / "tables/words.csv").read_bytes() == (tmp_path / "run/tables/words.csv").read_bytes()
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def leaning(source: Path, target: Path, model: str) -> None:
 
 @pytest.mark.slow
 def test_strongest_differences_are_told_first(work: Workplace) -> None:
-    lines = work("compare", "first", "second", "--out", "told", page=True).stdout.splitlines()
+    lines = work("compare", "first", "second", "--out", "told").stdout.splitlines()
     found = [at for at, line in enumerate(lines) if line.startswith("* ")]
     assert any("in other than in toy: " in lines[at] for at in found)
     assert all("95% interval of the difference" in lines[at + 1] and "margin" in lines[at + 1] for at in found[:3])

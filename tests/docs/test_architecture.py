@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import undertow
-from conftest import ROOT, Cli
+from conftest import ROOT, Cli, make_quick
 
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src/undertow"
@@ -66,7 +66,6 @@ def test_rooms_are_those_of_the_contract_in_its_order() -> None:
     assert set.union(*named) == on_disk
 
 
-@pytest.mark.page
 @pytest.mark.slow
 def test_the_code_of_the_page_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,6 +101,7 @@ def test_the_code_of_the_page_runs(
     assert [finding.text for finding in run.findings] == ["first-option gives the present tense 60% of the two tenses."]
     assert run.findings[0].significant
     assert len(undertow.load_run(tmp_path / "runs/toy").observations) == 2
+    make_quick(monkeypatch, page=True)
     added = undertow.audit("spurious-correlation", "toy", w="date", date_count=6, limit=60, out=tmp_path / "added")
     (spread,) = [one for one in added.record.results if one.measure == "group_spread"]
     means = added.observations[["female", "male", "neutral"]].mean()

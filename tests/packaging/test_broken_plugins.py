@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+import pytest
 
 from conftest import Cli
 
@@ -34,7 +35,7 @@ BROKEN = {
 """Packages by name: group of the entry point, object in the module, its code, and what is said of it."""
 
 
-def test_broken_packages_are_named_once_and_skipped(cli_process: Cli, tmp_path: Path) -> None:
+def test_broken_packages_are_named_once_and_skipped(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are installed beside each other; a run and a listing work."""
     folder = tmp_path / "packages"
     for name, (group, target, code, _) in BROKEN.items():
@@ -43,10 +44,10 @@ def test_broken_packages_are_named_once_and_skipped(cli_process: Cli, tmp_path: 
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
         (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}{target}\n", encoding="utf-8")
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
-    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    monkeypatch.syspath_prepend(folder)
     named: set[str] = set()
     for command in (RUN, ("list", "audits")):
-        done = cli_process(*command, env={**os.environ, "PYTHONPATH": path})
+        done = cli(*command)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         lines = [line for line in done.stderr.splitlines() if "is skipped" in line]

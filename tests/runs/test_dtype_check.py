@@ -636,6 +636,7 @@ def test_what_cannot_be_read_again_is_warned_of(
     assert found.record.precision is None
     assert planted.opened == ["bfloat16"] + ["float32"] * (how == "refused")
     assert sentence.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text("utf-8")
+    make_quick(monkeypatch)
     again = undertow.score(tmp_path / "run")
     assert again.manifest["precision"] == found.manifest["precision"]
 
