@@ -68,14 +68,8 @@ def test_what_the_toy_can_do() -> None:
     checkup = examine(ModelRequest("toy:slope=-5"))
     by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
     assert dict(checkup.capabilities) == by_tokens | {GENERATION: (EXACT, PAPER)}
-    assert list(kinds(checkup).values()) == [
-        "yes, by protocol exact",
-        "yes, by protocol exact",
-        "yes, by protocol exact or paper",
-        "yes, by protocol exact or paper",
-        "yes, by protocol exact",
-        "no",
-    ]
+    exact, either = "yes, by protocol exact", "yes, by protocol exact or paper"
+    assert list(kinds(checkup).values()) == [exact, exact, either, either, exact, "no"]
     # The toy looks at the year alone, and gives the same word whatever a sentence says.
     assert checkup.reading is not None
     assert (checkup.reading.right, checkup.reading.answered, checkup.reading.reads) == (10, 20, False)

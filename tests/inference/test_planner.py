@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -74,7 +75,10 @@ def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
     assert [pack.n_tokens for pack in packs] == sorted((pack.n_tokens for pack in packs), reverse=True)
     for pack in packs:
         members = [queries[index] for index in pack.queries]
-        values = read_pack(members, budget, (read_tree, read_batch), as_tree=pack.as_tree)
+        readers: Any = (read_tree, None) if pack.as_tree else (None, read_batch)
+        values = read_pack(members, budget, readers, as_tree=pack.as_tree)
+        if pack.as_tree:
+            assert pack.n_tokens == len(grow_tree(members)[0].tokens)
         assert len(pack.queries) == 1 or pack.n_tokens <= budget
         for query in members:
             assert pack.as_tree == (max(len(path.tokens) for path in query.paths) <= tree_depth)
@@ -109,9 +113,11 @@ def test_shared_prefixes_are_counted_once() -> None:
     assert [pack.n_tokens for pack in plan(queries, BatchLimits(12, 10))] == [11, 5]
 
 
-def test_queries_of_one_length_share_a_pack() -> None:
+def test_queries_of_one_length_or_one_beginning_share_a_pack() -> None:
     queries = [EncodedQuery((TokenPath((sign,) * n, ((0, 1),)),)) for sign, n in enumerate((3, 5, 3, 5))]
     assert [pack.queries for pack in plan(queries, BatchLimits(budget_tokens=10, tree_depth=0))] == [(1, 3), (0, 2)]
+    queries = [EncodedQuery((TokenPath((start,) * 4 + (n,), ((4, 1),)),)) for n, start in enumerate((8, 9, 8, 9))]
+    assert [pack.queries for pack in plan(queries, BatchLimits(budget_tokens=6, tree_depth=9))] == [(0, 2), (1, 3)]
 
 
 def test_a_batch_is_filled_to_the_budget() -> None:

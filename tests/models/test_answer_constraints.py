@@ -26,12 +26,7 @@ N_TOKENS = 5
 
 
 def table(seed: int, *, levels: int = 0) -> Table:
-    """Log-probabilities of every token and an end after any text: the same text, the same numbers.
-
-    Args:
-        seed: of the draws.
-        levels: how many different weights there are, so that some are equal; 0 for any.
-    """
+    """Log-probabilities of every token and an end after any text, of so many different weights; 0 for any number of them."""
 
     def after(written: Tokens) -> dict[int, float]:
         draws = np.random.default_rng([seed, len(written), *written])

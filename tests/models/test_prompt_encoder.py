@@ -15,7 +15,7 @@ from undertow.models.base import UnsupportedQueryError
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import SPAN, UNCONSTRAINED, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import SPAN, UNCONSTRAINED, ConstrainedGenerateQuery, GenerateQuery, MultipleChoiceQuery, Option
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -297,6 +297,16 @@ def test_examples_are_left_out_from_the_front_and_no_more_than_must(
     one = prompted(asked, query(len(shots)))
     assert one.n_dropped_shots == len(shots) - n_kept
     assert one.tokens == whole[n_kept].tokens
+
+
+def test_words_that_are_read_behind_an_answer_take_room_too() -> None:
+    """All tokens of the longest but its last, behind an answer of three."""
+    tokenizer = tokenizer_of("byte-level")
+    query = GenerateQuery("The cats", (Option("p", ("political affiliation",)), Option("r", ("race",))), 3)
+    n_read = max(len(chain.tokens) for chain in Vocabulary(tokenizer).of_options(query.options).chains)
+    room = len(tokenizer(query.prompt)["input_ids"]) + 3 + n_read - 1
+    for context_tokens, kind in ((room, EncodedPrompt), (room - 1, UnsupportedQueryError)):
+        assert isinstance(prompt_encoder(tokenizer, context_tokens).encode([query])[0], kind)
 
 
 # What cannot be asked.
