@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from numpy.typing import NDArray
 from scipy import stats
+from statsmodels.regression.linear_model import GLS, OLS
+from statsmodels.tools import add_constant
 
 from undertow.stats import calibration
 from undertow.stats.classification import roc
@@ -39,7 +40,7 @@ def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
     x = np.repeat([0.0, 1, 2, 3], 5)
     y = x + rng(seed).normal(0, 0.05 + 0.4 * x)
     ours = calibration.calibrate(x, y, np.zeros(20), np.full(20, math.inf)).slope
-    theirs = sm.OLS(y, sm.add_constant(x)).fit()
+    theirs = OLS(y, add_constant(x)).fit()
     error = max(theirs.bse[1], theirs.get_robustcov_results("HC3").bse[1])
     assert (ours.high - ours.low) / 2 == pytest.approx(stats.t.ppf(0.975, 18) * error)
 
@@ -50,7 +51,7 @@ def test_a_trend_is_no_surer_than_where_its_noise_is_known(seed: int) -> None:
     y = rng(seed).normal(0, 2, 12) + 0.3 * x
     white, spread = 4.0, 4.0 / ((x - x.mean()) ** 2).sum()
     least = trend.trend(x, trend.ClusterSummary(y[None], *np.array([[white], [spread], [1e9], [1e9]])))
-    theirs = sm.GLS(y, sm.add_constant(x), sigma=white).fit(cov_type="fixed scale")
+    theirs = GLS(y, add_constant(x), sigma=white).fit(cov_type="fixed scale")
     assert least.slope[0] == pytest.approx(theirs.params[1])
     # Noise of the values may be there besides, so that the interval is no narrower.
     assert least.high[0] - least.slope[0] >= stats.norm.ppf(0.975) * theirs.bse[1] * (1 - 1e-6)

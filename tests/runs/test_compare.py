@@ -356,8 +356,9 @@ def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, audit: str,
             compare(first, lacking, names=("one", "two"))
 
 
-def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -> None:
+def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """One occupation answered otherwise: the pairs agree on it, so that they alone would take it for certain."""
+    monkeypatch.setattr(differences, "MAX_CROSSED", 12)
     run = run_of("occupation-checklist")
     frame = run.observations.copy()
     one = frame["occupation"] == "job0"

@@ -125,9 +125,12 @@ def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDI
         UndertowError: a required column is missing, or a cell is invalid; names the line.
     """
     needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
+    known = {known for name, field in schema.model_fields.items() for known in (name, field.alias)}
     adapter, records = TypeAdapter(schema), []
-    for line, row in read_rows(path, needed, endings):
-        cells = {name: cell.strip() for name, cell in row.items() if name in needed or cell.strip()}
+    rows = read_rows(path, needed, endings)
+    columns = [name for name in rows[0][1] if name in known]
+    for line, row in rows:
+        cells = {name: cell for name in columns if (cell := row[name].strip()) or name in needed}
         records.append((line, check(adapter, cells, f"{path}, line {line}")))
     return records
 

@@ -94,7 +94,7 @@ class ChoiceReader:
         text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            if not self.may_follow_greeting(shorter):
+            if shorter == text or not self.may_follow_greeting(shorter):
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
