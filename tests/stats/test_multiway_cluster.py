@@ -86,7 +86,8 @@ def test_items_that_cancel_in_rows_and_columns_are_taken_as_independent() -> Non
     """A chessboard has the same mean in each row and column: rows and columns add nothing."""
     rows, columns = design(6, list(range(6)))
     y = ((rows + columns) % 2).astype(float)
-    assert limits(ratio_interval(y, np.ones(36), rows, columns)) == pytest.approx(wilson_interval(0.5, 36))
+    for one in (rows, np.arange(36)):  # rows of six, or of one
+        assert limits(ratio_interval(y, np.ones(36), one, columns)) == pytest.approx(wilson_interval(0.5, 36))
     expected = stats.t.interval(0.95, 35, 0.5, stats.sem(y))
     assert limits(ratio_interval(y, np.ones(36), rows, columns, bounded=False)) == pytest.approx(expected)
     rng = np.random.default_rng(0)
@@ -281,7 +282,7 @@ def test_means_without_a_change_have_a_width_where_it_is_known_how_far_others_ma
     rows, columns = design(6, list(range(6)))
     values, ones = np.random.default_rng(0).random(36), np.ones(36)
     found = difference_of_ratios(values, ones, values, ones, rows, columns, bounded=False)
-    assert (found.value, found.low, found.high) == (0, 0, 0)
+    assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
     found = difference_of_ratios(values, ones, values, ones, rows, columns, bounded=False, span=2)
     assert limits(found) == pytest.approx((-2 * wilson_interval(0, 6)[1], 2 * wilson_interval(0, 6)[1]))
     assert found.p == 1

@@ -219,7 +219,7 @@ def _observations(logs: _Logs, origin: Origin) -> Observations:
         raise UndertowError(
             f"{logs.first_file}: its questions for {origin.audit} are corrupt ({wrong}); export and run the task again"
         )
-    known, observed = _known(origin), []
+    known, observed = _exported_items(origin), []
     for model, answered in logs.answers.items():
         # In the order of a run; items of the logged tasks without an answer are missing.
         tasks = {_task(item) for item, _ in answered.values()}
@@ -255,7 +255,7 @@ def _task(item: Item) -> tuple[str, str]:
     return str(item.factors.get("challenge")), str(item.factors.get("w_name"))
 
 
-def _known(origin: Origin) -> Sequence[Item]:
+def _exported_items(origin: Origin) -> Sequence[Item]:
     """All items of the export, built again; () if they have changed or come from a user's files.
 
     A log is untrusted, so files that it names are not opened or downloaded.

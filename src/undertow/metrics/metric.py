@@ -113,10 +113,10 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
 ) -> Callable[[Compute], Metric]:
     """Decorate a function as a metric of these audits; register it by an entry point of the group `undertow.metrics`."""
 
-    def made(compute: Compute) -> Metric:
+    def decorate(compute: Compute) -> Metric:
         return Metric(name, title, unit, null_value, direction, meaning, citation, tuple(audits), compute)
 
-    return made
+    return decorate
 
 
 def added_metrics() -> list[Metric]:

@@ -165,7 +165,7 @@ class _ScoreTable:
         return self.why_untested if self.min_clusters < MIN_CLUSTERS else ALIKE
 
     @property
-    def drawn(self) -> Floats | None:
+    def fitted_draws(self) -> Floats | None:
         """A fitted score in each draw [draw, sentence]; None for other scores."""
         if self.score != COMBINED:
             return None
@@ -174,7 +174,7 @@ class _ScoreTable:
     def area_draws(self) -> Floats:
         """AUROC of the score in each bootstrap draw [draw]; for a fitted score in the first draws only."""
         if self.score not in self.known_draws:
-            drawn = self.drawn
+            drawn = self.fitted_draws
             weights = self.weights if drawn is None else self.weights[: len(drawn)]
             values = self.values if drawn is None else drawn
             self.known_draws[self.score] = auroc_draws(values, self.positive, self.cluster, weights)
@@ -414,7 +414,7 @@ def _detector_results(scored: _ScoreTable, scores: Sequence[str], threshold: Thr
 
 def _score_results(scored: _ScoreTable, threshold: Threshold) -> Iterator[Result]:
     yield from _rates(scored, threshold)
-    values, drawn = scored.values, scored.drawn
+    values, drawn = scored.values, scored.fitted_draws
     above = threshold.flags(values)
     balanced = scored.balanced("balanced_accuracy", above, None if drawn is None else threshold.flags(drawn))
     # The AUROC of binary calls is their balanced accuracy.
@@ -435,7 +435,7 @@ def _score_results(scored: _ScoreTable, threshold: Threshold) -> Iterator[Result
 
 
 def _rates(scored: _ScoreTable, threshold: Threshold, before: str = "") -> Iterator[Result]:
-    above, drawn, extras = threshold.flags(scored.values), scored.drawn, {"threshold": threshold.percent}
+    above, drawn, extras = threshold.flags(scored.values), scored.fitted_draws, {"threshold": threshold.percent}
     for name, kind, says in (("tpr", scored.positive, True), ("tnr", ~scored.positive, False)):
         calls = None if drawn is None else (threshold.flags(drawn) == says)[:, kind]
         yield scored.where(kind).mean(f"{before}{name}", (above == says)[kind], drawn=calls, extras=extras)

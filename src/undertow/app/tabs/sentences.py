@@ -175,7 +175,7 @@ class SentenceTab:
         lines = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
         lines += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
         notes = _labelled({named[label]: reply.notes for label, reply in replies.items()})
-        table = _joined({label: reply.table for label, reply in replies.items()})
+        table = _concatenate({label: reply.table for label, reply in replies.items()})
         updates = {
             **self._panel.show_outcome("\n\n".join(lines)),
             self.details: gr.Accordion(visible=True),
@@ -190,17 +190,17 @@ class SentenceTab:
             updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
         if first.sentences is not None:
             updates[self.sentences] = ui.show_table(
-                _joined({label: reply.sentences for label, reply in replies.items()}),
+                _concatenate({label: reply.sentences for label, reply in replies.items()}),
                 column_widths=None if others else ["46%", "18%", "18%", "18%"],
             )
         if first.scores is not None:
             widths = ["36%", "20%", "22%", "22%"] if not others else None
-            scores = _joined({label: reply.scores for label, reply in replies.items()})
+            scores = _concatenate({label: reply.scores for label, reply in replies.items()})
             updates[self.scores] = ui.show_table(scores.round(3), column_widths=widths)
         return updates
 
 
-def _joined(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
+def _concatenate(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
     """The tables of several models, concatenated with a column for the model; for one model unchanged."""
     import pandas as pd
 

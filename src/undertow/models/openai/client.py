@@ -229,16 +229,16 @@ class _Attempts:
 
     Attributes:
         n_tokens: estimated tokens of each attempt; 0 for what generates nothing.
-        made: number of attempts.
+        n_attempts: number of attempts.
         under_way: whether one is under way, and not waiting for another try.
     """
 
     n_tokens: int = 0
-    made: int = 0
+    n_attempts: int = 0
     under_way: bool = False
 
     def __str__(self) -> str:
-        return f"at the last of {self.made} attempts"
+        return f"at the last of {self.n_attempts} attempts"
 
 
 @dataclass(slots=True)
@@ -341,7 +341,7 @@ class OpenAIClient:
         except asyncio.CancelledError:
             if not self._closing:
                 raise
-            return self._lost("the run was stopped before the answer")
+            return self._failure("the run was stopped before the answer")
         except UndertowError:
             await self.drain()
             raise
@@ -358,7 +358,7 @@ class OpenAIClient:
             if request.chat and self.system_prompt:
                 body["messages"] = [{"role": "system", "content": self.system_prompt}, *sent["messages"]]
             path = "/chat/completions" if request.chat else "/completions"
-            outcome = await self._exchange(path, body, attempts, max(most + free - attempts.made, 0))
+            outcome = await self._exchange(path, body, attempts, max(most + free - attempts.n_attempts, 0))
             if isinstance(outcome, RequestFailedError):
                 return outcome
             if isinstance(outcome, _ErrorResponse):
@@ -375,8 +375,8 @@ class OpenAIClient:
             except IncompleteResponseError as half:
                 if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._find_v1(before):
                     free += 1
-                elif attempts.made > self.retries + free:
-                    return self._lost(f"{half}, {attempts}")
+                elif attempts.n_attempts > self.retries + free:
+                    return self._failure(f"{half}, {attempts}")
 
     async def get_json(
         self, path: str, body: Mapping[str, Any] | None = None
@@ -395,7 +395,7 @@ class OpenAIClient:
         if isinstance(reply, _ErrorResponse):
             self._check_key(reply.status)
             passes = reply.status >= 500 and reply.status != NOT_OFFERED
-            return self._lost(f"status {reply.status}, {attempts}") if passes else None
+            return self._failure(f"status {reply.status}, {attempts}") if passes else None
         return reply if isinstance(reply, Mapping | RequestFailedError) else None
 
     async def _find_v1(self, before: bool) -> bool:
@@ -427,9 +427,9 @@ class OpenAIClient:
             return self._error_response(error.response)
         except _UnreadableError as error:
             self.reached = True
-            return self._lost(str(error))
+            return self._failure(str(error))
         except _StoppedError:
-            return self._lost("the run was stopped before the answer")
+            return self._failure("the run was stopped before the answer")
         except openai.APIConnectionError as error:
             return self._connection_failure(error, attempts)
         finally:
@@ -451,7 +451,7 @@ class OpenAIClient:
             raise _StoppedError
         if request.url.path.endswith("/completions"):
             self.budget.take()
-        attempts.made += 1
+        attempts.n_attempts += 1
         attempts.under_way = True
         try:
             response = await self._read_body(await send())
@@ -493,7 +493,7 @@ class OpenAIClient:
         body = answer.get("error", answer) if isinstance(answer, Mapping) else {}
         return _ErrorResponse(response.status_code, body if isinstance(body, Mapping) else {"message": body})
 
-    def _lost(self, reason: str) -> RequestFailedError:
+    def _failure(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
 
     def _connection_failure(self, error: BaseException, attempts: _Attempts) -> RequestFailedError:
@@ -514,10 +514,10 @@ class OpenAIClient:
                 else ", since the proxy refuses the connection" if any(type(one).__name__ == "ProxyError" for one in causes)
                 else ""
             )  # fmt: skip
-            return self._lost(f"cannot be reached{why}, {attempts}")
+            return self._failure(f"cannot be reached{why}, {attempts}")
         late = isinstance(error, openai.APITimeoutError)
         reason = f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped"
-        return self._lost(f"{reason}, {attempts}")
+        return self._failure(f"{reason}, {attempts}")
 
     # Refusals.
 
@@ -551,7 +551,7 @@ class OpenAIClient:
         if named or (status in INVALID and any(words in message for words in TOO_LONG_WORDS)):
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, 429) or status >= 500:
-            return self._lost(f"status {status}, {attempts}")
+            return self._failure(f"status {status}, {attempts}")
         self._check_key(status)
         if status == NOT_FOUND:
             other = (

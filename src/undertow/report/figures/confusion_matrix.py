@@ -43,7 +43,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     gold, predicted = [named(name) for name in gold_names], [named(name) for name in predicted_names]
     framed = " Framed: correct predictions." if set(gold) & set(predicted) else ""
     with lettering("".join([title, *gold, *predicted])):
-        sheet = _drawn(table, gold, predicted, (title, framed))
+        sheet = _draw(table, gold, predicted, (title, framed))
     rows = []  # correct label, its count, and the most frequent predictions
     for name, row in zip(gold, table, strict=True):
         most = [place for place in np.argsort(-row, kind="stable")[:3] if row[place]]
@@ -58,7 +58,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
     )
 
 
-def _drawn(table: Floats, gold: Sequence[str], predicted: Sequence[str], texts: tuple[str, str]) -> Sheet:
+def _draw(table: Floats, gold: Sequence[str], predicted: Sequence[str], texts: tuple[str, str]) -> Sheet:
     names = [*gold, "right label"]
     word_in = max(text_width(word) for name in names for word in name.split())
     label_in = min(max(map(text_width, names)), max(word_in, 0.19 * current_width()), 1.5) + 0.02

@@ -28,7 +28,7 @@ _TEXTS = ("model", "dimension", "description_class", "gold", "passage", "answer"
 _COLUMNS = ("item", *_TEXTS, "shots", "missing_reason")
 
 
-def _known(category: str) -> str:
+def _check_category(category: str) -> str:
     if category not in CATEGORIES:
         raise ValueError(f"{category!r} is no category; use {', '.join(CATEGORIES)}")
     return category
@@ -39,7 +39,7 @@ class Judgement(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     item: str
-    category: Annotated[str, AfterValidator(_known)]
+    category: Annotated[str, AfterValidator(_check_category)]
     note: str = Field(max_length=MAX_NOTE_CHARS)
 
 
