@@ -47,11 +47,11 @@ def by_key(results: Sequence[Result]) -> dict[Key, Result]:
 
 
 def quick(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with texts as plain objects, which halves the time to slice it."""
+    """The table with texts as plain objects and columns of one type in one block, which halves the time to slice it."""
     import pandas as pd
 
     texts = [name for name in frame if pd.api.types.is_string_dtype(frame[name])]
-    return frame.astype(dict.fromkeys(texts, object))
+    return frame.astype(dict.fromkeys(texts, object)).copy()
 
 
 def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_groups: int) -> Iterator[pd.DataFrame]:
