@@ -31,6 +31,9 @@ SCORING_VERSION = 6
 """Increment when scoring changes, so that cached answers of older versions are ignored."""
 
 
+AS_SERVED = "as served"
+"""Revision and precision of a model of a server, which names neither."""
+
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
 

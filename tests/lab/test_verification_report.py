@@ -43,6 +43,7 @@ def test_page_tables_and_figures_are_written_and_can_be_read_back(tmp_path: Path
     (folder / "figures" / "mine.png").write_bytes(b"")
     assert write(folder, told_of(without(lab(), "masked-2-0", "causal-1-1"))) == folder / "report.html"
     assert {path.name for path in folder.iterdir()} == {*FILES, "figures"}
+    assert "findings are significant" not in (folder / "report.html").read_text("utf-8"), "no test decides them"
     names = {path.name for path in (folder / "figures").iterdir()}
     assert names == {"mine.png", *(f"{name}{end}" for name in FIGURES for end in (".svg", ".png"))}
     models, numbers = pd.read_csv(folder / "models.csv"), pd.read_csv(folder / "results.csv")

@@ -42,6 +42,7 @@ from undertow.models import registry
 from undertow.models.base import ModelRequest, UnsupportedQueryError
 from undertow.models.families.openai import resolve
 from undertow.models.openai import client as http
+from undertow.report.formatting import at_revision
 from undertow.types import EXACT, PAPER, TEXT, Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
@@ -325,7 +326,7 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     found = registry.resolve(
         ModelRequest("openai:org/some-model", settings={"base_url": "https://api.example.org:8443/v1/"})
     )
-    assert found.identity.source == "api.example.org:8443/v1 org/some-model"
+    assert found.identity.source + at_revision(found.identity.revision) == "api.example.org:8443/v1 org/some-model"
     assert (found.identity.family, found.identity.revision, found.identity.dtype) == (
         "openai",
         "as served",

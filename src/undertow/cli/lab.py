@@ -209,7 +209,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
 
     config = _settings_from(FinetuneConfig, options, finetune_data.labels_of(words))
     wanted = _settings_from(FinetuneOptions, options)
-    with stoppable("the last checkpoint is kept"), progress_bar(as_json, "train") as bar:
+    with stoppable("the last checkpoint, if any, is kept"), progress_bar(as_json, "train") as bar:
         made = finetune_data.finetune(
             base,
             data,

@@ -152,7 +152,7 @@ class _ScoreTable:
         if (n_clusters := self.min_clusters) < MIN_CLUSTERS:
             return (
                 f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {cluster_noun(self.table)}, "
-                f"but there are {n_clusters}"
+                f"and one kind has {n_clusters}"
             )
         if 0 < (mixed := n_mixed(self.positive, self.cluster)) < MIN_CLUSTERS:
             return f"{mixed} {cluster_noun(self.table)} have sentences of both kinds, and a test within them needs at least {MIN_CLUSTERS}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from undertow.errors import counted, on_one_line
 from undertow.metrics.metric import get_metric
-from undertow.types import MAX_DECIMALS, Result, format_interval
+from undertow.types import AS_SERVED, MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -215,9 +215,10 @@ HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A commit or SHA-256: the only revisions that may be shortened."""
 
 
-def short_revision(revision: str) -> str:
-    """A revision, shortened if it is a hash."""
-    return revision[:16] if HASH.fullmatch(revision) else revision
+def at_revision(revision: str) -> str:
+    """A revision after " at ", shortened if it is a hash; "" for none and for a model as its server has it."""
+    known = "" if revision == AS_SERVED else revision
+    return f" at {known[:16] if HASH.fullmatch(known) else known}" if known else ""
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
@@ -236,7 +237,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "minus": minus_signs,
     "count": lambda value: f"{value:,}",
     "counted": counted,
-    "short_revision": short_revision,
+    "at_revision": at_revision,
     "title": measure_title,
     "spaced": spaced,
     "uncapitalized": uncapitalized,

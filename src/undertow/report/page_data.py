@@ -216,6 +216,7 @@ class Page(ReportText):
         precision: effects of a precision below float32; None for float32.
         basis: rows with the basis of a finding in addition to its results, by the finding's text.
         nothing: text in place of findings if there are none; "" for "no effect was found".
+        tested: whether tests decide the findings; the page calls none significant otherwise.
     """
 
     notes: Sequence[str] = NOTES
@@ -236,6 +237,7 @@ class Page(ReportText):
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nothing: str = ""
+    tested: bool = True
 
 
 def by_strength(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:

@@ -19,6 +19,9 @@ from undertow.runs.causal_assumptions import assumptions_of
 from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, check_observations, read_manifest, read_record
 from undertow.types import Finding
 
+OWN_ITEMS = "items of its own"
+"""Title of the data of an audit whose design names none."""
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -102,7 +105,7 @@ class Run:
         """Tables for papers by name, the main one first."""
         audit, manifest = audit_of(self.record), self.manifest
         clusters = self.observations["cluster"].nunique() if "cluster" in self.observations else 0
-        title = str(manifest["design"].get("title", "recorded answers"))
+        title = str(manifest["design"].get("title", OWN_ITEMS))
         counts = {"items": len(self.observations), "missing": self._n_missing}
         about = sentences("papers").about(str(manifest["audit"]), title, counts, clusters)
         return paper_tables(self.record.results, audit.table_layouts, self.tables, about)
@@ -148,7 +151,7 @@ class Run:
             "method": audit.method,
             "version": version,
             "models": [{**_NO_IDENTITY, **part["identity"], "name": part["name"]} for part in parts],
-            "title": design.get("title", "recorded answers"),
+            "title": design.get("title", OWN_ITEMS),
             "source": design.get("source", ""),
             "n_items": len(rows),
             "n_missing": self._n_missing,

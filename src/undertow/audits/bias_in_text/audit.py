@@ -181,7 +181,7 @@ class BiasDiagnosis(BiasAudit):
     Settings = TextSettings
     task = DIAGNOSIS
     paper = "Table 4"
-    lead = "Each prompt is a text and the question whether it is biased; the answer is the more probable of Yes and No."
+    lead = "Each prompt is a text and the question whether it is biased; the answer is Yes or No."
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.errors import counted
 from undertow.metrics.metric import METRICS
 from undertow.metrics.text.judgements import CATEGORIES, KAPPA, SAME, SHARE
-from undertow.report.formatting import uncapitalized
+from undertow.report.formatting import MISSING, uncapitalized
 from undertow.report.page_data import ReportTable
 from undertow.report.sentence_templates import sentences
 from undertow.types import Result
@@ -179,14 +179,14 @@ def _by_dimension(
     classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
     matches = [one for one in baselines if one.measure == "exact_match"]
     no_model = ", ".join(f"{one.group['description_class'].strip('()')} {_cell(one)}" for one in matches)
-    about = (
-        "Mean ± standard deviation of exact match over wordings and draws of examples, in percent. "
-        f"Without a model, over all texts: {no_model}."
-    )
+    about = "Mean ± standard deviation of exact match over wordings and draws of examples, in percent."
+    if no_model:
+        about += f" Without a model, over all texts: {no_model}."
     if any(key[2] == "0" for key in by_key):
         rows = []
         for name in dimensions:
-            named = "" if name == ALL else f"{100 * answered.get(name.casefold(), 0.0):.1f}"
+            share = f"{100 * answered.get(name.casefold(), 0.0):.1f}" if answered else MISSING
+            named = "" if name == ALL else share
             rows.append([name, *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes), named])
         yield ReportTable(
             f"Without examples, as Table 9 of {PAPER}: {where}",

@@ -82,7 +82,7 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
 def notes_on_words(
     masses: Mapping[str, float], tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str
 ) -> list[str]:
-    """Warnings if groups differ in tokens per word, or one has less than a hundredth of another's mass.
+    """Warnings if groups differ in tokens per word, or one has less than a hundredth of another's mass, but some.
 
     `masses` are means in percent, NaN without scores; `tokens` are of each word at the blank, {} if unknown.
     """
@@ -95,7 +95,7 @@ def notes_on_words(
     known = {group: mass for group, mass in masses.items() if math.isfinite(mass)}
     if len(known) > 1:
         least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-        if known[most] > 0 and known[least] < UNLIKE_MASSES * known[most]:
+        if 0 < known[least] < UNLIKE_MASSES * known[most]:
             notes.append(texts.unlike_masses(model, least, known[least], most, known[most]))
     return notes
 

@@ -175,8 +175,8 @@ class CheckpointFolder:
             if own != other.get(name):
                 difference = f"{name.replace('_', ' ')} {_text_of(other.get(name))}, not {_text_of(own)}"
                 raise UndertowError(
-                    f"{folder}: holds another training ({OF_HASHES.get(name, difference)}); to go on with it, give what it "
-                    "was begun with, or name another folder"
+                    f"{folder}: holds another training ({OF_HASHES.get(name, difference)}); to continue "
+                    "it, give the same options, or name another folder"
                 )
 
 

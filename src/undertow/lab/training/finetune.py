@@ -200,7 +200,7 @@ def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneCon
     counts = label_counts(trained, len(config.labels))
     if not all(counts):
         missing = config.labels[counts.index(0)]
-        raise UndertowError(f"no masked place of the training texts is {missing}; bring more texts, or leave it out")
+        raise UndertowError(f"no masked word of the training texts is {missing}; add texts, or leave this group out")
     return trained, [row for row in rows if of_text[row.text] in held]
 
 

@@ -138,6 +138,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
         measure_titles={name: metric.title for name, metric in metrics.METRICS.items()},
         glossary={**{name: metric.meaning for name, metric in metrics.METRICS.items()}, **metrics.EXTRAS},
         null_prefix="to be compared with",
+        tested=False,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from undertow.errors import counted
 from undertow.metrics.metric import Group, make_result
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Floats
@@ -37,8 +38,8 @@ def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Resul
 
 def _of_part(rows: pd.DataFrame, group: dict[str, str]) -> Iterator[Result]:
     outcomes = rows["reply_outcome"]
-    for measure, counted in OUTCOMES.items():
-        yield _result(measure, group, rows, np.array(outcomes.isin(counted), dtype=np.float64), {})
+    for measure, replies in OUTCOMES.items():
+        yield _result(measure, group, rows, np.array(outcomes.isin(replies), dtype=np.float64), {})
     bounded = rows[rows["first_token_low"].notna()]
     if len(bounded):
         low, high = (bounded[name].to_numpy(dtype=np.float64) / 100 for name in ("first_token_low", "first_token_high"))
@@ -53,6 +54,6 @@ def _result(measure: str, group: Group, rows: pd.DataFrame, values: Floats, extr
     estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
     n_clusters, note = estimate.n_clusters, ""
     if n_clusters < MIN_CLUSTERS and not only_points():
-        note = f"no interval: {n_clusters} independent clusters of replies, and {MIN_CLUSTERS} are needed"
+        note = f"no interval: {counted(n_clusters, 'independent cluster')} of replies, and {MIN_CLUSTERS} are needed"
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
     return make_result(measure, group, value, low=low, high=high, n=len(values), extras=extras, note=note)

@@ -36,6 +36,7 @@ from undertow.models.openai.constrained import OTHER_SERVER, ServerDecoder, effo
 from undertow.models.openai.gbnf import SERVERS
 from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
 from undertow.types import (
+    AS_SERVED,
     CHOICE,
     EXACT,
     GENERATION,
@@ -54,7 +55,6 @@ from undertow.types import (
 
 SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
 CAPABILITIES = {GENERATION: (EXACT, PAPER, TEXT), CHOICE: (EXACT,), WRITING: (EXACT,)}
-AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
 LOST_IN_A_ROW = 20

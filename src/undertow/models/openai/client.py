@@ -555,7 +555,9 @@ class OpenAIClient:
         self._check_key(status)
         if status == NOT_FOUND:
             other = (
-                "leave --chat out for a model that does not chat" if chat else "add --chat for a model that only chats"
+                "leave --chat out for a model that does not chat"
+                if chat
+                else "give undertow run --chat for a model that only chats"
             )
             raise UndertowError(
                 f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, "
