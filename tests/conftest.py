@@ -263,7 +263,7 @@ def published_drift(reference_data: Path, shared_base: Path) -> Path:
     return made_once(shared_base, "published-drift", make) / "run"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a server that waits for nobody takes time too
 def served_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
     """The page of `undertow app` with toy models, which takes seconds to start."""
     with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3,toy:pause=1.3") as served:
