@@ -300,8 +300,8 @@ def test_texts_that_teach_nothing_are_refused(base: Path, few: list[Example], tm
     women = [replace(one, labels=("female",) * len(one.labels)) for one in few]
     for examples, recipe, said in (
         ([], SHORT, "no text has a word to mask"),
-        (women, SHORT, r"no masked place of the training texts is male"),
-        (few[:1] * 9, SHORT, "1 different masked texts are too few"),
+        (women, SHORT, "no masked word of the training texts is male"),
+        (few[:1] * 9, SHORT, "of 1 distinct masked text cannot be held out"),
         (few, replace(SHORT, labels=("female", "neutral")), "label 'male'"),
     ):
         with pytest.raises(UndertowError, match=said):

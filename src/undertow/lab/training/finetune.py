@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.lab.training.checkpoint_folder import CheckpointFolder, TrainedModel
 from undertow.lab.training.token_windows import Example, Row, batches, data_sha256, floor_nats, label_counts, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
@@ -192,7 +192,7 @@ def _split(rows: Sequence[Row], examples: Sequence[Example], config: FinetuneCon
     n_held = max(round(config.held_out * len(distinct)), 1) if config.held_out else 0
     if n_held >= len(distinct):
         raise UndertowError(
-            f"{len(distinct)} different masked texts are too few to hold {config.held_out:g} of them out"
+            f"{config.held_out:g} of {counted(len(distinct), 'distinct masked text')} cannot be held out; add texts"
         )
     drawn = np.random.default_rng([config.seed, 0]).permutation(len(distinct))[:n_held]
     held = {distinct[number] for number in drawn}
