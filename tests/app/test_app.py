@@ -168,8 +168,7 @@ def test_what_the_page_has_no_use_for_is_not_there(doorway: Doorway) -> None:
 
 
 def test_a_request_is_small_and_json(doorway: Doorway) -> None:
-    large = b"x" * (MAX_BODY_BYTES + 1)
-    assert doorway.ask("POST", JOIN, large).status == 413
+    assert doorway.ask("POST", JOIN, b"x" * (MAX_BODY_BYTES + 1)).status == 413
     assert doorway.ask("POST", JOIN, b"{}", transfer_encoding="chunked").status == 413
     for length in ("9" * 5000, "-1", "-"):
         assert doorway.ask("POST", JOIN, b"{}", content_length=length).status == 413

@@ -98,8 +98,7 @@ def test_environment_sets_options_and_a_log_file_has_phases_and_errors(cli: Cli,
 
 def test_destructive_options_are_not_read_from_the_environment(cli: Cli, tmp_path: Path) -> None:
     assert cli(*RUN, "--out", "run").returncode == 0
-    other = cli(*RUN, "--out", "run", "--seed", "3", env={"UNDERTOW_OVERWRITE": "1"})
-    assert other.returncode == 1
+    assert cli(*RUN, "--out", "run", "--seed", "3", env={"UNDERTOW_OVERWRITE": "1"}).returncode == 1
     assert undertow.load_run(tmp_path / "run").manifest["seed"] == 0
     assert "name what to delete" in cli("cache", "prune", env={"UNDERTOW_ALL": "1"}).stderr
 

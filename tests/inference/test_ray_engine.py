@@ -20,7 +20,8 @@ from undertow.inference import ray_connection, ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_connection import check_address
 from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, shares
-from undertow.inference.runner import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, local_engine, run_queries
+from undertow.inference.runner import local_engine, run_queries
+from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit
 from undertow.models.base import BatchLimits, ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import toy
 from undertow.types import EXACT, GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest

@@ -12,7 +12,8 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import AnswerBatch, ModelLoaded, RunEstimate, RunnerResult, estimate, run_queries
+from undertow.inference.runner import RunEstimate, RunnerResult, estimate, run_queries
+from undertow.inference.work_units import AnswerBatch, ModelLoaded
 from undertow.models.base import (
     CostEstimate,
     ModelHandle,

@@ -19,7 +19,8 @@ from helpers.sampled_cases import briefly, paired
 from helpers.tiny_models import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import QueryRunner, WorkUnit, estimate
+from undertow.inference.runner import estimate
+from undertow.inference.work_units import QueryRunner, WorkUnit
 from undertow.models.backend.tree_attention import TreeKVCache
 from undertow.models.base import PrefixTree
 from undertow.models.generation import backends, generator

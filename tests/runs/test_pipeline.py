@@ -27,8 +27,7 @@ PROBE = "spurious-correlation"
 def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    second = undertow.score(folder, seed=5)
-    assert second.manifest["run_key"] != first.manifest["run_key"]
+    assert undertow.score(folder, seed=5).manifest["run_key"] != first.manifest["run_key"]
     assert undertow.load_run(folder).manifest["seed"] == 5
     with pytest.raises(undertow.UndertowError, match="another run"):
         undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)

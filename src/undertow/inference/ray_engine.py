@@ -24,7 +24,8 @@ from typing import Any, Self, TypeAlias
 
 from undertow.errors import UndertowError, counted
 from undertow.inference.ray_connection import check_address, join, leave
-from undertow.inference.runner import AnswerBatch, Engine, ModelLoaded, QueryRunner, WorkUnit, check_weights, facts_of
+from undertow.inference.runner import Engine, check_weights
+from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, facts_of
 from undertow.models.base import LoadedModel, ModelHandle
 from undertow.types import EXACT, Answer, ModelIdentity, Query
 

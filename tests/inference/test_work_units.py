@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from undertow.inference.runner import answers_of
+from undertow.inference.work_units import answers_of
 from undertow.models.base import EncodedQuery, TokenPath
 from undertow.types import Floats
 
