@@ -26,13 +26,13 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NOTE = VENV / ".undertow-installed"
 EXTRAS = ("models", "api", "ray", "app", "docs", "dev")
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-SLOW_IMPORTS = (
-    "-c",
-    "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf",
+IMPORTS_OF_COMMANDS = (
+    ("-c", "import transformers.modeling_utils, gguf"),
+    ("-c", "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure"),
 )
-"""What the first command imports."""
+"""What the first command imports, in two processes of about equal time."""
+IMPORTS_OF_TESTS = (("-m", "pytest", "--collect-only", "-q", "-p", "no:randomly"),)
 LIMIT_S = 300
-IMPORTS_OF_TESTS = ("-m", "pytest", "--collect-only", "-q", "-p", "no:randomly")
 CUDA_BUILD = """\
 torch: this package index offers only the build for NVIDIA GPUs (a download of about 3 GB, 5 GB of disk), and there is no such GPU here.
 For the processor build (a download of 190 MB) run:  PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ...
@@ -155,18 +155,22 @@ def install(extras: set[str]) -> None:
     steps.append(Step("undertow", "install", "--no-deps", "--no-compile", "-e", str(ROOT)))
     run_together(*steps)
     # While pip checks what it has installed, modules are compiled to bytecode: for the first command, or once for all workers of the tests.
-    compiling = subprocess.Popen(
-        [PYTHON, *(IMPORTS_OF_TESTS if {"models", "dev"} <= extras else SLOW_IMPORTS)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    compiling = [
+        subprocess.Popen(
+            [PYTHON, *arguments],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for arguments in (IMPORTS_OF_TESTS if {"models", "dev"} <= extras else IMPORTS_OF_COMMANDS)
+    ]
     complete = subprocess.run([*PIP, "check"], capture_output=True, check=False).returncode == 0
-    try:
-        compiling.wait(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        compiling.kill()  # what is not compiled now is compiled where it is imported
+    for process in compiling:
+        try:
+            process.wait(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()  # what is not compiled now is compiled where it is imported
     if not complete:
         # Another system or Python than that of the pins needs some packages more.
         package = f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT)
