@@ -14,8 +14,8 @@ from helpers.file_refusal import assert_refused
 from undertow.lab.planted_corpus import (
     Sentence,
     drift_challenge,
+    exact_losses,
     judged_sentences,
-    known_losses,
     realised_slopes,
     sentence_challenge,
     write_about,
@@ -149,7 +149,7 @@ def test_losses_by_hand() -> None:
     people = draw_people(Access(strength=0.8), SMALL, 3_000, 1)
     said = write_about(people, SMALL, SentenceOptions(1))
     known = PlantedTruth.from_world(Access(strength=0.8), SMALL)
-    losses = known_losses(said, known)
+    losses = exact_losses(said, known)
     asked = judged_sentences(said)
     assert losses.n == len(asked) > 500
     assert all(one.pronoun and not one.decided and one.cues_first for one in asked)

@@ -29,7 +29,7 @@ from undertow.report.figures.causal_graph import draw_graph
 from undertow.report.figures.checkpoints import draw_trajectory
 from undertow.report.figures.confusion_matrix import draw_confusion
 from undertow.report.figures.covariate_curve import spectrum
-from undertow.report.figures.forest_plot import DrawnDifference, draw_differences
+from undertow.report.figures.forest_plot import ForestRow, draw_differences
 from undertow.report.figures.model_grid import model_grid
 from undertow.report.figures.model_sizes import slope_against_size
 from undertow.report.figures.scatter import Panel, draw_simulation
@@ -76,7 +76,7 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
     "ranking": lambda name: ranking([gap(name, 2.0, 0.01), gap("b", 1.0)], {name: 3.0, "b": 50.0}),
     "confusion": lambda name: draw_confusion([[1, 2], [3, 4]], [name, "b"], [name, "b"], name),
     "differences": lambda name: draw_differences(
-        [DrawnDifference(name, 1.0, 0.5, 1.5, significant=True)], title=name, unit="%"
+        [ForestRow(name, 1.0, 0.5, 1.5, significant=True)], title=name, unit="%"
     ),
     "graph": lambda name: draw_graph(GraphShape(["X", "Y"], [("X", "Y")], meanings={"X": name}), name),
     "sensitivity": lambda name: sensitivity(
@@ -117,10 +117,7 @@ ODD: dict[str, Callable[[], Made]] = {
         "d", checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), "t"
     ),
     "eighteen differences": lambda: draw_differences(
-        [
-            DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, significant=at > 6)
-            for at in range(18)
-        ],
+        [ForestRow(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, significant=at > 6) for at in range(18)],
         title="A title " * 20,
         unit="percent",
         n_all=40,

@@ -7,19 +7,13 @@ import math
 import numpy as np
 from matplotlib.colors import to_hex
 
-from undertow.report.figures.forest_plot import (
-    BAND,
-    OTHER_COLOUR,
-    SIGNIFICANT_COLOUR,
-    DrawnDifference,
-    draw_differences,
-)
+from undertow.report.figures.forest_plot import BAND, OTHER_COLOUR, SIGNIFICANT_COLOUR, ForestRow, draw_differences
 
 ROWS = [
-    DrawnDifference("date, female", 0.25, 0.1, 0.4, significant=True),
-    DrawnDifference("date, male", -0.1, -0.3, 0.1, significant=False),
-    DrawnDifference("place, female", 0.05, math.nan, math.nan, significant=False),
-    DrawnDifference("place, male", 0.01, -0.01, 0.03, significant=False, equivalent=True, margin=0.05),
+    ForestRow("date, female", 0.25, 0.1, 0.4, significant=True),
+    ForestRow("date, male", -0.1, -0.3, 0.1, significant=False),
+    ForestRow("place, female", 0.05, math.nan, math.nan, significant=False),
+    ForestRow("place, male", 0.01, -0.01, 0.03, significant=False, equivalent=True, margin=0.05),
 ]
 
 

@@ -25,7 +25,7 @@ from undertow.audits.base import Observations
 from undertow.audits.spurious_correlation.drift_findings import comparison_findings
 from undertow.models.backend import dtype as precisions
 from undertow.runs import dtype_check
-from undertow.runs.dtype_check.rescore_sample import drawn_clusters, gaps, preferred
+from undertow.runs.dtype_check.rescore_sample import gaps, preferred, sample_clusters
 from undertow.runs.dtype_check.stability import moved_by
 from undertow.runs.folder.storage import PRECISION, read_record
 from undertow.runs.pipeline import Run
@@ -188,12 +188,12 @@ def items_of(sizes: Mapping[str, int]) -> list[Item]:
 )
 def test_how_much_is_drawn(n_clusters: int, size: int, n_items: int, expected: int) -> None:
     items = items_of({f"c{at}-": size for at in range(n_clusters)})
-    drawn = drawn_clusters(items, n_items, 0)
+    drawn = sample_clusters(items, n_items, 0)
     assert len(drawn) == expected
     assert drawn == [name for name in dict.fromkeys(item.cluster for item in items) if name in drawn]
-    assert drawn == drawn_clusters(items, n_items, 0)
+    assert drawn == sample_clusters(items, n_items, 0)
     if expected < n_clusters:
-        assert drawn != drawn_clusters(items, n_items, 1)
+        assert drawn != sample_clusters(items, n_items, 1)
 
 
 # Answers.
@@ -251,7 +251,7 @@ def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, 
         str(cluster): 0.5 * unit(str(rows["text"].iloc[0])[len("In 1801") :])
         for cluster, rows in frame.groupby("cluster")
     }
-    drawn = drawn_clusters([Item("", BLANK, {}, str(one)) for one in frame["cluster"]], 10 * YEARS, 0)
+    drawn = sample_clusters([Item("", BLANK, {}, str(one)) for one in frame["cluster"]], 10 * YEARS, 0)
     own = np.array([slopes[name] for name in drawn])
     of = errors(found)["female"]
     half = stats.t.ppf(0.975, 9) * stats.sem(own) * math.sqrt(1 - 10 / 60)

@@ -34,7 +34,7 @@ from undertow.data.templates.covariates import (
     published_order,
     uneven_steps,
 )
-from undertow.data.text_files import find_repeat
+from undertow.data.text_files import first_repeat
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read_recorded(path: Path | Table) -> tuple[pd.DataFrame, list[str], list[str
     if not read:
         raise UndertowError(f"{path}: has no column of masses; add one for each word group")
     groups = [name.removeprefix(GROUP_MARK) for name in read]
-    twice = find_repeat(groups)
+    twice = first_repeat(groups)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
     check_index(table, read)

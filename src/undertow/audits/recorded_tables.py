@@ -14,7 +14,7 @@ import pandas as pd
 
 from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
 from undertow.data import text_files
-from undertow.data.text_files import find_repeat
+from undertow.data.text_files import first_repeat
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _read_parquet(path: Path) -> Table:
         with suppress(KeyError, TypeError, ValueError):
             noted = parse_json((schema.metadata or {})[b"pandas"])["index_columns"]
             index.update(name for name in noted if isinstance(name, str))
-        twice = find_repeat(schema.names)
+        twice = first_repeat(schema.names)
         if twice is not None:
             raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
         for one in schema:

@@ -13,6 +13,7 @@ import typer
 from undertow.cli.console import echo, print_json, print_rows, print_run, print_text, progress_bar, stoppable, warn
 from undertow.cli.options import Device, Dtype, Group, Json, Model, Out, Revision, on_model
 from undertow.errors import UndertowError
+from undertow.types import AS_SERVED
 
 NOTHING_FETCHED = "nothing was fetched"
 
@@ -193,7 +194,7 @@ def doctor(  # noqa: PLR0913 - an option each
     with stoppable("nothing was saved"), progress_bar(as_json, "find the model", steps=not as_json) as progress:
         # Import slow modules after the progress bar appears.
         from undertow.inference import doctor
-        from undertow.models.base import DTYPES, ModelRequest, split_label
+        from undertow.models.base import ModelRequest, split_label
 
         label, name = split_label(model)
         request = ModelRequest(name, revision, dtype, device, settings, label=label)
@@ -210,6 +211,5 @@ def doctor(  # noqa: PLR0913 - an option each
         facts=[*([f"{size / unit:,.0f}{word} parameters"] if size else []), *facts.values()],
         kinds=doctor.kinds(checkup),
         speeds=[f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()],
-        in_what=f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype,
-        machine=doctor.machine(device),
+        how=checkup.dtype if checkup.dtype == AS_SERVED else f"in {checkup.dtype} on {doctor.machine(device)}",
     )

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, TypeAdapter
 from undertow._schemas import Schema, Text, check
 from undertow.data.challenges.challenge_file import word_lists
 from undertow.data.sentences.sentence_set import PRONOUNS
-from undertow.data.text_files import RESOURCES, find_repeat, read_toml
+from undertow.data.text_files import RESOURCES, first_repeat, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
@@ -110,7 +110,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
-    twice = find_repeat(prompt.name for prompt in chosen)
+    twice = first_repeat(prompt.name for prompt in chosen)
     if twice is not None:
         raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, with its own name")
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)

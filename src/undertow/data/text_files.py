@@ -88,7 +88,7 @@ def separator(header: str) -> str:
     return next((one for one in ";\t" if one in header and "," not in header), ",")
 
 
-def find_repeat(words: Iterable[str]) -> str | None:
+def first_repeat(words: Iterable[str]) -> str | None:
     """The first word that occurs twice; None if all are distinct."""
     seen: set[str] = set()
     for word in words:
@@ -125,10 +125,10 @@ def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDI
         UndertowError: a required column is missing, or a cell is invalid; names the line.
     """
     needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
-    known = {known for name, field in schema.model_fields.items() for known in (name, field.alias)}
+    own = {*schema.model_fields, *(field.alias for field in schema.model_fields.values())}
     adapter, records = TypeAdapter(schema), []
     rows = read_rows(path, needed, endings)
-    columns = [name for name in rows[0][1] if name in known]
+    columns = [name for name in rows[0][1] if name in own]
     for line, row in rows:
         cells = {name: cell for name in columns if (cell := row[name].strip()) or name in needed}
         records.append((line, check(adapter, cells, f"{path}, line {line}")))
@@ -192,7 +192,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     if not records:
         raise UndertowError(EMPTY.format(path=path))
     columns = [cell.strip() for cell in records[0][1]]
-    twice = find_repeat(columns)
+    twice = first_repeat(columns)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns called {twice!r}; rename one")
     for line, cells in records[1:]:

@@ -185,7 +185,7 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
         )
         if built is None or built.done:
             known = PlantedTruth.from_world(subject.selection, world)
-            losses = planted.known_losses(unseen, known)
+            losses = planted.exact_losses(unseen, known)
             built = BuiltModel(
                 subject,
                 planted=planted.realised_slopes(sentences, world),

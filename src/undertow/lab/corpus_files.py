@@ -99,5 +99,5 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusSummary:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     draft.replace(file)
     return CorpusSummary(
-        len(sentences), truth, planted.realised_slopes(sentences, world), planted.known_losses(sentences, truth)
+        len(sentences), truth, planted.realised_slopes(sentences, world), planted.exact_losses(sentences, truth)
     )

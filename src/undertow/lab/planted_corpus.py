@@ -238,7 +238,7 @@ class Losses:
     n: int
 
 
-def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
+def exact_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
     """Losses on undetermined pronouns after a date or place in these sentences; NaN if there are none.
 
     Trades cannot help a reader there: the one that a sentence may mention is drawn whatever the date.

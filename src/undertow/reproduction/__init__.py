@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.errors import UndertowError, short_traceback
-from undertow.reproduction.catalog import Artefact, artefacts, find
+from undertow.reproduction.catalog import Artefact, artefacts, get_artefact
 from undertow.runs.folder.provenance import command_line
 from undertow.types import Progress, no_progress
 
@@ -59,7 +59,7 @@ def reproduce(  # noqa: PLR0913 - what is made, of what, and where
     from undertow.reproduction.sources import Sources
     from undertow.reproduction.writing import folder_name, write, write_index
 
-    chosen = [find(name) for name in ([names] if isinstance(names, str) else names)]
+    chosen = [get_artefact(name) for name in ([names] if isinstance(names, str) else names)]
     folder, own = Path(out), [str(model) for model in models]
     sources = Sources(
         own,

@@ -104,7 +104,7 @@ def recorded_facts(model: str) -> dict[str, str | float]:
     return dict(_catalog()["recorded_models"].get(model, {}).get("facts", {}))
 
 
-def find(name: str) -> Artefact:
+def get_artefact(name: str) -> Artefact:
     """An artefact by id.
 
     Raises:

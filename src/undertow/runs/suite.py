@@ -28,7 +28,7 @@ from pydantic import Field
 from undertow import models
 from undertow._files import decode_text, first_line, parse_toml, path_exists, read_file
 from undertow._schemas import Schema, check
-from undertow.data.text_files import find_repeat
+from undertow.data.text_files import first_repeat
 from undertow.errors import LOGGER, UndertowError, short_traceback
 from undertow.inference.runner import RunEstimate
 from undertow.models.base import split_label
@@ -199,7 +199,7 @@ def _yaml_loader() -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [str(key.value) for key, _ in node.value]
-            if twice := find_repeat(keys):
+            if twice := first_repeat(keys):
                 raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is given twice", node.start_mark)
             return super().construct_mapping(node, deep=deep)
 

@@ -262,7 +262,7 @@ class ItemPlan:
             "shots": cell.n_shots,
             "sampling": cell.sampling,
             "draw": cell.draw,
-            "decoding": decoding_name(cell.decoding, self.settings),
+            "decoding": decoder_name(cell.decoding, self.settings),
             "n_shots": len(shots),
             **{f"slot_{name}": level for name, level in cell.wording.slots.items()},
         }
@@ -356,7 +356,7 @@ def _file_versions(path: str) -> tuple[int, ...]:
     return tuple(number for file in files for number in (file.stat().st_mtime_ns, file.stat().st_size))
 
 
-def decoding_name(decoding: str, settings: Any) -> str:
+def decoder_name(decoding: str, settings: Any) -> str:
     """The level of `decoding` in the table: the constraint, and the temperature if tokens are sampled."""
     temperature = getattr(settings, "temperature", 0.0)
     return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding

@@ -281,14 +281,14 @@ def text_answers(observations: Observations) -> pd.DataFrame:
     import pandas as pd
 
     from undertow.metrics.text.overlap import token_f1
-    from undertow.metrics.text.scores import SETTING, mean_of_known, score_answers
+    from undertow.metrics.text.scores import SETTING, finite_mean, score_answers
 
     frame, design = observations.frame, observations.design
     measure, is_written = main_measure(design), not design["labels"]
     scores = {
         (*setting, document): score
         for setting, answers in score_answers(frame, design, whole=False).items()
-        for document, score in zip(answers.documents, mean_of_known(answers.of_measure(measure), axis=1), strict=True)
+        for document, score in zip(answers.documents, finite_mean(answers.of_measure(measure), axis=1), strict=True)
     }
     rows = []
     for key, own in frame.groupby([*SETTING, "document"], sort=False):

@@ -15,7 +15,7 @@ from undertow.audits.occupation_checklist.answer_rows import codes_of
 from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
-from undertow.data.occupations.occupation_set import find_groups, load_occupations
+from undertow.data.occupations.occupation_set import group_columns, load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS
 from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
@@ -93,7 +93,7 @@ def _by_codes(table: Table, path: Path | Table) -> tuple[Table, Groups]:
             f"{path}: has no columns 'woman' and 'man'; the names of other groups are in two columns headed by the groups, "
             f"and this table has {len(of_groups)} unknown columns"
         )
-    heads, own = find_groups(of_groups, f"{path}: the columns")
+    heads, own = group_columns(of_groups, f"{path}: the columns")
     groups = Groups(*own)
     names = dict(zip(heads, ("woman", "man"), strict=True))
     for head, code in zip(heads, decisions.CHOICES[:2], strict=True):

@@ -15,7 +15,7 @@ from undertow.data.challenges.challenge_set import ChallengeSet, Words
 from undertow.data.sentences.sentence_set import BOUNDS, RESERVED_COLUMNS, check_group_names
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, error_place, find_repeat, read_text, read_toml
+from undertow.data.text_files import RESOURCES, error_place, first_repeat, read_text, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
@@ -24,7 +24,7 @@ MAX_PER_FACTOR = 2**63
 
 
 def _checked_values(values: list[str]) -> list[str]:
-    twice = find_repeat(values)
+    twice = first_repeat(values)
     if twice is not None:
         raise ValueError(f"W value {twice!r} is listed more than once; list each value once")
     missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
@@ -74,13 +74,13 @@ def _w_by_name(given: Any) -> Any:
         return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
-    twice = find_repeat(names)
+    twice = first_repeat(names)
     if twice is not None:
         raise ValueError(f"{twice!r} is listed more than once; write it once")
     return dict.fromkeys(names)
 
 
-def _known_words(name: str) -> str:
+def _check_word_list(name: str) -> str:
     if name not in word_lists():
         raise ValueError(f"there is no word list {name!r}{closest(name, word_lists())}; use {', '.join(word_lists())}")
     return name
@@ -102,7 +102,7 @@ class ChallengeFile(Schema):
     limits: Texts = Field(default_factory=list)
     templates: Annotated[list[Entry], Field(min_length=1)]
     w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(default_factory=_published_dates)
-    words: Annotated[str, AfterValidator(_known_words)] | None = None
+    words: Annotated[str, AfterValidator(_check_word_list)] | None = None
     groups: Groups | None = None
     blanks: Annotated[dict[str, Groups], Field(min_length=1)] | None = None
     slots: dict[str, Texts] = Field(default_factory=dict)
@@ -119,7 +119,7 @@ class ChallengeFile(Schema):
 
     @model_validator(mode="after")
     def _distinct_templates(self) -> ChallengeFile:
-        twice = find_repeat(template.text for template in self.templates)
+        twice = first_repeat(template.text for template in self.templates)
         if twice is not None:
             raise ValueError(f"template {twice!r} is listed more than once; write each once")
         return self

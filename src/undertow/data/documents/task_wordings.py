@@ -23,7 +23,7 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import RESOURCES, error_place, find_repeat, read_toml
+from undertow.data.text_files import RESOURCES, error_place, first_repeat, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import digest
 
@@ -197,7 +197,7 @@ def _levels_by_name(words: Any) -> Any:
     if not isinstance(words, list | Mapping) or not words:
         raise ValueError('needs a list of words, such as ["bias", "prejudice"]')
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        twice = find_repeat(words)
+        twice = first_repeat(words)
         if twice is not None:
             raise ValueError(f"{twice!r} is listed more than once; write it once")
     elif isinstance(words, list):
@@ -208,7 +208,7 @@ def _levels_by_name(words: Any) -> Any:
     return levels
 
 
-def _known_task(task: str) -> str:
+def _check_task(task: str) -> str:
     if task not in TASKS:
         raise ValueError(f"{task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS] with {', '.join(TASKS)}")
     return task
@@ -237,7 +237,7 @@ class ClassTable(Schema):
 
 
 _FILE = TypeAdapter(
-    dict[Annotated[str, AfterValidator(_known_task)], dict[Annotated[str, AfterValidator(_free_name)], ClassTable]]
+    dict[Annotated[str, AfterValidator(_check_task)], dict[Annotated[str, AfterValidator(_free_name)], ClassTable]]
 )
 
 
@@ -279,7 +279,7 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
                 f"its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
             )
         variants = _cross(task, kind, texts, slots)
-        twice = find_repeat(wording.text for wording in variants)
+        twice = first_repeat(wording.text for wording in variants)
         if twice is not None:
             raise UndertowError(f"two of its variants have the text {twice!r}; change the words of the slots")
         if not all(wording.text.strip() for wording in variants):

@@ -51,7 +51,7 @@ class NamePair:
 def load_pairs(path: str = "") -> list[NamePair]:
     """The package's 70 pairs, or those of a user's table (.tsv, .csv), whose two columns are those of `load_groups`."""
     file = Path(path) if path else RESOURCES / "sets" / "name-pairs.tsv"
-    first, second = columns = find_groups(header(file), f"{file}: the columns")[0]
+    first, second = columns = group_columns(header(file), f"{file}: the columns")[0]
     pairs: dict[tuple[str, str], tuple[int, NamePair]] = {}
     for line, row in read_names(file, columns):
         pair = NamePair(row[first], row[second])
@@ -71,10 +71,10 @@ def load_groups(path: str = "") -> tuple[str, ...]:
     Raises:
         UndertowError: there are not two columns, or they cannot be names of groups.
     """
-    return find_groups(header(Path(path)), f"{path}: the columns")[1] if path else ()
+    return group_columns(header(Path(path)), f"{path}: the columns")[1] if path else ()
 
 
-def find_groups(heads: Sequence[str], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def group_columns(heads: Sequence[str], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The heads of the columns of the first and the second group, and the names of the groups.
 
     A head of `WOMEN` and one of `MEN`, in any order, are the columns of women and men, whose names are ().

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
-from undertow.data.text_files import error_place, find_repeat
+from undertow.data.text_files import error_place, first_repeat
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor, Item, Option
 
@@ -95,7 +95,7 @@ class SentenceSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = find_repeat(sentence.id for sentence in self.sentences)
+        twice = first_repeat(sentence.id for sentence in self.sentences)
         if twice is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         with error_place(self.name):

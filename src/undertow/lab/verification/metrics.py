@@ -20,7 +20,7 @@ import pandas as pd
 
 from undertow.errors import UndertowError
 from undertow.metrics.metric import read_catalog
-from undertow.runs.compare.resampling import quick
+from undertow.runs.compare.resampling import with_object_columns
 from undertow.stats import calibration
 from undertow.stats.arrays import Estimate
 from undertow.types import ALPHA, Floats, Result, digest
@@ -86,7 +86,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     Raises:
         UndertowError: no model converged.
     """
-    table = quick(intervals(frame))
+    table = with_object_columns(intervals(frame))
     if not table["converged"].any():
         raise UndertowError(f"none of the {table['model'].nunique():,} models converged; train them longer")
     biased = table[~table["unbiased"]]

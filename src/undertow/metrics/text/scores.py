@@ -235,10 +235,10 @@ def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
 
 def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     """The score of each cell, its mean over documents [cell], in percent."""
-    return mean_of_known(answers.of_measure(measure), axis=0)
+    return finite_mean(answers.of_measure(measure), axis=0)
 
 
-def mean_of_known(values: Floats, axis: int) -> Floats:
+def finite_mean(values: Floats, axis: int) -> Floats:
     """Means along an axis, ignoring NaN; NaN if all are."""
     seen = np.isfinite(values)
     return divide(np.where(seen, values, 0.0).sum(axis=axis), seen.sum(axis=axis))

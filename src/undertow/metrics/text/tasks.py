@@ -38,8 +38,8 @@ from undertow.metrics.text.scores import (
     Claim,
     ScoredAnswers,
     cached_meteor,
+    finite_mean,
     group_keys,
-    mean_of_known,
     score_answers,
     select_complete,
 )
@@ -247,7 +247,7 @@ def _cluster_sums(parts: Sequence[ScoredAnswers], measure: str) -> tuple[Floats,
     """Units of the shuffle: sums, numbers of texts and dimensions [unit]; None if a cluster has texts of two dimensions."""
     sums: dict[tuple[int, str], list[float]] = {}
     for code, part in enumerate(parts):
-        for cluster, mean in zip(part.clusters, mean_of_known(part.of_measure(measure), axis=1).tolist(), strict=True):
+        for cluster, mean in zip(part.clusters, finite_mean(part.of_measure(measure), axis=1).tolist(), strict=True):
             if math.isfinite(mean):
                 sums.setdefault((code, cluster), []).append(mean)
     if len({name for _, name in sums}) < len(sums):

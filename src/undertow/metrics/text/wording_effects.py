@@ -26,8 +26,8 @@ from undertow.metrics.text.scores import (
     Claim,
     ScoredAnswers,
     cell_scores,
+    finite_mean,
     group_keys,
-    mean_of_known,
 )
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Bools, Floats
@@ -187,7 +187,7 @@ def _differences(
     for at, (factor, first, other) in enumerate(pairs):
         levels = " less ".join(TOGETHER.join(level) for level in (other, first))
         about = {**group, "slot": factor.name, "levels": levels}
-        yield _Difference(about, gaps[:, at], mean_of_known(values[:, sides[at][0]], axis=1), factor.note)
+        yield _Difference(about, gaps[:, at], finite_mean(values[:, sides[at][0]], axis=1), factor.note)
 
 
 def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[str, ...]], int]]:

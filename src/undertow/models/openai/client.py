@@ -362,7 +362,7 @@ class OpenAIClient:
             if isinstance(outcome, RequestFailedError):
                 return outcome
             if isinstance(outcome, _ErrorResponse):
-                if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._find_v1(before)):
+                if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._add_v1(before)):
                     free += 1
                     continue
                 return self._refused(outcome, attempts, chat=request.chat)
@@ -373,7 +373,7 @@ class OpenAIClient:
                 self.on_answer(outcome)
                 return answer
             except IncompleteResponseError as half:
-                if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._find_v1(before):
+                if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._add_v1(before):
                     free += 1
                 elif attempts.n_attempts > self.retries + free:
                     return self._failure(f"{half}, {attempts}")
@@ -398,7 +398,7 @@ class OpenAIClient:
             return self._failure(f"status {reply.status}, {attempts}") if passes else None
         return reply if isinstance(reply, Mapping | RequestFailedError) else None
 
-    async def _find_v1(self, before: bool) -> bool:
+    async def _add_v1(self, before: bool) -> bool:
         """Whether the server responds under `/v1` although the base URL lacks it; if so, later requests use it."""
         if self._with_v1 or self.address.path.endswith(V1):
             return self._with_v1 != before

@@ -26,7 +26,7 @@ _DESCRIBED_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnDifference:
+class ForestRow:
     """One row.
 
     Attributes:
@@ -68,7 +68,7 @@ _MARKS = {
 }
 
 
-def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, n_all: int = 0) -> Figure:
+def draw_differences(rows: Sequence[ForestRow], *, title: str, unit: str, n_all: int = 0) -> Figure:
     """Draw differences with their intervals, one below the other, in the order given.
 
     Args:
@@ -109,6 +109,6 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         return sheet.finish([axes], _ROW_IN * len(rows) + 0.08)
 
 
-def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
+def describe_differences(rows: Sequence[ForestRow], title: str, unit: str) -> str:
     """Alt text of the figure."""
     return described("differences", rows, title, unit, _DESCRIBED_ROWS)

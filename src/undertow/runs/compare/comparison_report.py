@@ -349,7 +349,7 @@ def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str
 
 def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
     """A figure for each metric, those with the strongest differences first."""
-    from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
+    from undertow.report.figures.forest_plot import ForestRow, describe_differences, draw_differences
 
     several, first = len(comparisons) > 1, comparisons[0]
     by_measure: dict[tuple[str, str], list[Result]] = {}
@@ -363,7 +363,7 @@ def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
         title = measure_title(rows[0])
         keys = distinguishing_keys(rows)
         chosen = [
-            DrawnDifference(
+            ForestRow(
                 ", ".join(one.group[key] for key in keys if one.group.get(key))
                 or ", ".join(filter(None, one.group.values()))
                 or title,

@@ -30,7 +30,15 @@ from undertow.runs.compare.equivalence import (
     unit_of_difference,
 )
 from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
-from undertow.runs.compare.resampling import Key, by_key, groups_of, key_of, quick, results_with_rates, without_each
+from undertow.runs.compare.resampling import (
+    Key,
+    by_key,
+    groups_of,
+    key_of,
+    results_with_rates,
+    with_object_columns,
+    without_each,
+)
 from undertow.runs.folder.storage import CorruptRunError, Record
 from undertow.types import Floats, Progress, Result, no_progress
 
@@ -282,7 +290,9 @@ class _PairedResults:
 
         if self.paired.identical or not self.keys:
             return None
-        frames = [quick(observations.frame) for observations in (self.paired.baseline, self.paired.candidate)]
+        frames = [
+            with_object_columns(observations.frame) for observations in (self.paired.baseline, self.paired.candidate)
+        ]
         ways = list(self.ways)
         if len(ways) > 1:  # and the cells of both clusterings
             ways.append([f"{a}\x1f{b}" for a, b in zip(*ways, strict=True)])

@@ -240,7 +240,7 @@ class _Sides:
             for name, *values in _differing(first.get("settings", {}), second.get("settings", {})):
                 fix = "run one of them again with the options of the other"
                 self.refuse(f"their texts differ: option {name} {_both(*values)}", fix)
-        if others and seeds[0] != seeds[1] and any(map(_is_drawn, self.runs)):
+        if others and seeds[0] != seeds[1] and any(map(_depends_on_seed, self.runs)):
             problem = f"examples or answers were sampled with seed {seeds[0]} in the first and {seeds[1]} in the second"
             self.refuse(problem, f"run one of them again with --seed {seeds[0]}")
         if others and not self.audit.adaptive and seeds[0] == seeds[1] and limits[0] == limits[1]:
@@ -295,7 +295,7 @@ def _readings(first: Record, second: Record) -> Sequence[str]:
     return [f"free replies (rules {way})" if way else "its probabilities or constrained answers" for way in ways]
 
 
-def _is_drawn(run: Record) -> bool:
+def _depends_on_seed(run: Record) -> bool:
     """Whether the seed affects the examples of a query, or the sampled answer."""
     frame = run.observations
     return bool(run.manifest["design"].get("sampled")) or ("n_shots" in frame and bool((frame["n_shots"] > 0).any()))

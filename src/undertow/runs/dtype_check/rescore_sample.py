@@ -84,7 +84,7 @@ def rescore_sample(
             return Float32Check({**facts, "unknown": reason})
     LOGGER.info("score a sample of %s in float32", request.report_name)
     audit, _, _ = config.resolve()
-    chosen = drawn_clusters(items, config.float32_sample, config.seed)
+    chosen = sample_clusters(items, config.float32_sample, config.seed)
     answered = list(zip(items, responses.scores.answers, strict=True))
     before = [(item, answer) for item, answer in answered if item.cluster in chosen]
     others = {query_digest(item.query): answer for item, answer in answered if item.cluster not in chosen}
@@ -118,7 +118,7 @@ def rescore_sample(
     return Float32Check(facts, [{"model": request.report_name, **row} for row in rows])
 
 
-def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
+def sample_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
     """Random clusters, as many as needed for enough items and clusters, in the order of the items."""
     sizes: dict[str, int] = {}
     for item in items:
