@@ -13,6 +13,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.chatty_server import chatty_server
 from helpers.cli_refusal import refused
 from helpers.scripted_model import Script, Scripted
 from undertow import models
@@ -27,6 +28,7 @@ from undertow.types import (
     EXACT,
     GENERATION,
     PAPER,
+    TEXT,
     WRITING,
     Answer,
     ClozeQuery,
@@ -167,6 +169,20 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
     assert checkup.dtype_note == "planted has no weights"
     assert checkup.reading is not None
     assert checkup.reading.reads
+
+
+def test_a_server_that_only_chats_is_checked_by_its_replies(plant: Plant) -> None:
+    with chatty_server(lambda prompt: "I'd say she." if "woman" in prompt or "girl" in prompt else "He.") as seen:
+        request = ModelRequest("openai:people-like", settings={"base_url": seen.url})
+        found = examine(request, chat=True, protocol=TEXT).reading
+        assert found is not None
+        assert (found.right, found.answered) == (12, 20)  # ten of men, two of women
+        assert len(seen.to("/chat/completions")) == len(seen.bodies) >= 20
+        with pytest.raises(UndertowError, match="--compare"):
+            examine(request, protocol=TEXT, compare_dtypes=True)
+    plant({BLANK: (EXACT,)}, reads)
+    with pytest.raises(UndertowError, match="--chat"):
+        examine(ModelRequest("planted"), chat=True)
 
 
 # Models with weights.

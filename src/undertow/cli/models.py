@@ -186,6 +186,8 @@ def doctor(  # noqa: PLR0913 - an option each
     revision: Revision = "",
     dtype: Dtype = "float32",
     device: Device = "auto",
+    chat: Annotated[bool, typer.Option("--chat", help="Ask by prompts in the model's chat template.")] = False,
+    protocol: Annotated[str, typer.Option(help="How answers are scored: exact, or text (free replies).")] = "exact",
     compare: Annotated[bool, typer.Option("--compare", help="Also load it in bfloat16, and compare.")] = False,
     as_json: Json = False,
     settings: Mapping[str, Any],
@@ -198,7 +200,7 @@ def doctor(  # noqa: PLR0913 - an option each
 
         label, name = split_label(model)
         request = ModelRequest(name, revision, dtype, device, settings, label=label)
-        checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
+        checkup = doctor.examine(request, chat=chat, protocol=protocol, compare_dtypes=compare, progress=progress)
     if as_json:
         print_json(dataclasses.asdict(checkup))
         return

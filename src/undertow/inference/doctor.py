@@ -24,8 +24,10 @@ from undertow.types import (
     BLANK,
     CHOICE,
     CONTINUATIONS,
+    EXACT,
     EXTRACTION,
     GENERATION,
+    TEXT,
     WRITING,
     ClozeQuery,
     GenerateQuery,
@@ -75,23 +77,42 @@ class Checkup:
     dtype_note: str = "not requested; add --compare"
 
 
-def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = no_progress) -> Checkup:
+def examine(
+    request: ModelRequest,
+    *,
+    chat: bool = False,
+    protocol: str = EXACT,
+    compare_dtypes: bool = False,
+    progress: Progress = no_progress,
+) -> Checkup:
     """Load a model, query control sentences, and compare dtypes if requested, for which it is loaded again in the other precision.
 
-    `progress` is called with (sentences answered, sentences in all).
+    Args:
+        request: the model.
+        chat: ask by prompts in its chat template.
+        protocol: `EXACT`, or `TEXT` for free replies.
+        compare_dtypes: also compare bfloat16 with float32.
+        progress: called with (sentences answered, sentences in all).
 
     Raises:
-        UndertowError: the model cannot be found or loaded.
+        UndertowError: the model cannot be found or loaded, or answers no prompts.
     """
+    if protocol not in (EXACT, TEXT):
+        raise UndertowError(f"--protocol: {protocol!r} is neither {EXACT} nor {TEXT}; use one of these")
+    if compare_dtypes and protocol == TEXT:
+        raise UndertowError("--compare: free replies have no log-probabilities to compare; leave --protocol text out")
     handle = models.resolve(request)
     models.refuse_unused(request.settings, [handle])
     started = time.perf_counter()
     model = handle.open()
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
-    items = decided_items(handle)
+    if chat and GENERATION not in handle.capabilities:
+        raise UndertowError(f"{handle.identity.name}: answers no prompts; leave --chat out")
+    prompted = {GENERATION: handle.capabilities[GENERATION]} if chat else handle.capabilities
+    items = decided_items(replace(handle, capabilities=prompted), protocol=protocol, chat=chat)
     LOGGER.info("answer %d control sentences", len(items))
-    result = _query_sentences(opened, items, progress) if items else None
+    result = _query_sentences(opened, items, protocol, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
     checkup = Checkup(
         model=request.report_name,
@@ -116,10 +137,12 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     return replace(checkup, dtype_gap_nats=gap, dtype_flips=flips, dtype_note=why)
 
 
-def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = no_progress) -> RunnerResult:
+def _query_sentences(
+    handle: ModelHandle, items: Sequence[Item], protocol: str = EXACT, progress: Progress = no_progress
+) -> RunnerResult:
     """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
-        return query_decided_sentences(handle, items, store, progress)
+        return query_decided_sentences(handle, items, store, progress, protocol=protocol)
 
 
 def _dtype_gap(
