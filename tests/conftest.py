@@ -24,7 +24,7 @@ from helpers.shared_folders import made_once, named
 from undertow import _folders
 from undertow.cli import console
 from undertow.inference import answer_cache
-from undertow.metrics import specification_detection
+from undertow.metrics import score_table, specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
 from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name, before it is replaced
@@ -293,7 +293,7 @@ def make_quick(
         patch.setattr(power_analysis, "N_SERIES", draws // 10)
         patch.setattr(agreement, "N_DRAWS", draws)
         patch.setattr(specification_detection, "N_DRAWS", draws)
-        patch.setattr(specification_detection, "N_PERMUTATIONS", draws)
+        patch.setattr(score_table, "N_PERMUTATIONS", draws)
         patch.setattr(differences, "MAX_GROUPS", groups)
     patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
     patch.setattr(compare_folders, "drawings", DRAW_COMPARISONS if page else lambda _: [])

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.oneway import anova_oneway
 
-from undertow.metrics import specification_detection
+from undertow.metrics import score_table, specification_detection
 from undertow.metrics.sentence_scores import features, sentence_scores
 from undertow.metrics.specification_detection import Threshold, by_cluster, detect, with_combined
 from undertow.stats import MIN_CLUSTERS
@@ -76,7 +76,7 @@ def found(
 @pytest.fixture(autouse=True)
 def few_clusters_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hand can work out four clusters, which are too few to be told of."""
-    for module in (specification_detection, cluster_errors, areas):
+    for module in (specification_detection, score_table, cluster_errors, areas):
         monkeypatch.setattr(module, "MIN_CLUSTERS", 2)
 
 

@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from undertow.metrics import covariate_association, specification_detection
+from undertow.metrics import covariate_association, score_table
 from undertow.metrics.covariate_association import measure_association
 from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
@@ -124,7 +124,7 @@ KINDS: dict[str, Callable[[int, int, np.random.Generator], Held]] = {
 @pytest.fixture(autouse=True)
 def untested(monkeypatch: pytest.MonkeyPatch) -> None:
     """p-values and power have simulations of their own, and would take most of the time."""
-    monkeypatch.setattr(specification_detection, "N_PERMUTATIONS", 1)
+    monkeypatch.setattr(score_table, "N_PERMUTATIONS", 1)
     monkeypatch.setattr(covariate_association, "detectable_slope", lambda x, parts: math.nan)
 
 

@@ -140,7 +140,7 @@ class TaskSpecification(Audit):
         return sentence_slopes(observations.frame, observations.design, by=("sentence", "well_specified", "expected"))
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        from undertow.metrics.specification_detection import cluster_noun
+        from undertow.metrics.score_table import cluster_noun
 
         frame, design = observations.frame, observations.design
         n_sentences = frame.groupby(["model", "challenge"], sort=False)["sentence"].nunique().groupby("challenge").max()

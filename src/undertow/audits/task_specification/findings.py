@@ -86,7 +86,7 @@ class Detector:
     @property
     def clusters(self) -> str:
         """Name of the clusters of sentences."""
-        from undertow.metrics.specification_detection import cluster_noun
+        from undertow.metrics.score_table import cluster_noun
 
         return cluster_noun(self.observations.frame)
 
@@ -109,7 +109,7 @@ class Detector:
             yield self._finding("nothing", 0, first, claim=False, why=why)
             return
         if not any(math.isfinite(result.p) for result in known):
-            from undertow.metrics.specification_detection import ALIKE
+            from undertow.metrics.score_table import ALIKE
 
             noted = next((result for result in known if result.note not in ("", ALIKE)), None)
             if noted:
