@@ -45,9 +45,6 @@ def test_plain_text_has_the_same_words_beside_other_scripts(text: str) -> None:
     assert words(text + " é") == [*words(text), "é"]
 
 
-# Token F1 ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("answer", "reference", "expected"),
     [
@@ -78,9 +75,6 @@ def test_texts_are_the_same_but_for_case_and_punctuation_around_them(answer: str
     assert same_text(answer, reference) is same
 
 
-# BLEU ----------------------------------------------------------------------------------------------------------------
-
-
 SENTENCES = st.lists(
     st.sampled_from(["the", "The", "cat", "isn't", "3.5", "sat", "mat,", "U.S.", "-", "."]), max_size=9
 )
@@ -96,9 +90,6 @@ def test_bleu_is_sacrebleus_corpus_bleu(pairs: list[tuple[str, str]]) -> None:
     sums = bleu_stats(answers, references).sum(axis=0)
     assert sums.tolist() == [expected.sys_len, expected.ref_len, *expected.counts, *expected.totals]
     assert corpus_bleu(sums) == pytest.approx(expected.score, abs=1e-9)
-
-
-# METEOR --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

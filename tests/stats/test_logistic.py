@@ -73,9 +73,6 @@ def test_separable_data_stay_finite(farthest: float, penalty: float) -> None:
     assert abs(residual @ standard + penalty * fit.slopes[0]) < 1e-6
 
 
-# Held out ------------------------------------------------------------------------------------------------------------
-
-
 def test_held_out_scores_are_those_of_the_fit_to_the_others() -> None:
     features, positive = sample(6)
     cluster = np.array([f"k{number % 7}" for number in range(60)])
@@ -97,9 +94,6 @@ def test_scores_that_nothing_could_be_learned_for_are_nan() -> None:
 def test_what_cannot_be_fitted_is_refused(kind: bool) -> None:
     with pytest.raises(ValueError, match="both kinds"):
         fit_logistic([[1.0], [2.0]], [kind, kind])
-
-
-# Held out in many draws -----------------------------------------------------------------------------------------------
 
 
 def test_a_draw_is_the_held_out_fit_to_the_drawn_clusters() -> None:
