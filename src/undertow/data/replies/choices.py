@@ -145,9 +145,9 @@ class ChoiceReader:
             return None
         start = claims[0].lstrip("\"'([{ ")
         what = self.opening(start) or self._decide([vote for one in claims for vote in self._votes(one)])
-        alone = {name for name, _, _ in self.mentions(text)}
-        if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
-            what = alone.pop()
+        if what is None and (verdict or len(text.split()) < 6):
+            alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
+            what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
 
     # Hooks that `YesNoReader` overrides.
@@ -298,8 +298,10 @@ class ChoiceReader:
         if not together or known.has("shape.not_both", claim):
             return []
         joiner = known.patterns["shape.joiner"]
+        if known.has("choice.process", claim):
+            return [Vote("", WEAK)]
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        if alone or known.has("shape.plainly_both", claim):
+        if alone or (known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)):
             return [Vote(BOTH)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) else Vote("", WEAK)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Reading, rules
-from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Vote
+from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
@@ -36,6 +36,10 @@ class YesNoReader(ChoiceReader):
     def is_question(self, text: str) -> bool:
         """Whether a text is the question itself; "Yes or no?" is not."""
         return " or no" not in text.lower()
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Yes and No in a text, without the *no* of "no idea"."""
+        return [one for one in super().mentions(text) if not re.match(r"\s+\w", text[one[2] :])]
 
     def may_follow_greeting(self, text: str) -> bool:
         """Whether a text after a greeting is an answer; "Absolutely." alone is no greeting."""
