@@ -18,6 +18,7 @@ from undertow.data.replies.answer_rules import (
     Question,
     Reading,
     declines,
+    declines_firmly,
     rules,
 )
 
@@ -200,7 +201,7 @@ class ChoiceReader:
                 yield Vote(NO, MEDIUM)
                 continue
             refuses, unclear = declines(clause), known.has("unclear.cues", clause)
-            if refuses and known.has("refusal.disclaimer", clause) and not known.has("refusal.hard", clause):
+            if refuses and known.has("refusal.disclaimer", clause) and not declines_firmly(clause):
                 yield Vote(REFUSAL, WEAK)
                 continue
             claim = self._claim(clause)
@@ -216,7 +217,7 @@ class ChoiceReader:
                     for vote in votes
                     if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
                 ]
-                soft = refuses and not known.has("refusal.hard", clause)
+                soft = refuses and not declines_firmly(clause)
                 yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
             else:
                 yield from votes
@@ -283,6 +284,9 @@ class ChoiceReader:
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
+        one_is_picked = (
+            len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
+        )
         if known.has("shape.both_or_neither", claim):
             return [Vote(UNCLEAR)]
         if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
