@@ -160,6 +160,11 @@ def declines(text: str) -> bool:
     return known.has("refusal.soft", text) and not known.has("unclear.lacks", text)
 
 
+def is_unclear(text: str, *, of_text: bool = False) -> bool:
+    """Whether a text says that it cannot tell, or what is left untold, unless it is the answer to a question `of_text`, about a text itself."""
+    return rules().has("unclear.cues", text) or (not of_text and rules().has("unclear.untold", text))
+
+
 def declines_firmly(text: str) -> bool:
     """Whether a text declines on principle, whatever information there is."""
     known = rules()
