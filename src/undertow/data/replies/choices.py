@@ -32,7 +32,7 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -53,6 +53,7 @@ class ChoiceReader:
     """Reads replies to one question, which has no accents; `named` are its answers except *both* and *neither*."""
 
     ASIDES: ClassVar[Sequence[str]] = (
+        "aside.scope",
         "aside.not_both",
         "aside.concession",
         "aside.condition",
@@ -211,10 +212,12 @@ class ChoiceReader:
         start, concludes = 0, False
         for pivot in (*rules().patterns["shape.pivot"].finditer(sentence), None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
-            if re.search(r"\w", clause):
+            if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
                 more = list(self._votes_of_clause(clause))
-                if concludes and not rules().has("shape.of_oneself", before):
-                    more = [replace(vote, what=UNCLEAR) if vote.what == SOFT_REFUSAL else vote for vote in more]
+                lacks = concludes and is_unclear(before) and not declines(before)
+                inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
+                excused = {REFUSAL: lacks, SOFT_REFUSAL: inferred}
+                more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
             if pivot:
@@ -223,6 +226,9 @@ class ChoiceReader:
 
     def _votes_of_clause(self, clause: str) -> Iterator[Vote]:
         known = rules()
+        if known.starts("aside.whether", clause):
+            yield Vote(UNCLEAR)
+            return
         if self.is_about_bias and known.has("yes_no.plain_facts", clause):
             yield Vote(NO, MEDIUM)
             return

@@ -146,9 +146,11 @@ class YesNoReader(ChoiceReader):
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
             return
-        stated = [what for part in re.split(r"\band\b", claim) if (what := self._stated(part))]
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in re.split(r"\band\b", claim)]
+        stated = next((what for part in parts if (what := self._stated(part))), None)
         if stated:
-            yield Vote(stated[0], STRONG if known.has("shape.concludes", claim) else MEDIUM)
+            plain = self.is_about_bias and known.starts("shape.of_the_text", claim)
+            yield Vote(stated, STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
 
     def _stated(self, part: str) -> str | None:
         """The answer that a statement about the question implies."""
@@ -166,10 +168,12 @@ class YesNoReader(ChoiceReader):
             return _negations(part[: hits[0].start()]) or _negations(behind)
         if known.has("shape.no_reason_not", part):
             return 0
+
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
-        if self.others and not known.fill("shape.person", names=self.people).search(part):
-            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
         question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
+        makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & question_stems)
+        if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
+            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
         return _negations(part) if _stems(part) & question_stems or capable else None
 
 
