@@ -209,6 +209,7 @@ class ChoiceReader:
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """Votes of a sentence: what stands behind a "but" or a "so" outranks the doubts before it."""
         votes: list[Vote] = []
+        is_remark = rules().starts("aside.remark", sentence)
         start, concludes = 0, False
         for pivot in (*rules().patterns["shape.pivot"].finditer(sentence), None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
@@ -218,6 +219,8 @@ class ChoiceReader:
                 inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
                 excused = {REFUSAL: lacks, SOFT_REFUSAL: inferred}
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
+                if is_remark:
+                    more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
             if pivot:

@@ -141,7 +141,8 @@ class YesNoReader(ChoiceReader):
         )
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
         if verdict and not (about_bias and known.has("shape.is_true", claim)):
-            yield Vote(verdict)
+            of_content = self.is_about_bias and known.has("shape.of_content", claim)
+            yield Vote(verdict, MEDIUM if of_content else STRONG)
             return
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
