@@ -103,7 +103,14 @@ class YesNoReader(ChoiceReader):
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no has none."""
-        return [Vote(UNCLEAR)] if rules().has("shape.yes_and_no", sentence) else super().sentence_votes(sentence)
+        known, last = rules(), re.split(r"[,;:]", sentence)[-1]
+        if known.has("shape.yes_and_no", sentence):
+            return [Vote(UNCLEAR)]
+        if self.is_about_bias and known.starts("shape.general", sentence):
+            return []
+        if (said := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
+            return [Vote(YES if said["yes"] else NO)]
+        return super().sentence_votes(sentence)
 
     def clause_votes(self, clause: str) -> Iterator[Vote]:
         """Votes of the clause, where the question is about bias."""
@@ -119,8 +126,6 @@ class YesNoReader(ChoiceReader):
     def claim_votes(self, claim: str) -> Iterator[Vote]:
         """The vote of a claim, if it has one."""
         known = rules()
-        if self.is_about_bias and known.starts("shape.general", claim):
-            return
         for other in self.others:
             if not is_unclear(claim) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
