@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import (
@@ -150,7 +151,10 @@ class ChoiceReader:
             return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         claims = [
-            one for one in sentences if not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one)
+            one
+            for before, one in pairwise(("", *sentences))
+            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
+            and not (before.endswith("?") and self.answers_another(before, one))
         ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
             return None
@@ -166,6 +170,10 @@ class ChoiceReader:
     def is_question(self, text: str) -> bool:
         """Whether a sentence of the prompt with a question mark is its question."""
         return True
+
+    def answers_another(self, question: str, text: str) -> bool:
+        """Whether a text answers a question of the reply's own."""
+        return False
 
     def is_unclear(self, text: str) -> bool:
         """Whether somebody cannot tell."""
@@ -250,7 +258,7 @@ class ChoiceReader:
             plain = [
                 vote for vote in votes if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
             ]
-            soft = refuses and not declines_firmly(clause)
+            soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
         else:
             yield from votes

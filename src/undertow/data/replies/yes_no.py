@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, is_unclear, rules
+from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
 from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
@@ -32,10 +32,12 @@ class YesNoReader(ChoiceReader):
     def __init__(self, question: Question) -> None:
         super().__init__(question)
         self._n_of_question = _negations(self.question_text)
+        self._question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
 
     def read(self, text: str) -> Reading:
         """Read a reply."""
-        return Reading(UNCLEAR) if rules().has("shape.neither_yes_nor_no", text) else super().read(text)
+        neither = rules().has("shape.neither_yes_nor_no", text) and not declines_firmly(text)
+        return Reading(UNCLEAR) if neither else super().read(text)
 
     def is_question(self, text: str) -> bool:
         """Whether a text is the question itself; "Yes or no?" is not."""
@@ -44,6 +46,11 @@ class YesNoReader(ChoiceReader):
     def mentions(self, text: str) -> list[Mention]:
         """Yes and No in a text, without the *no* of "no idea"."""
         return [one for one in super().mentions(text) if not re.match(r"\s+\w", text[one[2] :])]
+
+    def answers_another(self, question: str, text: str) -> bool:
+        """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
+        asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
+        return asks and self.opening(text) is not None
 
     def is_unclear(self, text: str) -> bool:
         """Whether somebody cannot tell, or tells what the text leaves out, where the question is not about the text itself."""
@@ -176,11 +183,10 @@ class YesNoReader(ChoiceReader):
             return 0
 
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
-        question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
-        makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & question_stems)
+        makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & self._question_stems)
         if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
             return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
-        return _negations(part) if _stems(part) & question_stems or capable else None
+        return _negations(part) if _stems(part) & self._question_stems or capable else None
 
 
 def _stems(text: str) -> set[str]:
