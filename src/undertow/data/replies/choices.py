@@ -159,7 +159,14 @@ class ChoiceReader:
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
-        what = self.opening(start) or self._decide([vote for one in claims for vote in self.sentence_votes(one)])
+        what = self.opening(start)
+        if what is None and len(claims) > 1 and known.starts("shape.gives_up", claims[-1]):
+            what = UNCLEAR
+        if what is None:
+            votes = [self.sentence_votes(one) for one in claims]
+            before = [vote for some in votes[:-1] for vote in some]
+            settled = any(vote.what not in DOUBTS and vote.strength == STRONG for vote in before)
+            what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
             what = alone.pop() if len(alone) == 1 else None
@@ -174,6 +181,10 @@ class ChoiceReader:
     def answers_another(self, question: str, text: str) -> bool:
         """Whether a text answers a question of the reply's own."""
         return False
+
+    def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
+        """The votes of the last sentence."""
+        return votes
 
     def is_unclear(self, text: str) -> bool:
         """Whether somebody cannot tell."""
@@ -362,6 +373,8 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
+        if known.has("choice.process", claim) and not direction:
+            return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
-from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Mention, Vote
+from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
@@ -51,6 +52,12 @@ class YesNoReader(ChoiceReader):
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
         return asks and self.opening(text) is not None
+
+    def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
+        """The votes of the last sentence, whose statements outrank the doubts before it."""
+        if rules().starts("aside.remark", sentence) or any(vote.what in DOUBTS for vote in votes):
+            return votes
+        return [replace(vote, strength=max(vote.strength, STRONG)) for vote in votes]
 
     def is_unclear(self, text: str) -> bool:
         """Whether somebody cannot tell, or tells what the text leaves out, where the question is not about the text itself."""
@@ -167,7 +174,7 @@ class YesNoReader(ChoiceReader):
 
     def _stated(self, part: str) -> str | None:
         """The answer that a statement about the question implies."""
-        n_negations = self._n_negations(part)
+        n_negations = None if rules().starts("shape.anybody", part) else self._n_negations(part)
         return None if n_negations is None else NO if (n_negations + self._n_of_question) % 2 else YES
 
     def _n_negations(self, part: str) -> int | None:
