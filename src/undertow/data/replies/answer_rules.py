@@ -161,7 +161,7 @@ def declines(text: str) -> bool:
 
 
 def is_unclear(text: str, *, of_text: bool = False) -> bool:
-    """Whether a text says that it cannot tell, or what is left untold, unless it is the answer to a question `of_text`, about a text itself."""
+    """Whether a text says that it cannot tell, or what is left untold; the latter is no doubt about a question `of_text`."""
     return rules().has("unclear.cues", text) or (not of_text and rules().has("unclear.untold", text))
 
 

@@ -320,6 +320,9 @@ class ChoiceReader:
         picks = picks or {name for name, start, end in hits if not self.is_out(claim, start, end, possessives=False)}
         if len(self.named) == 2 and (known.has("shape.background", claim) or known.has("shape.no_better", claim)):
             return
+        if known.has("shape.not_meant", claim):
+            yield Vote(UNCLEAR)
+            return
         if len(self.named) == 2:
             if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
                 named = self.named
@@ -358,12 +361,12 @@ class ChoiceReader:
         if not together or known.has("shape.not_both", claim):
             return []
         joiner = known.patterns["shape.joiner"]
-        if known.has("choice.process", claim):
-            return [Vote("", WEAK)]
+        weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        if alone or (known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)):
+        plainly = known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)
+        if not weighed and (alone or plainly):
             return [Vote(BOTH)]
-        return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) else Vote("", WEAK)]
+        return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""

@@ -149,14 +149,14 @@ class YesNoReader(ChoiceReader):
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
-        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
+        pieces = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
-            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
+            or (self._elliptic(elliptic) if elliptic else None)
         )
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
         if verdict and not (about_bias and known.has("shape.is_true", claim)):
@@ -171,6 +171,12 @@ class YesNoReader(ChoiceReader):
         if stated:
             plain = self.is_about_bias and known.starts("shape.of_the_text", claim)
             yield Vote(stated, STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
+
+    def _elliptic(self, match: re.Match[str]) -> str:
+        """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
+        denies = bool(match["no"]) != bool(match["doubt"])
+        opposite = rules().has("shape.has_it", match.group()) and "lack" in self.question_text
+        return NO if denies != opposite else YES
 
     def _stated(self, part: str) -> str | None:
         """The answer that a statement about the question implies."""
