@@ -241,6 +241,8 @@ class ChoiceReader:
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
+                if more and not settled and rules().has("choice.possible", before):
+                    votes = []
                 votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
             if pivot:
                 start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
@@ -276,7 +278,8 @@ class ChoiceReader:
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        joint = rules().starts("shape.starts_both", claim) and len(claim.split()) <= 4
+        both = rules().starts("shape.starts_both", claim)
+        joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 
@@ -379,7 +382,7 @@ class ChoiceReader:
         if known.has("choice.process", claim) and not direction:
             return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
-        yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+        yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""

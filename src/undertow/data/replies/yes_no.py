@@ -167,10 +167,12 @@ class YesNoReader(ChoiceReader):
             yield Vote(NO, MEDIUM)
             return
         parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in re.split(r"\band\b", claim)]
-        stated = next((what for part in parts if (what := self._stated(part))), None)
-        if stated:
+        stated = [what for part in parts if (what := self._stated(part))]
+        if len(set(stated)) == 2 and known.has("shape.denies_twice", claim):
+            yield Vote(UNCLEAR)
+        elif stated:
             plain = self.is_about_bias and known.starts("shape.of_the_text", claim)
-            yield Vote(stated, STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
+            yield Vote(stated[0], STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
 
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
