@@ -250,7 +250,7 @@ class ChoiceReader:
 
     def _votes_of_clause(self, clause: str) -> Iterator[Vote]:
         known = rules()
-        if known.starts("aside.whether", clause):
+        if known.starts("aside.whether", clause) and not declines(clause):
             yield Vote(UNCLEAR)
             return
         if self.is_about_bias and known.has("yes_no.plain_facts", clause):
