@@ -212,7 +212,10 @@ class ChoiceReader:
         if (hits := self.whole(start)) is not None:
             return hits
         if both := known.patterns["shape.starts_both"].match(start):
-            alone = re.match(r"\s*(?:$|[.!;:,])", start[both.end() :]) and len(self.named) == 2
+            alone = (
+                re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
+                and len(self.named) == 2
+            )
             return both.group().strip().lower() if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
