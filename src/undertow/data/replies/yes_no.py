@@ -57,7 +57,7 @@ class YesNoReader(ChoiceReader):
         """The votes of the last sentence, whose statements outrank the doubts before it."""
         if rules().starts("aside.remark", sentence) or any(vote.what in DOUBTS for vote in votes):
             return votes
-        return [replace(vote, strength=max(vote.strength, STRONG)) for vote in votes]
+        return [replace(vote, strength=STRONG) for vote in votes]
 
     def is_unclear(self, text: str) -> bool:
         """Whether somebody cannot tell, or tells what the text leaves out, where the question is not about the text itself."""
@@ -196,7 +196,6 @@ class YesNoReader(ChoiceReader):
             return _negations(part[: hits[0].start()]) or _negations(behind)
         if known.has("shape.no_reason_not", part):
             return 0
-
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
         makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & self._question_stems)
         if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
