@@ -118,7 +118,7 @@ class YesNoReader(ChoiceReader):
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no has none."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
-        if known.has("shape.yes_and_no", sentence):
+        if known.has("shape.yes_and_no", sentence) or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
@@ -159,8 +159,8 @@ class YesNoReader(ChoiceReader):
             or (self._elliptic(elliptic) if elliptic else None)
         )
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
-        if verdict and not (about_bias and known.has("shape.is_true", claim)):
-            of_content = self.is_about_bias and known.has("shape.of_content", claim)
+        of_content = self.is_about_bias and known.has("shape.of_content", claim)
+        if verdict and not (about_bias and of_content):
             yield Vote(verdict, MEDIUM if of_content else STRONG)
             return
         if known.starts("shape.no_or_open", claim):
