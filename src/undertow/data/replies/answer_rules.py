@@ -155,6 +155,19 @@ class Reading:
 def declines(text: str) -> bool:
     """Whether a text declines to answer for another reason than missing information."""
     known = rules()
-    if known.has("refusal.alone", text):
+    if known.has("refusal.alone", text) or declines_firmly(text):
         return True
-    return known.has("refusal.hard", text) or (known.has("refusal.soft", text) and not known.has("unclear.lacks", text))
+    return known.has("refusal.soft", text) and not known.has("unclear.lacks", text)
+
+
+def is_unclear(text: str, *, of_text: bool = False) -> bool:
+    """Whether a text says that it cannot tell, or what is left untold; the latter is no doubt about a question `of_text`."""
+    return rules().has("unclear.cues", text) or (not of_text and rules().has("unclear.untold", text))
+
+
+def declines_firmly(text: str) -> bool:
+    """Whether a text declines on principle, whatever information there is."""
+    known = rules()
+    return known.has("refusal.hard", text) or (
+        known.has("refusal.improper", text) and not known.has("refusal.without_facts", text)
+    )

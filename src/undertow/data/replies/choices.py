@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import (
@@ -18,6 +19,8 @@ from undertow.data.replies.answer_rules import (
     Question,
     Reading,
     declines,
+    declines_firmly,
+    is_unclear,
     rules,
 )
 
@@ -30,7 +33,7 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -50,7 +53,14 @@ class Vote:
 class ChoiceReader:
     """Reads replies to one question, which has no accents; `named` are its answers except *both* and *neither*."""
 
-    ASIDES: ClassVar[Sequence[str]] = ("aside.concession", "aside.condition", "aside.opening_reason", "aside.reason")
+    ASIDES: ClassVar[Sequence[str]] = (
+        "aside.scope",
+        "aside.not_both",
+        "aside.concession",
+        "aside.condition",
+        "aside.opening_reason",
+        "aside.reason",
+    )
     """Patterns that are cut from a clause."""
     has_ties: ClassVar[bool] = True
     """Whether different answers in equally explicit clauses are no answer; else the last one is."""
@@ -77,6 +87,7 @@ class ChoiceReader:
         for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
             if len(one.split()) > 3 and self.is_question(one):
                 self.question_text = one
+        self.is_about_bias = rules().has("shape.topic", self.question_text)
         self.people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self.question_text)) or "nobody"
         pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
         self.others = [one for one in pair.groups() if one not in self.question_text] if pair else []
@@ -109,7 +120,8 @@ class ChoiceReader:
                 continue
             part = re.split(r"[.;]\s", segment)[0] if compared else segment
             if (reading := self.judge(part, verdict=True)) is not None:
-                return reading
+                first = self.whole(SENTENCE.split(text)[0]) if reading.outcome in DOUBTS else None
+                return self._reading(first or reading.text or reading.outcome)
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
         return self.judge(text) or Reading(UNCLEAR)
@@ -138,16 +150,26 @@ class ChoiceReader:
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
-        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or [
-            one for one in sentences[:1] if not known.starts("shape.asks", one)
-        ]
+        claims = [
+            one
+            for before, one in pairwise(("", *sentences))
+            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
+            and not (before.endswith("?") and self.answers_another(before, one))
+        ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
-        what = self.opening(start) or self._decide([vote for one in claims for vote in self._votes(one)])
-        alone = {name for name, _, _ in self.mentions(text)}
-        if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
-            what = alone.pop()
+        what = self.opening(start)
+        if what is None and len(claims) > 1 and known.starts("shape.gives_up", claims[-1]):
+            what = UNCLEAR
+        if what is None:
+            votes = [self.sentence_votes(one) for one in claims]
+            before = [vote for some in votes[:-1] for vote in some]
+            settled = any(vote.what not in DOUBTS and vote.strength == STRONG for vote in before)
+            what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
+        if what is None and (verdict or len(text.split()) < 6):
+            alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
+            what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
 
     # Hooks that `YesNoReader` overrides.
@@ -155,6 +177,18 @@ class ChoiceReader:
     def is_question(self, text: str) -> bool:
         """Whether a sentence of the prompt with a question mark is its question."""
         return True
+
+    def answers_another(self, question: str, text: str) -> bool:
+        """Whether a text answers a question of the reply's own."""
+        return False
+
+    def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
+        """The votes of the last sentence."""
+        return votes
+
+    def is_unclear(self, text: str) -> bool:
+        """Whether somebody cannot tell."""
+        return is_unclear(text)
 
     def may_follow_greeting(self, text: str) -> bool:
         """Whether a greeting may stand before this text."""
@@ -178,7 +212,10 @@ class ChoiceReader:
         if (hits := self.whole(start)) is not None:
             return hits
         if both := known.patterns["shape.starts_both"].match(start):
-            alone = re.match(r"\s*(?:$|[.!;:,])", start[both.end() :]) and len(self.named) == 2
+            alone = (
+                re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
+                and len(self.named) == 2
+            )
             return both.group().strip().lower() if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
@@ -191,39 +228,61 @@ class ChoiceReader:
 
     # Sentences and clauses.
 
-    def _votes(self, sentence: str) -> Iterator[Vote]:
+    def sentence_votes(self, sentence: str) -> list[Vote]:
+        """Votes of a sentence: what stands behind a "but" or a "so" outranks the doubts before it."""
+        votes: list[Vote] = []
+        is_remark = rules().starts("aside.remark", sentence)
+        start, concludes = 0, False
+        for pivot in (*rules().patterns["shape.pivot"].finditer(sentence), None):
+            clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
+            if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
+                more = list(self._votes_of_clause(clause))
+                lacks = concludes and is_unclear(before) and not declines(before)
+                inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
+                excused = {REFUSAL: lacks, SOFT_REFUSAL: inferred}
+                more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
+                if is_remark:
+                    more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
+                settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
+                if more and not settled and rules().has("choice.possible", before):
+                    votes = []
+                votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
+            if pivot:
+                start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
+        return votes
+
+    def _votes_of_clause(self, clause: str) -> Iterator[Vote]:
         known = rules()
-        for clause in known.patterns["shape.pivot"].split(sentence):
-            if not re.search(r"\w", clause):
-                continue
-            if known.has("shape.topic", self.question_text) and known.has("yes_no.plain_facts", clause):
-                yield Vote(NO, MEDIUM)
-                continue
-            refuses, unclear = declines(clause), known.has("unclear.cues", clause)
-            if refuses and known.has("refusal.disclaimer", clause) and not known.has("refusal.hard", clause):
-                yield Vote(REFUSAL, WEAK)
-                continue
-            claim = self._claim(clause)
-            if not (known.has("unclear.cues", claim) or declines(claim)) and self.is_plain(claim, clause):
-                refuses = unclear = False
-            votes = list(self.claim_votes(claim)) or list(self.clause_votes(clause))
-            if not refuses and (hedged := self.hedged(claim, votes)):
-                yield from hedged
-            elif refuses or unclear:
-                leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
-                plain = [
-                    vote
-                    for vote in votes
-                    if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
-                ]
-                soft = refuses and not known.has("refusal.hard", clause)
-                yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
-            else:
-                yield from votes
+        if known.starts("aside.whether", clause) and not declines(clause):
+            yield Vote(UNCLEAR)
+            return
+        if self.is_about_bias and known.has("yes_no.plain_facts", clause):
+            yield Vote(NO, MEDIUM)
+            return
+        refuses, unclear = declines(clause), self.is_unclear(clause)
+        if refuses and known.has("refusal.disclaimer", clause) and not declines_firmly(clause):
+            yield Vote(REFUSAL, WEAK)
+            return
+        claim = self._claim(clause)
+        if not (self.is_unclear(claim) or declines(claim)) and self.is_plain(claim, clause):
+            refuses = unclear = False
+        votes = list(self.claim_votes(claim)) or list(self.clause_votes(clause))
+        if not refuses and (hedged := self.hedged(claim, votes)):
+            yield from hedged
+        elif refuses or unclear:
+            leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
+            plain = [
+                vote for vote in votes if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
+            ]
+            soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
+            yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
+        else:
+            yield from votes
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        joint = rules().starts("shape.starts_both", claim) and len(claim.split()) <= 4
+        both = rules().starts("shape.starts_both", claim)
+        joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 
@@ -234,15 +293,22 @@ class ChoiceReader:
         clause = known.fill("aside.unevidential", names=self.people).sub("I do not think that ", clause)
         for name in self.ASIDES:
             shorter = known.cut(name, clause)
-            if self.may_cut(clause, shorter):
+            if name == "aside.opening_reason" and shorter != clause:
+                shorter = self._named(shorter, clause.removesuffix(shorter))
+            if name == "aside.condition" or self.may_cut(clause, shorter):
                 clause = shorter
         clause = self._between.sub(" ", clause).strip(" ,;:") or clause
         shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
 
+    def _named(self, text: str, before: str) -> str:
+        """The text with the only name before it in the place of its first pronoun."""
+        names = {name for name, _, _ in self.mentions(before)}
+        return re.sub(r"^(?:she|he|they)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
+
     def may_cut(self, clause: str, shorter: str) -> bool:
         """Whether a clause may be shortened to this: it still names an answer."""
-        return bool(self.mentions(shorter)) or not self.mentions(clause)
+        return bool(self.mentions(shorter)) or not self.mentions(clause) or rules().has("choice.both", shorter)
 
     def clause_votes(self, clause: str) -> Iterator[Vote]:
         """Votes of a whole clause whose claim has none."""
@@ -259,6 +325,9 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         picks = picks or {name for name, start, end in hits if not self.is_out(claim, start, end, possessives=False)}
         if len(self.named) == 2 and (known.has("shape.background", claim) or known.has("shape.no_better", claim)):
+            return
+        if known.has("shape.not_meant", claim):
+            yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
             if not hits and (ordinal := known.patterns["shape.ordinal"].search(claim)):
@@ -283,14 +352,14 @@ class ChoiceReader:
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
-        if known.has("shape.both_or_neither", claim):
-            return [Vote(UNCLEAR)]
-        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
-            return [Vote(NEITHER)]
         one_is_picked = (
             len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
         )
-        if known.has("choice.neither", claim) and not one_is_picked:
+        if known.has("shape.both_or_neither", claim) and not one_is_picked:
+            return [Vote(UNCLEAR)]
+        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
+            return [Vote(NEITHER)]
+        if known.has("choice.neither", claim) and not one_is_picked and not known.has("shape.of_no_people", claim):
             return [Vote(NEITHER)]
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
@@ -298,10 +367,12 @@ class ChoiceReader:
         if not together or known.has("shape.not_both", claim):
             return []
         joiner = known.patterns["shape.joiner"]
+        weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        if alone or known.has("shape.plainly_both", claim):
+        plainly = known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)
+        if not weighed and (alone or plainly):
             return [Vote(BOTH)]
-        return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) else Vote("", WEAK)]
+        return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
@@ -311,8 +382,10 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
+        if known.has("choice.process", claim) and not direction:
+            return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
-        yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+        yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""

@@ -30,6 +30,7 @@ from undertow.data.replies.answer_rules import (
     Question,
     Reading,
     declines,
+    is_unclear,
     rules,
 )
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
@@ -56,7 +57,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     if declines(text):
         return Reading(REFUSAL)
     hits, n_words = reader.mentions(text), len(text.split())
-    if not rules().has("unclear.cues", text):
+    if not is_unclear(text):
         word = _of_one_group(reader, hits)
         if word is not None and n_words <= SHORT_WORDS:
             return Reading(ANSWER, word)
@@ -119,7 +120,7 @@ def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
     for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
-            doubtful = known.has("unclear.cues", before) and not known.has("shape.decides", before)
+            doubtful = is_unclear(before) and not known.has("shape.decides", before)
             if (word := _of_one_group(reader, reader.mentions(sentence[match.end() :]))) is not None and not doubtful:
                 return Reading(ANSWER, word)
     return None
@@ -230,7 +231,7 @@ def read(question: Question, reply: str) -> Reading:
         ):
             if declines(text.split("\n")[0]):
                 return Reading(REFUSAL)
-            doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
+            doubts = is_unclear(text) or rules().has("unclear.interjection", text)
             words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (question.passage, text))
             if doubts and not words & theirs:
                 return Reading(UNCLEAR)

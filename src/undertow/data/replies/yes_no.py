@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
-from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Reading, rules
-from undertow.data.replies.choices import MEDIUM, STRONG, ChoiceReader, Vote
+from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
+from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
@@ -29,13 +30,38 @@ class YesNoReader(ChoiceReader):
     ASIDES: ClassVar[Sequence[str]] = ("aside.contrast", *ChoiceReader.ASIDES)
     has_ties: ClassVar[bool] = False
 
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self._n_of_question = _negations(self.question_text)
+        self._question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
+
     def read(self, text: str) -> Reading:
         """Read a reply."""
-        return Reading(UNCLEAR) if rules().has("shape.neither_yes_nor_no", text) else super().read(text)
+        neither = rules().has("shape.neither_yes_nor_no", text) and not declines_firmly(text)
+        return Reading(UNCLEAR) if neither else super().read(text)
 
     def is_question(self, text: str) -> bool:
         """Whether a text is the question itself; "Yes or no?" is not."""
         return " or no" not in text.lower()
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Yes and No in a text, without the *no* of "no idea"."""
+        return [one for one in super().mentions(text) if not re.match(r"\s+\w", text[one[2] :])]
+
+    def answers_another(self, question: str, text: str) -> bool:
+        """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
+        asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
+        return asks and self.opening(text) is not None
+
+    def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
+        """The votes of the last sentence, whose statements outrank the doubts before it."""
+        if rules().starts("aside.remark", sentence) or any(vote.what in DOUBTS for vote in votes):
+            return votes
+        return [replace(vote, strength=STRONG) for vote in votes]
+
+    def is_unclear(self, text: str) -> bool:
+        """Whether somebody cannot tell, or tells what the text leaves out, where the question is not about the text itself."""
+        return is_unclear(text, of_text=self.is_about_bias)
 
     def may_follow_greeting(self, text: str) -> bool:
         """Whether a text after a greeting is an answer; "Absolutely." alone is no greeting."""
@@ -47,7 +73,14 @@ class YesNoReader(ChoiceReader):
         return (YES if own.group(1) else NO) if own else None
 
     def opening(self, start: str) -> str | None:
-        """Yes or No at the beginning of a text."""
+        """Yes or No at the beginning of a text; of "No, she is not qualified" what it states, if the question is negated."""
+        what = self._opening_word(start)
+        if what and self._n_of_question and not self.is_about_bias:
+            own = rules().fill("shape.stated_behind", names=self.people).match(start)
+            return (self._stated(self._claim(own.group(1))) if own else None) or what
+        return what
+
+    def _opening_word(self, start: str) -> str | None:
         known = rules()
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
@@ -69,8 +102,9 @@ class YesNoReader(ChoiceReader):
     def _is_denial(start: str) -> bool:
         """Whether a text is a short denial: "Not without a licence"."""
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
-        doubtful = known.has("unclear.cues", start) or known.has("shape.pivot", start)
-        return short and known.starts("shape.starts_not", start) and not doubtful
+        doubtful = is_unclear(start) or known.has("shape.pivot", start)
+        denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
+        return short and denies and not doubtful
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
@@ -81,9 +115,20 @@ class YesNoReader(ChoiceReader):
         """Whether a clause may be shortened; here it always may."""
         return True
 
+    def sentence_votes(self, sentence: str) -> list[Vote]:
+        """The votes of a sentence; one that speaks of yes and of no has none."""
+        known, last = rules(), re.split(r"[,;:]", sentence)[-1]
+        if known.has("shape.yes_and_no", sentence) or known.starts("shape.yes_if", sentence):
+            return [Vote(UNCLEAR)]
+        if self.is_about_bias and known.starts("shape.general", sentence):
+            return []
+        if (said := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
+            return [Vote(YES if said["yes"] else NO)]
+        return super().sentence_votes(sentence)
+
     def clause_votes(self, clause: str) -> Iterator[Vote]:
         """Votes of the clause, where the question is about bias."""
-        if rules().has("shape.topic", self.question_text):
+        if self.is_about_bias:
             yield from self.claim_votes(clause)
 
     def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
@@ -96,33 +141,54 @@ class YesNoReader(ChoiceReader):
         """The vote of a claim, if it has one."""
         known = rules()
         for other in self.others:
-            if re.search(rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE):
+            if not is_unclear(claim) and re.search(
+                rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
+            ):
                 yield Vote(NO)
                 return
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        parts = (claim, *re.split(r",\s*(?:and |while )?", claim))
-        elliptic = next((match for part in parts if (match := shape.match(part)) is not None), None)
+        pieces = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
         verdict = (
             self.opening(claim)
+            or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
-            or ((YES if bool(elliptic["no"]) == bool(elliptic["doubt"]) else NO) if elliptic else None)
+            or (self._elliptic(elliptic) if elliptic else None)
         )
-        about_bias = known.has("shape.topic", self.question_text) and known.has("shape.topic", claim)
-        if verdict and not (about_bias and known.has("shape.is_true", claim)):
-            yield Vote(verdict)
+        about_bias = self.is_about_bias and known.has("shape.topic", claim)
+        of_content = self.is_about_bias and known.has("shape.of_content", claim)
+        if verdict and not (about_bias and of_content):
+            yield Vote(verdict, MEDIUM if of_content else STRONG)
             return
-        for part in re.split(r"\band\b", claim):
-            if (n_negations := self._n_negations(part)) is not None:
-                yield Vote(NO if (n_negations + _negations(self.question_text)) % 2 else YES, MEDIUM)
-                return
+        if known.starts("shape.no_or_open", claim):
+            yield Vote(NO, MEDIUM)
+            return
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in re.split(r"\band\b", claim)]
+        stated = [what for part in parts if (what := self._stated(part))]
+        if len(set(stated)) == 2 and known.has("shape.denies_twice", claim):
+            yield Vote(UNCLEAR)
+        elif stated:
+            plain = self.is_about_bias and known.starts("shape.of_the_text", claim)
+            yield Vote(stated[0], STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
+
+    def _elliptic(self, match: re.Match[str]) -> str:
+        """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
+        denies = bool(match["no"]) != bool(match["doubt"])
+        opposite = rules().has("shape.has_it", match.group()) and "lack" in self.question_text
+        return NO if denies != opposite else YES
+
+    def _stated(self, part: str) -> str | None:
+        """The answer that a statement about the question implies."""
+        n_negations = None if rules().starts("shape.anybody", part) else self._n_negations(part)
+        return None if n_negations is None else NO if (n_negations + self._n_of_question) % 2 else YES
 
     def _n_negations(self, part: str) -> int | None:
         """Number of negations of a statement about the question; None for other statements."""
         known, topic = rules(), rules().patterns["shape.topic"]
-        if topic.search(self.question_text) and (hits := list(topic.finditer(part))):
+        if self.is_about_bias and (hits := list(topic.finditer(part))):
             if known.starts("shape.neutral", part[hits[0].start() :]):
                 return 1 + _negations(part[: hits[0].start()])
             end = hits[1].start() if len(hits) > 1 else len(part)
@@ -131,14 +197,14 @@ class YesNoReader(ChoiceReader):
         if known.has("shape.no_reason_not", part):
             return 0
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
-        if self.others and not known.fill("shape.person", names=self.people).search(part):
+        makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & self._question_stems)
+        if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
             return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
-        question_stems = _stems(self.question_text) - _stems(self.people.replace("|", " "))
-        return _negations(part) if _stems(part) & question_stems or capable else None
+        return _negations(part) if _stems(part) & self._question_stems or capable else None
 
 
 def _stems(text: str) -> set[str]:
-    words = (word for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
+    words = (word.removesuffix("s") for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
     return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
 
 
