@@ -1,0 +1,173 @@
+"""Replies that name a span of a passage, and replies that rewrite a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+
+from undertow.data.replies.answer_rules import YES_NO, Question, rules
+from undertow.data.replies.yes_no import YesNoReader
+
+QUOTED = re.compile(
+    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>|^\s*>\s+([^\n]+)$",
+    re.MULTILINE,
+)
+MIN_RUN, MIN_SHARE = 3, 0.6
+"""Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
+EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
+CHOSEN, NAMED, ASIDE, DISMISSED = 3, 2, 1, 0
+"""What a reply says of a piece: it is the answer, nothing, it is an example of the wording, or it is not the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the passage in a reply, from `start` to `end` there, in the passage's spelling."""
+
+    text: str
+    start: int
+    end: int
+
+
+def read_span(passage: str, reply: str) -> str | None:
+    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none."""
+    bare, whole = reply.strip(EDGES), passage.strip(EDGES)
+    several = END_OF_SENTENCE.search(whole) is not None
+    if piece := _in_passage(passage, bare):
+        return None if several and len(piece) == len(whole) else piece
+    for kind in (_quoted, _announced, _clauses):
+        pieces = [one for one in kind(passage, reply) if not (several and len(one.text) > 0.95 * len(whole))]
+        if not pieces:
+            continue
+        ranks = [_rank(reply, pieces, at) for at in range(len(pieces))]
+        best = max(ranks)
+        if best < CHOSEN and _denies(reply, pieces):
+            return ""
+        if best > DISMISSED:
+            ranked = [one for one, rank in zip(pieces, ranks, strict=True) if rank == best]
+            last = rules().has("span.corrects", reply[: ranked[-1].start])
+            return ranked[-1 if last else 0].text
+    return _common_words(passage, reply) or ("" if _denies(reply, []) else None)
+
+
+def _quoted(passage: str, reply: str) -> Iterator[Piece]:
+    """Pieces in quotes or marks."""
+    for match in QUOTED.finditer(reply):
+        group = next(at for at, text in enumerate(match.groups(), 1) if text is not None)
+        if text := _in_passage(passage, match.group(group)):
+            yield Piece(text, match.start(), match.end())
+
+
+def _announced(passage: str, reply: str) -> Iterator[Piece]:
+    """Lines, and texts after a colon or an "is"."""
+    for line in re.finditer(r"[^\n]+", reply):
+        starts = [0, *(mark.end() for mark in re.finditer(r":|\b(?:is|was|be|are)\b(?: that)?[\s,:]", line.group()))]
+        for start in starts:
+            if text := _in_passage(passage, line.group()[start:]):
+                yield Piece(text, line.start() + start, line.end())
+                break
+
+
+def _clauses(passage: str, reply: str) -> Iterator[Piece]:
+    """Clauses of several words, the longest first."""
+    clauses = [one for one in re.finditer(r"(?:[^,;:.!?]|[,;:.!?](?!\s))+", reply) if len(one.group().split()) > 1]
+    for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
+        starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
+        for start in starts:
+            if text := _in_passage(passage, one.group()[start:]):
+                yield Piece(text, one.start() + start, one.end())
+                break
+
+
+def _rank(reply: str, pieces: list[Piece], at: int) -> int:
+    """What the sentence around a piece says of it."""
+    known, piece = rules(), pieces[at]
+    text, start, end = _without_pieces(reply, pieces, at)
+    before = END_OF_SENTENCE.split(text[:start])[-1]
+    behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
+    if known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind):
+        return DISMISSED
+    if known.starts("span.chosen_behind", behind):
+        return CHOSEN
+    if known.has("span.example", before):
+        return ASIDE
+    return CHOSEN if known.has("span.chosen_before", before) else NAMED
+
+
+def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
+    """A reply with "it" for each piece, and where the one at `at` starts and ends."""
+    parts, place, done = [], (0, 0), 0
+    for one in sorted(pieces, key=lambda piece: piece.start):
+        parts.append(reply[done : one.start])
+        start = sum(map(len, parts))
+        parts.append("it")
+        done = one.end
+        if at < len(pieces) and one is pieces[at]:
+            place = start, start + 2
+    return "".join([*parts, reply[done:]]), *place
+
+
+@cache
+def _asks_for_bias() -> YesNoReader:
+    return YesNoReader(Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:"))
+
+
+def _denies(reply: str, pieces: list[Piece]) -> bool:
+    """Whether a reply says that the passage has no such span."""
+    known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    if known.has("span.none", text):
+        return True
+    first = END_OF_SENTENCE.split(text)[0]
+    return not known.has("span.all_of_it", text) and any(_asks_for_bias().read(one).text == "No" for one in (first, text))
+
+
+def _in_passage(passage: str, text: str) -> str:
+    """A text in the passage's spelling; "" if the passage does not have it as whole words."""
+    words = re.findall(r"\S+", text.strip(EDGES))
+    if not words:
+        return ""
+    shape = r"\s+".join(map(re.escape, words))
+    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
+    return match.group() if match else ""
+
+
+def _common_words(passage: str, reply: str) -> str:
+    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
+    words = [[one.group().casefold() for one in some] for some in (own, theirs)]
+    match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
+    if match.size < min(MIN_RUN, len(own)) or (match.size < MIN_SHARE * len(theirs) and match.size < MIN_RUN + 1):
+        return ""
+    return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
+
+
+def read_rewrite(passage: str, reply: str) -> str | None:
+    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
+    known = rules()
+    text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
+    text = known.patterns["reply.greeting"].sub("", text, count=1)
+    shorter = known.patterns["span.preamble"].sub("", text, count=1).strip()
+    announced = shorter != text and bool(shorter)
+    text = shorter or text
+    quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
+    inner = [one for match in QUOTED.finditer(text) if len((one := next(filter(None, match.groups()))).split()) > 2]
+    if quoted and (announced or len(quoted.group(1)) > 0.3 * len(text)) and len(quoted.group(1).split()) > 1:
+        text = quoted.group(1)
+    elif (
+        inner
+        and not announced
+        and len(inner) == 1
+        and len(text.split()) < 3 * len(inner[0].split()) + 12
+        and inner[0].casefold() not in passage.casefold()
+    ):
+        text = inner[0]
+    text = text.split("\n\n")[0] if "\n\n" not in passage else text
+    cut = known.patterns["reply.farewell"].sub("", text).strip()
+    text = (cut or text).strip().strip('"*`').strip()
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    return text if re.search(r"\w", text) else None
