@@ -35,6 +35,8 @@ PLAIN_WORDS = {
 """What replaces patterns before a reply is read, in order."""
 
 
+WORDS_OF_A_CLAIM = 4
+"""Minimum number of words of a statement with a question mark ("I guess it is Amy?") that counts where no sentence without one does."""
 Mention = tuple[str, int, int]
 """An answer with start and end of its name."""
 
@@ -138,17 +140,20 @@ class ChoiceReader:
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
-        claims = [one for one in sentences if not one.rstrip("\"') ").endswith("?")] or [
-            one for one in sentences[:1] if not known.starts("shape.asks", one)
-        ]
-        if not claims:
-            return None
-        start = claims[0].lstrip("\"'([{ ")
-        what = self.opening(start) or self._decide([vote for one in claims for vote in self._votes(one)])
+        plain = [one for one in sentences if not one.rstrip("\"') ").endswith("?")]
+        tentative = [one for one in sentences if one not in plain and not known.starts("shape.asks", one)]
+        what = self._of_claims(plain or tentative[:1]) or self._of_claims([one for one in tentative if len(one.split()) >= WORDS_OF_A_CLAIM])
         alone = {name for name, _, _ in self.mentions(text)}
         if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
             what = alone.pop()
         return None if what is None else self._reading(what)
+
+    def _of_claims(self, claims: Sequence[str]) -> str | None:
+        """What sentences say: the opening of the first, or the votes of all."""
+        if not claims:
+            return None
+        start = claims[0].lstrip("\"'([{ ")
+        return self.opening(start) or self._decide([vote for one in claims for vote in self._votes(one)])
 
     # Hooks that `YesNoReader` overrides.
 

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from undertow.data.replies.answer_rules import (
     ANSWER,
+    CHOICE,
     OTHER,
     REFUSAL,
     REWRITE,
@@ -32,6 +33,7 @@ from undertow.data.replies.answer_rules import (
     rules,
 )
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
+from undertow.data.replies.labels import LabelReader
 from undertow.data.replies.passages import read_rewrite, read_span
 from undertow.data.replies.yes_no import YesNoReader
 
@@ -125,6 +127,8 @@ def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
     return None
 
 
+MAX_PEOPLE = 4
+"""Maximum number of answers to a choice of people: two, both, and neither. Others choose a label."""
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
 """Maximum length of a reply; a longer one is unclear, because the time grows with the square of the length."""
@@ -167,7 +171,8 @@ def read(question: Question, reply: str) -> Reading:
 def _reader(question: Question) -> ChoiceReader:
     """One reader for all replies to a question."""
     answers = tuple(map(_fold, question.answers))
-    reader = YesNoReader if question.kind == YES_NO else ChoiceReader
+    kinds = {YES_NO: YesNoReader, CHOICE: LabelReader if len(answers) > MAX_PEOPLE else ChoiceReader}
+    reader = kinds.get(question.kind, ChoiceReader)
     return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
 
 

@@ -1,0 +1,42 @@
+"""Replies to questions for a label of bias, which name the label or the group that the bias is against."""
+
+from __future__ import annotations
+
+import re
+
+from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules
+from undertow.data.replies.choices import ChoiceReader
+
+OTHER_GROUPS = "perceived negative groups"
+"""The label of a group that no other label covers."""
+WORD = re.compile(r"[a-z]{3,}")
+
+
+class LabelReader(ChoiceReader):
+    """Reads replies to one question whose answers are labels of bias."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        known = rules()
+        groups = {one: known.groups[one.casefold()].pattern for one in self.named if one.casefold() in known.groups}
+        others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
+        text = question.prompt.replace(self.question_text, " ").lower()
+        nouns = {_stem(one) for one in WORD.findall(text) if not known.has("label.no_group", one)}
+        if others is not None and nouns:
+            groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
+        self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
+
+    def read(self, text: str) -> Reading:
+        """Read a reply; one that names no label may name the group that the bias is against."""
+        reading = super().read(text)
+        if reading.outcome != UNCLEAR:
+            return reading
+        named = text
+        for label, against in self._against:
+            named = against.sub(f"{label} bias", named)
+        return reading if named == text else super().read(named)
+
+
+def _stem(word: str) -> str:
+    """A word without its ending, so that *smokers* and *smoking* are one."""
+    return word[: max(4, len(word) - 3)]
