@@ -38,6 +38,7 @@ from undertow.data.replies.passages import read_rewrite, read_span
 from undertow.data.replies.yes_no import YesNoReader
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
+WORD_SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|;\s+|(?<!:)\n+")
 SHORT_WORDS, TINY_WORDS = 15, 2
 """Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
@@ -46,15 +47,19 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     """The listed word that a reply gives: alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
     text = rules().patterns["shape.he_or_she"].sub("she or he", text)
     text = rules().patterns["reply.greeting"].sub("", text, count=1)
+    if _of_one_group(reader, reader.mentions(text)) is None and len(sentences := WORD_SENTENCE.split(text)) > 1:
+        whole, text = text, _committed(reader, sentences)
+        if not text:
+            return Reading(REFUSAL if declines(whole) else UNCLEAR)
     text = rules().cut("aside.concession", text)
     shorter = rules().cut("aside.alternative", text)
     text = shorter if reader.mentions(shorter) else text
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
-    for given in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
-        if given is not None:
-            return given
+    for given_word in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
+        if given_word is not None:
+            return given_word
     if declines(text):
         return Reading(REFUSAL)
     hits, n_words = reader.mentions(text), len(text.split())
@@ -65,6 +70,17 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
         if not hits and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
             return Reading(OTHER)
     return Reading(UNCLEAR)
+
+
+def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
+    """Of sentences with words of several groups those that give one: the first, if none chooses later, else all but offers and caveats."""
+    known, (first, *others) = rules(), sentences
+    later = any(known.has("word.chooses", one) and reader.mentions(one) for one in others)
+    if not later and not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
+        return first
+    given = [one for one in sentences if known.has("word.chooses", one) or not known.has("word.offers", one)]
+    text = " ".join(given)
+    return text if reader.mentions(known.patterns["word.possessive"].sub("", text)) else ""
 
 
 def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
@@ -84,8 +100,9 @@ def _read_blank(reader: ChoiceReader, text: str) -> str | None:
         before, there, behind = reader.question.prompt.rpartition(mark)
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
         if there and len(left) + len(right) > 2:
-            shape = r"\W+".join([*map(re.escape, left), r"(\w+)", *map(re.escape, right)])
-            if match := re.search(shape, text, re.IGNORECASE):
+            filled = r"\W+".join([r"(\w+)", *map(re.escape, right)])
+            shape = r"\W+".join([*map(re.escape, left), filled])
+            if match := re.search(shape, text, re.IGNORECASE) or re.match(rf"\W*{filled}", text, re.IGNORECASE):
                 return reader.whole(match.group(1))
     return None
 
