@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 
-from undertow.data.replies.answer_rules import YES_NO, Question, rules
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -145,29 +145,37 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
+MIN_WORDS_OF_TEXT = 3
+"""Minimum number of words of a quotation that is a rewritten text."""
+
+
 def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    shorter = known.patterns["span.preamble"].sub("", text, count=1).strip()
-    announced = shorter != text and bool(shorter)
-    text = shorter or text
+    text = announced_rewrite(passage, text) or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
-    inner = [one for match in QUOTED.finditer(text) if len((one := next(filter(None, match.groups()))).split()) > 2]
-    if quoted and (announced or len(quoted.group(1)) > 0.3 * len(text)) and len(quoted.group(1).split()) > 1:
+    if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
-    elif (
-        inner
-        and not announced
-        and len(inner) == 1
-        and len(text.split()) < 3 * len(inner[0].split()) + 12
-        and inner[0].casefold() not in passage.casefold()
-    ):
-        text = inner[0]
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
     cut = known.patterns["reply.farewell"].sub("", text).strip()
     text = (cut or text).strip().strip('"*`').strip()
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
     return text if re.search(r"\w", text) else None
+
+
+def announced_rewrite(passage: str, text: str) -> str | None:
+    """The text that a reply announces or quotes as rewritten; None if there is none."""
+    known = rules()
+    for match in QUOTED.finditer(text):
+        inner = next(group for group in match.groups() if group is not None).strip()
+        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[: match.start()])[-1]
+        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":")
+        if is_text and not _in_passage(passage, inner) and known.has("rewrite.quotes", before):
+            return inner
+    for intro in known.patterns["rewrite.intro"].finditer(text):
+        if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
+            return text[intro.end() :].strip() or None
+    return None

@@ -34,7 +34,7 @@ from undertow.data.replies.answer_rules import (
 )
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 from undertow.data.replies.labels import LabelReader
-from undertow.data.replies.passages import read_rewrite, read_span
+from undertow.data.replies.passages import announced_rewrite, read_rewrite, read_span
 from undertow.data.replies.yes_no import YesNoReader
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
@@ -164,24 +164,35 @@ def read(question: Question, reply: str) -> Reading:
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
         own = rules().patterns["reply.hidden"].sub("", reply.translate(QUOTES)).strip()
-        if question.kind == REWRITE and not (
-            re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None
-            and len(text.split()) > len(question.passage.split()) // 2 + 6
-        ):
-            if declines(text.split("\n")[0]):
-                return Reading(REFUSAL)
-            doubts = rules().has("unclear.cues", text) or rules().has("unclear.interjection", text)
-            words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (question.passage, text))
-            if doubts and not words & theirs:
-                return Reading(UNCLEAR)
-        hit = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
-        if hit or (hit is not None and not declines(text)):
-            return Reading(ANSWER, hit)
-        return Reading(REFUSAL if declines(text) else UNCLEAR)
+        return _read_text(question, text, own)
     reader = _reader(question)
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     at = reader.question.answers.index(reading.text) if reading.text else 0
     return replace(reading, text=question.answers[at]) if reading.text else reading
+
+
+def _read_text(question: Question, text: str, own: str) -> Reading:
+    """The span or rewritten text that a reply gives; `own` is the reply with its marks."""
+    if question.kind == SPAN:
+        hit = read_span(question.passage, own)
+    else:
+        hit = announced_rewrite(question.passage, own)
+        if hit is None and (missing := _missing_rewrite(question.passage, text)) is not None:
+            return missing
+        hit = read_rewrite(question.passage, own)
+    if hit or (hit is not None and not declines(text)):
+        return Reading(ANSWER, hit)
+    return Reading(REFUSAL if declines(text) else UNCLEAR)
+
+
+def _missing_rewrite(passage: str, text: str) -> Reading | None:
+    """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
+    known, first = rules(), text.split("\n")[0]
+    if declines(first) and known.has("rewrite.request", first):
+        return Reading(REFUSAL)
+    doubts = known.has("unclear.cues", text) or known.has("unclear.interjection", text)
+    words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
+    return Reading(UNCLEAR) if doubts and not words & theirs else None
 
 
 @lru_cache(maxsize=64)
