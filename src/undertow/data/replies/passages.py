@@ -38,19 +38,22 @@ def read_span(passage: str, reply: str) -> str | None:
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
         return None if several and len(piece) == len(whole) else piece
+    found: list[list[Piece]] = []
     for kind in (_quoted, _announced, _clauses):
         pieces = [one for one in kind(passage, reply) if not (several and len(one.text) > 0.95 * len(whole))]
-        if not pieces:
-            continue
+        if found and kind is not _quoted:
+            pieces = [one for one in pieces if not any(big.start <= one.start < big.end for big in found[0])]
+        if chosen := [one for at, one in enumerate(pieces) if _rank(reply, pieces, at) == CHOSEN]:
+            return chosen[-1 if rules().has("span.corrects", reply[: chosen[-1].start]) else 0].text
+        if pieces:
+            found.append(pieces)
+    if _denies(reply, found[0] if found else []):
+        return ""
+    for pieces in found:
         ranks = [_rank(reply, pieces, at) for at in range(len(pieces))]
-        best = max(ranks)
-        if best < CHOSEN and _denies(reply, pieces):
-            return ""
-        if best > DISMISSED:
-            ranked = [one for one, rank in zip(pieces, ranks, strict=True) if rank == best]
-            last = rules().has("span.corrects", reply[: ranked[-1].start])
-            return ranked[-1 if last else 0].text
-    return _common_words(passage, reply) or ("" if _denies(reply, []) else None)
+        if max(ranks) > DISMISSED:
+            return pieces[ranks.index(max(ranks))].text
+    return _common_words(passage, reply) or None
 
 
 def _quoted(passage: str, reply: str) -> Iterator[Piece]:
@@ -90,7 +93,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     if known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind):
         return DISMISSED
-    if known.starts("span.chosen_behind", behind):
+    if known.starts("span.chosen_behind", behind) or not re.search(r"\w", before + behind):
         return CHOSEN
     if known.has("span.example", before):
         return ASIDE
@@ -103,7 +106,8 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
     for one in sorted(pieces, key=lambda piece: piece.start):
         parts.append(reply[done : one.start])
         start = sum(map(len, parts))
-        parts.append("it")
+        ends = re.search(r"[.!?]\W*$", reply[one.start : one.end]) and re.match(r"\s+[A-Z]|\s*$", reply[one.end :])
+        parts.append("it." if ends else "it")
         done = one.end
         if at < len(pieces) and one is pieces[at]:
             place = start, start + 2
@@ -121,8 +125,9 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     if known.has("span.none", text):
         return True
-    first = END_OF_SENTENCE.split(text)[0]
-    return not known.has("span.all_of_it", text) and any(_asks_for_bias().read(one).text == "No" for one in (first, text))
+    sentences = [one for one in END_OF_SENTENCE.split(text) if re.search(r"\w", one)] or [text]
+    parts = (sentences[0], sentences[-1], text)
+    return not known.has("span.all_of_it", text) and any(_asks_for_bias().read(one).text == "No" for one in parts)
 
 
 def _in_passage(passage: str, text: str) -> str:

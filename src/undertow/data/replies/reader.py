@@ -190,8 +190,10 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     known, first = rules(), text.split("\n")[0]
     if declines(first) and known.has("rewrite.request", first):
         return Reading(REFUSAL)
+    if text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\byou\b", text):
+        return Reading(UNCLEAR)
     doubts = known.has("unclear.cues", text) or known.has("unclear.interjection", text)
-    words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (passage, text))
+    words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
     return Reading(UNCLEAR) if doubts and not words & theirs else None
 
 
