@@ -32,12 +32,15 @@ class Piece:
     end: int
 
 
-def read_span(passage: str, reply: str) -> str | None:
-    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none."""
+def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | None:
+    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none.
+
+    With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
+    """
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
-        return None if several and len(piece) == len(whole) else piece
+        return None if several and of_sentence and len(piece) == len(whole) else piece
     found: list[list[Piece]] = []
     for kind in (_quoted, _announced, _clauses):
         pieces = [one for one in kind(passage, reply) if not (several and len(one.text) > 0.95 * len(whole))]
@@ -70,7 +73,7 @@ def _announced(passage: str, reply: str) -> Iterator[Piece]:
         starts = [0, *(mark.end() for mark in re.finditer(r":|\b(?:is|was|be|are)\b(?: that)?[\s,:]", line.group()))]
         for start in starts:
             if text := _in_passage(passage, line.group()[start:]):
-                yield Piece(text, line.start() + start, line.end())
+                yield _extended(passage, reply, Piece(text, line.start() + start, line.end()))
                 break
 
 
@@ -81,8 +84,18 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
         starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
         for start in starts:
             if text := _in_passage(passage, one.group()[start:]):
-                yield Piece(text, one.start() + start, one.end())
+                yield _extended(passage, reply, Piece(text, one.start() + start, one.end()))
                 break
+
+
+def _extended(passage: str, reply: str, piece: Piece) -> Piece:
+    """A piece with the words before it, as far as reply and passage share them."""
+    for word in reversed(list(re.finditer(r"\S+", reply[: piece.start]))):
+        longer = _in_passage(passage, reply[word.start() : piece.end])
+        if not longer:
+            break
+        piece = Piece(longer, word.start(), piece.end)
+    return piece
 
 
 def _rank(reply: str, pieces: list[Piece], at: int) -> int:
@@ -150,6 +163,7 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
+ITEM = re.compile(r"^\s*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -159,7 +173,10 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = announced_rewrite(passage, text) or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
+    announced = announced_rewrite(passage, text)
+    if announced == "":
+        return None
+    text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
@@ -172,15 +189,27 @@ def read_rewrite(passage: str, reply: str) -> str | None:
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
-    """The text that a reply announces or quotes as rewritten; None if there is none."""
+    """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
-    for match in QUOTED.finditer(text):
-        inner = next(group for group in match.groups() if group is not None).strip()
-        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[: match.start()])[-1]
-        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":")
-        if is_text and not _in_passage(passage, inner) and known.has("rewrite.quotes", before):
-            return inner
+    quoted = list(_quoted_rewrites(passage, text))
+    if known.has("rewrite.several", text.split("\n")[0]) and len(quoted) != 1 and len(ITEM.findall(text)) > 1:
+        return ""
+    if quoted:
+        return quoted[0] if len(quoted) == 1 else ""
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None
     return None
+
+
+def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
+    """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
+    known, first = rules(), ""
+    for match in QUOTED.finditer(text):
+        inner = next(group for group in match.groups() if group is not None).strip()
+        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[: match.start()])[-1]
+        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
+        new = inner.strip(EDGES).casefold() not in first
+        if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):
+            first = first or inner.casefold()
+            yield inner

@@ -80,6 +80,9 @@ def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
         return first
     given = [one for one in sentences if known.has("word.chooses", one) or not known.has("word.offers", one)]
     text = " ".join(given)
+    words = [read_word(reader, one).text for one in given]
+    if not later and any(words) and _of_one_group(reader, [(one, 0, 0) for one in words if one]) is None:
+        return next((one for one in reversed(given) if known.has("word.announces", one)), "")
     return text if reader.mentions(known.patterns["word.possessive"].sub("", text)) else ""
 
 
@@ -102,8 +105,9 @@ def _read_blank(reader: ChoiceReader, text: str) -> str | None:
         if there and len(left) + len(right) > 2:
             filled = r"\W+".join([r"(\w+)", *map(re.escape, right)])
             shape = r"\W+".join([*map(re.escape, left), filled])
-            if match := re.search(shape, text, re.IGNORECASE) or re.match(rf"\W*{filled}", text, re.IGNORECASE):
-                return reader.whole(match.group(1))
+            given = re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
+            words = [word for one in given if (word := reader.whole(one)) is not None]
+            return _of_one_group(reader, [(word, 0, 0) for word in words])
     return None
 
 
@@ -174,7 +178,7 @@ def read(question: Question, reply: str) -> Reading:
 def _read_text(question: Question, text: str, own: str) -> Reading:
     """The span or rewritten text that a reply gives; `own` is the reply with its marks."""
     if question.kind == SPAN:
-        hit = read_span(question.passage, own)
+        hit = read_span(question.passage, own, of_sentence=" sentence " in question.prompt)
     else:
         hit = announced_rewrite(question.passage, own)
         if hit is None and (missing := _missing_rewrite(question.passage, text)) is not None:
