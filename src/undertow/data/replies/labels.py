@@ -28,8 +28,12 @@ class LabelReader(ChoiceReader):
 
     def read(self, text: str) -> Reading:
         """Read a reply; one that names no label may name the group that the bias is against."""
+        known = rules()
+        sentences = re.split(r"(?<=[.!?])\s+|\n", text)
+        plain = [one for one in sentences if not known.has("label.also", one)]
+        text = "\n".join(plain) or text
         reading = super().read(text)
-        if reading.outcome != UNCLEAR:
+        if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
         named = text
         for label, against in self._against:
