@@ -19,8 +19,8 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
-CHOSEN, NAMED, ASIDE, DISMISSED = 3, 2, 1, 0
-"""What a reply says of a piece: it is the answer, nothing, it is an example of the wording, or it is not the answer."""
+CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
+"""What a reply says of a piece: it is the answer; nothing, as it is a sentence of its own; nothing; an example of wording; it is not the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,26 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
-    found: list[list[Piece]] = []
+    found: list[tuple[int, Piece]] = []
     for kind in (_quoted, _announced, _clauses):
-        pieces = [one for one in kind(passage, reply) if not (several and len(one.text) > 0.95 * len(whole))]
-        if found and kind is not _quoted:
-            pieces = [one for one in pieces if not any(big.start <= one.start < big.end for big in found[0])]
-        if chosen := [one for at, one in enumerate(pieces) if _rank(reply, pieces, at) == CHOSEN]:
-            return chosen[-1 if rules().has("span.corrects", reply[: chosen[-1].start]) else 0].text
-        if pieces:
-            found.append(pieces)
-    if _denies(reply, found[0] if found else []):
+        pieces = [
+            one
+            for one in kind(passage, reply)
+            if not (several and len(one.text) > 0.95 * len(whole)) and not any(_is_inside(one, big) for _, big in found)
+        ]
+        found += [(_rank(reply, pieces, at), one) for at, one in enumerate(pieces)]
+    named = [one for _, one in found]
+    best = max((rank for rank, _ in found), default=DISMISSED)
+    if best < CHOSEN and _denies(reply, named):
         return ""
-    for pieces in found:
-        ranks = [_rank(reply, pieces, at) for at in range(len(pieces))]
-        if max(ranks) > DISMISSED:
-            return pieces[ranks.index(max(ranks))].text
+    if best > DISMISSED:
+        ranked = sorted((one for rank, one in found if rank == best), key=lambda one: one.start)
+        return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
     return _common_words(passage, reply) or None
+
+
+def _is_inside(piece: Piece, other: Piece) -> bool:
+    return other.start <= piece.start < other.end
 
 
 def _quoted(passage: str, reply: str) -> Iterator[Piece]:
@@ -106,10 +110,16 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     if known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind):
         return DISMISSED
-    if known.starts("span.chosen_behind", behind) or not re.search(r"\w", before + behind):
+    if known.starts("span.most_behind", behind) or re.search(r":\s*$", text[:start]):
         return CHOSEN
     if known.has("span.example", before):
         return ASIDE
+    if known.starts("span.chosen_behind", behind):
+        return CHOSEN
+    if not re.search(r"\w", before + behind):
+        return ALONE
+    if known.starts("span.concludes", before) and not re.search(r"\w", behind):
+        return CHOSEN
     return CHOSEN if known.has("span.chosen_before", before) else NAMED
 
 
@@ -140,7 +150,9 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
         return True
     sentences = [one for one in END_OF_SENTENCE.split(text) if re.search(r"\w", one)] or [text]
     parts = (sentences[0], sentences[-1], text)
-    return not known.has("span.all_of_it", text) and any(_asks_for_bias().read(one).text == "No" for one in parts)
+    return not known.has("span.all_of_it", text) and any(
+        _asks_for_bias().read(one).text == "No" for one in parts if not known.has("span.others", one)
+    )
 
 
 def _in_passage(passage: str, text: str) -> str:
@@ -192,6 +204,7 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
     quoted = list(_quoted_rewrites(passage, text))
+    quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     if known.has("rewrite.several", text.split("\n")[0]) and len(quoted) != 1 and len(ITEM.findall(text)) > 1:
         return ""
     if quoted:

@@ -74,14 +74,17 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
 
 def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     """Of sentences with words of several groups those that give one: the first, if none chooses later, else all but offers and caveats."""
-    known, (first, *others) = rules(), sentences
-    later = any(known.has("word.chooses", one) and reader.mentions(one) for one in others)
-    if not later and not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
+    known, first = rules(), sentences[0]
+    for one in reversed(sentences):
+        choice = known.patterns["word.chooses"].search(one)
+        if choice and (hits := reader.mentions(one[choice.end() :])) and not known.has("word.or", one[choice.end() :]):
+            return hits[0][0]
+    if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
         return first
     given = [one for one in sentences if known.has("word.chooses", one) or not known.has("word.offers", one)]
     text = " ".join(given)
     words = [read_word(reader, one).text for one in given]
-    if not later and any(words) and _of_one_group(reader, [(one, 0, 0) for one in words if one]) is None:
+    if any(words) and _of_one_group(reader, [(one, 0, 0) for one in words if one]) is None:
         return next((one for one in reversed(given) if known.has("word.announces", one)), "")
     return text if reader.mentions(known.patterns["word.possessive"].sub("", text)) else ""
 
@@ -198,7 +201,7 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
         return Reading(UNCLEAR)
     doubts = known.has("unclear.cues", text) or known.has("unclear.interjection", text)
     words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
-    return Reading(UNCLEAR) if doubts and not words & theirs else None
+    return Reading(UNCLEAR) if doubts and (not words & theirs or known.has("rewrite.task", text)) else None
 
 
 @lru_cache(maxsize=64)
