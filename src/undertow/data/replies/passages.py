@@ -148,7 +148,7 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     if known.has("span.none", text):
         return True
-    sentences = [one for one in END_OF_SENTENCE.split(text) if re.search(r"\w", one)] or [text]
+    sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
     parts = (sentences[0], sentences[-1], text)
     return not known.has("span.all_of_it", text) and any(
         _asks_for_bias().read(one).text == "No" for one in parts if not known.has("span.others", one)

@@ -73,7 +73,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
 
 
 def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
-    """Of sentences with words of several groups those that give one: the first, if none chooses later, else all but offers and caveats."""
+    """What gives one of several words: the last choice, else the first sentence, else those that neither offer words nor add a caveat."""
     known, first = rules(), sentences[0]
     for one in reversed(sentences):
         choice = known.patterns["word.chooses"].search(one)
@@ -81,12 +81,18 @@ def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
             return hits[0][0]
     if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
         return first
-    given = [one for one in sentences if known.has("word.chooses", one) or not known.has("word.offers", one)]
+    given = [
+        known.patterns["word.possessive"].sub("", one)
+        for one in sentences
+        if known.has("word.chooses", one) or not known.has("word.offers", one)
+    ]
     text = " ".join(given)
-    words = [read_word(reader, one).text for one in given]
-    if any(words) and _of_one_group(reader, [(one, 0, 0) for one in words if one]) is None:
+    words = [word for one in given if (word := read_word(reader, one).text)]
+    if (word := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
+        return word
+    if words:
         return next((one for one in reversed(given) if known.has("word.announces", one)), "")
-    return text if reader.mentions(known.patterns["word.possessive"].sub("", text)) else ""
+    return text if reader.mentions(text) else ""
 
 
 def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
