@@ -31,7 +31,7 @@ class LabelReader(ChoiceReader):
         known = rules()
         sentences = re.split(r"(?<=[.!?])\s+|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
-        text = "\n".join(plain) or text
+        text = known.patterns["label.tinge"].sub("", "\n".join(plain) or text)
         reading = super().read(text)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading

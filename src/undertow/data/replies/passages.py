@@ -185,6 +185,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
     announced = announced_rewrite(passage, text)
     if announced == "":
         return None

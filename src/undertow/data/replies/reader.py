@@ -67,7 +67,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
         word = _of_one_group(reader, hits)
         if word is not None and n_words <= SHORT_WORDS:
             return Reading(ANSWER, word)
-        if not hits and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
+        other = n_words <= TINY_WORDS or rules().starts("word.other", text)
+        if not hits and other and not rules().has("unclear.interjection", text):
             return Reading(OTHER)
     return Reading(UNCLEAR)
 
@@ -162,7 +163,7 @@ MAX_PEOPLE = 4
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
 """Maximum length of a reply; a longer one is unclear, because the time grows with the square of the length."""
-QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4\u2032", "''\"\"\"\"\"''")
 MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
@@ -190,6 +191,8 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         hit = read_span(question.passage, own, of_sentence=" sentence " in question.prompt)
     else:
         hit = announced_rewrite(question.passage, own)
+        if hit is None and rules().has("rewrite.none", text):
+            return Reading(ANSWER)
         if hit is None and (missing := _missing_rewrite(question.passage, text)) is not None:
             return missing
         hit = read_rewrite(question.passage, own)
