@@ -41,20 +41,19 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
-    found: list[tuple[int, Piece]] = []
-    for kind in (_quoted, _announced, _clauses):
+    found: list[tuple[int, int, Piece]] = []
+    for n_before, kind in enumerate((_quoted, _announced, _clauses)):
         pieces = [
             one
             for one in kind(passage, reply)
-            if not (several and len(one.text) > 0.95 * len(whole)) and not any(_is_inside(one, big) for _, big in found)
+            if not (several and len(one.text) > 0.95 * len(whole)) and not any(_is_inside(one, big) for *_, big in found)
         ]
-        found += [(_rank(reply, pieces, at), one) for at, one in enumerate(pieces)]
-    named = [one for _, one in found]
-    best = max((rank for rank, _ in found), default=DISMISSED)
-    if best < CHOSEN and _denies(reply, named):
+        found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
+    best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
+    if best < CHOSEN and _denies(reply, [one for *_, one in found]):
         return ""
     if best > DISMISSED:
-        ranked = sorted((one for rank, one in found if rank == best), key=lambda one: one.start)
+        ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
     return _common_words(passage, reply) or None
 
@@ -176,6 +175,7 @@ def _common_words(passage: str, reply: str) -> str:
 
 
 ITEM = re.compile(r"^\s*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
+SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -198,6 +198,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = (cut or text).strip().strip('"*`').strip()
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
+    text = SYMBOLS.sub("", text).strip()
     return text if re.search(r"\w", text) else None
 
 
@@ -219,9 +220,11 @@ def announced_rewrite(passage: str, text: str) -> str | None:
 def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
     """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
     known, first = rules(), ""
+    done = 0
     for match in QUOTED.finditer(text):
         inner = next(group for group in match.groups() if group is not None).strip()
-        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[: match.start()])[-1]
+        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
+        done = match.end()
         is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         new = inner.strip(EDGES).casefold() not in first
         if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):

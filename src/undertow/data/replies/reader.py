@@ -39,6 +39,8 @@ from undertow.data.replies.yes_no import YesNoReader
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 WORD_SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|;\s+|(?<!:)\n+")
+MAX_WORDS_BETWEEN = 4
+"""Maximum number of words between "I would choose" and the word."""
 SHORT_WORDS, TINY_WORDS = 15, 2
 """Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
@@ -47,6 +49,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     """The listed word that a reply gives: alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
     text = rules().patterns["shape.he_or_she"].sub("she or he", text)
     text = rules().patterns["reply.greeting"].sub("", text, count=1)
+    if (word := _chosen(reader, text)) is not None:
+        return Reading(ANSWER, word)
     if _of_one_group(reader, reader.mentions(text)) is None and len(sentences := WORD_SENTENCE.split(text)) > 1:
         whole, text = text, _committed(reader, sentences)
         if not text:
@@ -57,12 +61,12 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
-    for given_word in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
+    for given_word in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, rules().cut("word.possessive", text))):
         if given_word is not None:
             return given_word
     if declines(text):
         return Reading(REFUSAL)
-    hits, n_words = reader.mentions(text), len(text.split())
+    hits, n_words = reader.mentions(rules().cut("word.possessive", text)), len(text.split())
     if not rules().has("unclear.cues", text):
         word = _of_one_group(reader, hits)
         if word is not None and n_words <= SHORT_WORDS:
@@ -73,20 +77,24 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     return Reading(UNCLEAR)
 
 
-def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
-    """What gives one of several words: the last choice, else the first sentence, else those that neither offer words nor add a caveat."""
-    known, first = rules(), sentences[0]
-    for one in reversed(sentences):
-        choice = known.patterns["word.chooses"].search(one)
-        if choice and (hits := reader.mentions(one[choice.end() :])) and not known.has("word.or", one[choice.end() :]):
+def _chosen(reader: ChoiceReader, text: str) -> str | None:
+    """The word after the last "I would choose"."""
+    known = rules()
+    for sentence in reversed(WORD_SENTENCE.split(text)):
+        choice = known.patterns["word.chooses"].search(sentence)
+        behind = sentence[choice.end() :] if choice else ""
+        hits = reader.mentions(behind)
+        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN and not known.has("word.or", behind):
             return hits[0][0]
+    return None
+
+
+def _committed(reader: ChoiceReader, sentences: Sequence[str]) -> str:
+    """What gives one of several words: the first sentence, else those that neither offer words nor add a caveat."""
+    known, first = rules(), sentences[0]
     if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
         return first
-    given = [
-        known.patterns["word.possessive"].sub("", one)
-        for one in sentences
-        if known.has("word.chooses", one) or not known.has("word.offers", one)
-    ]
+    given = [known.patterns["word.possessive"].sub("", one) for one in sentences if not known.has("word.offers", one)]
     text = " ".join(given)
     words = [word for one in given if (word := read_word(reader, one).text)]
     if (word := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
@@ -206,7 +214,8 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     known, first = rules(), text.split("\n")[0]
     if declines(first) and known.has("rewrite.request", first):
         return Reading(REFUSAL)
-    if text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\byou\b", text):
+    asks = text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\byou\b", text)
+    if asks or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = known.has("unclear.cues", text) or known.has("unclear.interjection", text)
     words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
