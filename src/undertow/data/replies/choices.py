@@ -149,7 +149,8 @@ class ChoiceReader:
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         plain = [one for one in sentences if not one.rstrip("\"') ").endswith("?")]
         tentative = [one for one in sentences if one not in plain and not known.starts("shape.asks", one)]
-        what = self._of_claims(plain or tentative[:1]) or self._of_claims([one for one in tentative if len(one.split()) >= WORDS_OF_A_CLAIM])
+        long = [one for one in tentative if len(one.split()) >= WORDS_OF_A_CLAIM]
+        what = self._of_claims(plain or tentative[:1]) or self._of_claims(long)
         alone = {name for name, _, _ in self.mentions(text)}
         if what is None and len(alone) == 1 and (verdict or len(text.split()) < 6):
             what = alone.pop()

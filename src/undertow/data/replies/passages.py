@@ -20,7 +20,7 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
-"""What a reply says of a piece: it is the answer; nothing, as it is a sentence of its own; nothing; an example of wording; it is not the answer."""
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         pieces = [
             one
             for one in kind(passage, reply)
-            if not (several and len(one.text) > 0.95 * len(whole)) and not any(_is_inside(one, big) for *_, big in found)
+            if not (several and len(one.text) > 0.95 * len(whole))
+            and not any(_is_inside(one, big) for *_, big in found)
         ]
         found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
@@ -103,23 +104,20 @@ def _extended(passage: str, reply: str, piece: Piece) -> Piece:
 
 def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     """What the sentence around a piece says of it."""
-    known, piece = rules(), pieces[at]
-    text, start, end = _without_pieces(reply, pieces, at)
+    known, (text, start, end) = rules(), _without_pieces(reply, pieces, at)
     before = END_OF_SENTENCE.split(text[:start])[-1]
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
-    if known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind):
-        return DISMISSED
-    if known.starts("span.most_behind", behind) or re.search(r":\s*$", text[:start]):
-        return CHOSEN
-    if known.has("span.example", before):
-        return ASIDE
-    if known.starts("span.chosen_behind", behind):
-        return CHOSEN
-    if not re.search(r"\w", before + behind):
-        return ALONE
-    if known.starts("span.concludes", before) and not re.search(r"\w", behind):
-        return CHOSEN
-    return CHOSEN if known.has("span.chosen_before", before) else NAMED
+    ends = re.search(r"\w", behind) is None
+    ranks = (
+        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (ASIDE, known.has("span.example", before)),
+        (CHOSEN, known.starts("span.chosen_behind", behind)),
+        (ALONE, ends and not re.search(r"\w", before)),
+        (CHOSEN, ends and known.starts("span.concludes", before)),
+        (CHOSEN, known.has("span.chosen_before", before)),
+    )
+    return next((rank for rank, holds in ranks if holds), NAMED)
 
 
 def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
@@ -138,7 +136,9 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
 
 @cache
 def _asks_for_bias() -> YesNoReader:
-    return YesNoReader(Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:"))
+    return YesNoReader(
+        Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:")
+    )
 
 
 def _denies(reply: str, pieces: list[Piece]) -> bool:
@@ -207,7 +207,11 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     known = rules()
     quoted = list(_quoted_rewrites(passage, text))
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
-    if known.has("rewrite.several", text.split("\n")[0]) and len(quoted) != 1 and len(ITEM.findall(text)) > 1:
+    if (
+        known.has("rewrite.several", text.split("\n", maxsplit=1)[0])
+        and len(quoted) != 1
+        and len(ITEM.findall(text)) > 1
+    ):
         return ""
     if quoted:
         return quoted[0] if len(quoted) == 1 else ""
@@ -225,7 +229,9 @@ def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
         inner = next(group for group in match.groups() if group is not None).strip()
         before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
         done = match.end()
-        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
+        is_text = (
+            len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
+        )
         new = inner.strip(EDGES).casefold() not in first
         if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):
             first = first or inner.casefold()
