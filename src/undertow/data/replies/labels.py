@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules
-from undertow.data.replies.choices import ChoiceReader
+from undertow.data.replies.choices import ChoiceReader, Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
@@ -39,6 +40,10 @@ class LabelReader(ChoiceReader):
         for label, against in self._against:
             named = against.sub(f"{label} bias", named)
         return reading if named == text else super().read(named)
+
+    def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
+        """A doubt, where a claim offers a label as one of several: "it could be age or class"."""
+        return [Vote(UNCLEAR)] if votes and rules().has("label.offers", claim) else []
 
 
 def _stem(word: str) -> str:

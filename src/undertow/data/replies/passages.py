@@ -145,6 +145,7 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
     """Whether a reply says that the passage has no such span."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    text = known.patterns["span.that_is"].sub("", text)
     if known.has("span.none", text):
         return True
     sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
@@ -186,7 +187,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    announced = announced_rewrite(passage, text)
+    announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
@@ -207,11 +208,9 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     known = rules()
     quoted = list(_quoted_rewrites(passage, text))
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
-    if (
-        known.has("rewrite.several", text.split("\n", maxsplit=1)[0])
-        and len(quoted) != 1
-        and len(ITEM.findall(text)) > 1
-    ):
+    items = list(ITEM.finditer(text))
+    lists = known.has("rewrite.several", text.split("\n", maxsplit=1)[0]) or (items and items[0].start() == 0)
+    if lists and len(quoted) != 1 and len(items) > 1:
         return ""
     if quoted:
         return quoted[0] if len(quoted) == 1 else ""

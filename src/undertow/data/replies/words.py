@@ -64,7 +64,7 @@ def _chosen(reader: ChoiceReader, text: str) -> str | None:
 
 
 def _given(reader: ChoiceReader, sentences: Sequence[str]) -> str:
-    """Of sentences with several words what gives one: the first sentence, else those that neither offer words nor add a caveat; "" if none."""
+    """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
     known, first = rules(), sentences[0]
     if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
         return first
@@ -74,8 +74,8 @@ def _given(reader: ChoiceReader, sentences: Sequence[str]) -> str:
         if known.has("word.chooses", one) or not known.has("word.offers", one)
     ]
     words = [word for one in given if (word := read_word(reader, one).text)]
-    if (word := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
-        return word
+    if (common := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
+        return common
     if words:
         return next((one for one in reversed(given) if known.has("word.announces", one)), "")
     return " ".join(given) if reader.mentions(" ".join(given)) else ""
