@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import islice
 
 from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
 from undertow.data.replies.yes_no import YesNoReader
@@ -18,6 +19,8 @@ QUOTED = re.compile(
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+MAX_PIECES = 30
+"""Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -45,7 +48,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     for n_before, kind in enumerate((_quoted, _announced, _clauses)):
         pieces = [
             one
-            for one in kind(passage, reply)
+            for one in islice(kind(passage, reply), MAX_PIECES)
             if not (several and len(one.text) > 0.95 * len(whole))
             and not any(_is_inside(one, big) for *_, big in found)
         ]
@@ -157,7 +160,7 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
 
 def _in_passage(passage: str, text: str) -> str:
     """A text in the passage's spelling; "" if the passage does not have it as whole words."""
-    words = re.findall(r"\S+", text.strip(EDGES))
+    words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
     if not words:
         return ""
     shape = r"\s+".join(map(re.escape, words))
