@@ -21,8 +21,9 @@ class LabelReader(ChoiceReader):
         known = rules()
         groups = {one: known.groups[one.casefold()].pattern for one in self.named if one.casefold() in known.groups}
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
-        text = question.prompt.replace(self.question_text, " ").lower()
-        nouns = {_stem(one) for one in WORD.findall(text) if not known.has("label.no_group", one)}
+        above, _, _ = question.prompt.rpartition("\n")
+        text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
+        nouns = {_stem(one) for one in WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
@@ -30,9 +31,10 @@ class LabelReader(ChoiceReader):
     def read(self, text: str) -> Reading:
         """Read a reply; one that names no label may name the group that the bias is against."""
         known = rules()
-        sentences = re.split(r"(?<=[.!?])\s+|\n", text)
+        sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
-        text = known.patterns["label.tinge"].sub("", "\n".join(plain) or text)
+        text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
+        text = known.patterns["label.tinge"].sub("", text)
         reading = super().read(text)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
@@ -40,6 +42,13 @@ class LabelReader(ChoiceReader):
         for label, against in self._against:
             named = against.sub(f"{label} bias", named)
         return reading if named == text else super().read(named)
+
+    def opening(self, start: str) -> str | None:
+        """The label at the beginning of a text, also before a colon: "Sexism: it denies women a job"."""
+        hits = self.mentions(start)
+        if hits and hits[0][1] == 0 and rules().starts("label.before_colon", start[hits[0][2] :]):
+            return hits[0][0]
+        return super().opening(start)
 
     def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
         """A doubt, where a claim offers a label as one of several: "it could be age or class"."""

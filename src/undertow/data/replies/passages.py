@@ -54,12 +54,12 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         ]
         found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
-    if best < CHOSEN and _denies(reply, [one for *_, one in found]):
+    if best < CHOSEN and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    return _common_words(passage, reply) or None
+    return None if found else _common_words(passage, reply) or None
 
 
 def _is_inside(piece: Piece, other: Piece) -> bool:
@@ -144,8 +144,8 @@ def _asks_for_bias() -> YesNoReader:
     )
 
 
-def _denies(reply: str, pieces: list[Piece]) -> bool:
-    """Whether a reply says that the passage has no such span."""
+def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
+    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     text = known.patterns["span.that_is"].sub("", text)
@@ -154,7 +154,7 @@ def _denies(reply: str, pieces: list[Piece]) -> bool:
     sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
     parts = (sentences[0], sentences[-1], text)
     return not known.has("span.all_of_it", text) and any(
-        _asks_for_bias().read(one).text == "No" for one in parts if not known.has("span.others", one)
+        _asks_for_bias().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
     )
 
 
