@@ -23,7 +23,7 @@ class Rules:
     """The rules of one version: its number and the SHA-256 of the file.
 
     Patterns, and templates, which have placeholders, are by table and key, joined by a dot. `synonyms` are other words for labels,
-    `contractions` full forms of contractions.
+    `groups` the groups that they cover, and `contractions` full forms of contractions.
     """
 
     version: int
@@ -31,6 +31,7 @@ class Rules:
     patterns: Mapping[str, Pattern]
     templates: Mapping[str, str]
     synonyms: Mapping[str, Pattern]
+    groups: Mapping[str, Pattern]
     contractions: Mapping[Pattern, str]
 
     @property
@@ -84,7 +85,9 @@ def rules() -> Rules:
     for name, one in table.pop("classes").items():
         classes[name] = _expand(one, classes)
     contractions = {re.compile(one, FLAGS): words for one, words in table.pop("contractions").items()}
-    synonyms = {label: _words(words) for label, words in table.pop("synonyms").items()}
+    synonyms, groups = (
+        {label: _words(words) for label, words in table.pop(name).items()} for name in ("synonyms", "groups")
+    )
     joined = {
         f"{section}.{key}": _expand(one if isinstance(one, str) else _join(one), classes)
         for section, entries in table.items()
@@ -94,7 +97,7 @@ def rules() -> Rules:
     templates = {name: one for name, one in joined.items() if re.search(PLACE, one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
     digest = hashlib.sha256(content).hexdigest()
-    return Rules(int(table["version"]), digest, patterns, templates, synonyms, contractions)
+    return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, contractions)
 
 
 def _expand(pattern: str, classes: Mapping[str, str]) -> str:

@@ -101,7 +101,7 @@ class ChoiceReader:
         known = rules()
         for name, words in PLAIN_WORDS.items():
             text = known.patterns[name].sub(words, text)
-        text = self._lettered.sub("", text)
+        text = self._resolved(self._lettered.sub("", text))
         text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
@@ -125,6 +125,13 @@ class ChoiceReader:
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
         return self.judge(text) or Reading(UNCLEAR)
+
+    def _resolved(self, text: str) -> str:
+        """A text with the answer that "I would go with that" and "that is my answer" refer to, the last one before."""
+        for match in reversed(list(rules().patterns["reply.anaphor"].finditer(text))):
+            if before := self.mentions(text[: match.start()]):
+                text = f"{text[: match.start()]}I choose {before[-1][0]}{text[match.end() :]}"
+        return text
 
     def whole(self, text: str) -> str | None:
         """The answer that a text is, with nothing else."""
@@ -382,7 +389,7 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
-        if known.has("choice.process", claim) and not direction:
+        if len(self.named) == 2 and known.has("choice.process", claim) and not direction:
             return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)

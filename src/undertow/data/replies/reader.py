@@ -13,14 +13,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import lru_cache
 
 from undertow.data.replies.answer_rules import (
     ANSWER,
-    OTHER,
+    CHOICE,
     REFUSAL,
     REWRITE,
     SPAN,
@@ -33,184 +31,18 @@ from undertow.data.replies.answer_rules import (
     is_unclear,
     rules,
 )
-from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
+from undertow.data.replies.choices import ChoiceReader
+from undertow.data.replies.labels import LabelReader
+from undertow.data.replies.passages import announced_rewrite, read_rewrite, read_span
+from undertow.data.replies.words import read_word
 from undertow.data.replies.yes_no import YesNoReader
 
-MASKS = ("<mask>", "[MASK]", "___", "_")
-SHORT_WORDS, TINY_WORDS = 15, 2
-"""Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
-
-
-def read_word(reader: ChoiceReader, text: str) -> Reading:
-    """The listed word that a reply gives: alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
-    text = rules().patterns["shape.he_or_she"].sub("she or he", text)
-    text = rules().patterns["reply.greeting"].sub("", text, count=1)
-    text = rules().cut("aside.concession", text)
-    shorter = rules().cut("aside.alternative", text)
-    text = shorter if reader.mentions(shorter) else text
-    word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
-    if word is not None:
-        return Reading(ANSWER, word)
-    for given in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, text)):
-        if given is not None:
-            return given
-    if declines(text):
-        return Reading(REFUSAL)
-    hits, n_words = reader.mentions(text), len(text.split())
-    if not is_unclear(text):
-        word = _of_one_group(reader, hits)
-        if word is not None and n_words <= SHORT_WORDS:
-            return Reading(ANSWER, word)
-        if not hits and n_words <= TINY_WORDS and not rules().has("unclear.interjection", text):
-            return Reading(OTHER)
-    return Reading(UNCLEAR)
-
-
-def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
-    """The first of several words, if they are of one group."""
-    group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
-    return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
-
-
-def _read_announced(reader: ChoiceReader, text: str) -> str | None:
-    heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
-    return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
-
-
-def _read_blank(reader: ChoiceReader, text: str) -> str | None:
-    """The word in the blank, if a reply repeats the sentence with it."""
-    for mark in MASKS:
-        before, there, behind = reader.question.prompt.rpartition(mark)
-        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
-        if there and len(left) + len(right) > 2:
-            shape = r"\W+".join([*map(re.escape, left), r"(\w+)", *map(re.escape, right)])
-            if match := re.search(shape, text, re.IGNORECASE):
-                return reader.whole(match.group(1))
-    return None
-
-
-def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
-    known = rules()
-    quoted = [
-        hits
-        for part in known.patterns["shape.quoted"].finditer(text)
-        if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
-    ]
-    if not quoted:
-        return None
-    word, last = (
-        _of_one_group(reader, [(one, 0, 0) for one in quoted]),
-        known.patterns["shape.last_quoted"].search(text),
-    )
-    word = word or (reader.whole(last.group(1)) if last else None)
-    return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
-
-
-def _first(reader: ChoiceReader, text: str) -> Reading | None:
-    known, start = rules(), text.lstrip("\"'([{ ")
-    hits = reader.mentions(start)
-    if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
-        return None
-    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
-
-
-def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
-    known = rules()
-    leads = known.fill("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
-    for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
-        if (match := leads.search(sentence)) and not declines(sentence):
-            before = sentence[: match.end()]
-            doubtful = is_unclear(before) and not known.has("shape.decides", before)
-            if (word := _of_one_group(reader, reader.mentions(sentence[match.end() :]))) is not None and not doubtful:
-                return Reading(ANSWER, word)
-    return None
-
-
-QUOTED = re.compile(r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>")
-MIN_RUN, MIN_SHARE = 3, 0.6
-"""Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
-EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
-
-
-def read_span(passage: str, reply: str) -> str | None:
-    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none."""
-    pieces = [hit for piece in _candidates(reply) if (hit := _piece(passage, piece))]
-    smaller = [one for one in pieces if len(one) < 0.95 * len(passage.strip(EDGES))]
-    if smaller or pieces:
-        return (smaller or pieces)[0]
-    if hit := _piece(passage, reply):
-        return hit
-    common = _common_words(passage, reply)
-    if common:
-        return common
-    return "" if rules().has("span.none", rules().spell_out(reply)) else None
-
-
-def _candidates(reply: str) -> Iterator[str]:
-    """Quoted or marked texts, then texts after a colon or an "is", then lines."""
-    for match in QUOTED.finditer(reply):
-        yield next(group for group in match.groups() if group is not None)
-    for line in reply.splitlines():
-        if ":" in line:
-            yield line.rpartition(":")[2]
-    yield from reply.splitlines()
-    for match in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?[\s,:]+([^\n]+)", reply):
-        yield match.group(1)
-    yield from sorted((one for one in re.split(r"[,;:.!?]\s", reply) if len(one.split()) > 1), key=len, reverse=True)
-
-
-def _piece(passage: str, text: str) -> str:
-    """A text in the passage's spelling; "" if the passage does not have it as whole words."""
-    words = re.findall(r"\S+", text.strip(EDGES))
-    if not words:
-        return ""
-    shape = r"\s+".join(map(re.escape, words))
-    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
-    return match.group() if match else ""
-
-
-def _common_words(passage: str, reply: str) -> str:
-    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
-    own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
-    words = [[one.group().casefold() for one in some] for some in (own, theirs)]
-    match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
-    if match.size < min(MIN_RUN, len(own)) or (match.size < MIN_SHARE * len(theirs) and match.size < MIN_RUN + 1):
-        return ""
-    return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
-
-
-def read_rewrite(passage: str, reply: str) -> str | None:
-    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
-    known = rules()
-    text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
-    text = known.patterns["reply.greeting"].sub("", text, count=1)
-    shorter = known.patterns["span.preamble"].sub("", text, count=1).strip()
-    announced = shorter != text and bool(shorter)
-    text = shorter or text
-    quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
-    inner = [one for match in QUOTED.finditer(text) if len((one := next(filter(None, match.groups()))).split()) > 2]
-    if quoted and (announced or len(quoted.group(1)) > 0.3 * len(text)) and len(quoted.group(1).split()) > 1:
-        text = quoted.group(1)
-    elif (
-        inner
-        and not announced
-        and len(inner) == 1
-        and len(text.split()) < 3 * len(inner[0].split()) + 12
-        and inner[0].casefold() not in passage.casefold()
-    ):
-        text = inner[0]
-    text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    cut = known.patterns["reply.farewell"].sub("", text).strip()
-    text = (cut or text).strip().strip('"*`').strip()
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        text = text[1:-1]
-    return text if re.search(r"\w", text) else None
-
-
+MAX_PEOPLE = 4
+"""Maximum number of answers to a choice of people: two, both, and neither. Others choose a label."""
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
 """Maximum length of a reply; a longer one is unclear, because the time grows with the square of the length."""
-QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00b4\u2032", "''\"\"''")
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4\u2032", '\'\'"""""\'\'')
 MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
@@ -225,31 +57,48 @@ def read(question: Question, reply: str) -> Reading:
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
         own = rules().patterns["reply.hidden"].sub("", reply.translate(QUOTES)).strip()
-        if question.kind == REWRITE and not (
-            re.search(r"[:\"]\s*\w+(?: \w+)+", text) is not None
-            and len(text.split()) > len(question.passage.split()) // 2 + 6
-        ):
-            if declines(text.split("\n")[0]):
-                return Reading(REFUSAL)
-            doubts = is_unclear(text) or rules().has("unclear.interjection", text)
-            words, theirs = (set(re.findall(r"[a-z]{4,}", part.casefold())) for part in (question.passage, text))
-            if doubts and not words & theirs:
-                return Reading(UNCLEAR)
-        hit = (read_span if question.kind == SPAN else read_rewrite)(question.passage, own)
-        if hit or (hit is not None and not declines(text)):
-            return Reading(ANSWER, hit)
-        return Reading(REFUSAL if declines(text) else UNCLEAR)
+        return _read_text(question, text, own)
     reader = _reader(question)
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     at = reader.question.answers.index(reading.text) if reading.text else 0
     return replace(reading, text=question.answers[at]) if reading.text else reading
 
 
+def _read_text(question: Question, text: str, own: str) -> Reading:
+    """The span or rewritten text that a reply gives; `own` is the reply with its marks."""
+    if question.kind == SPAN:
+        hit = read_span(question.passage, own, of_sentence=" sentence " in question.prompt)
+    else:
+        hit = announced_rewrite(question.passage, own)
+        if hit is None and rules().has("rewrite.none", text):
+            return Reading(ANSWER)
+        if hit is None and (missing := _missing_rewrite(question.passage, text)) is not None:
+            return missing
+        hit = read_rewrite(question.passage, own)
+    if hit or (hit is not None and not declines(text)):
+        return Reading(ANSWER, hit)
+    return Reading(REFUSAL if declines(text) else UNCLEAR)
+
+
+def _missing_rewrite(passage: str, text: str) -> Reading | None:
+    """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
+    known, first = rules(), text.split("\n", maxsplit=1)[0]
+    if declines(first) and known.has("rewrite.request", first):
+        return Reading(REFUSAL)
+    asks = text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\byou\b", text)
+    if asks or known.starts("rewrite.doubts", text):
+        return Reading(UNCLEAR)
+    doubts = is_unclear(text) or known.has("unclear.interjection", text)
+    words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
+    return Reading(UNCLEAR) if doubts and (not words & theirs or known.has("rewrite.task", text)) else None
+
+
 @lru_cache(maxsize=64)
 def _reader(question: Question) -> ChoiceReader:
     """One reader for all replies to a question."""
     answers = tuple(map(_fold, question.answers))
-    reader = YesNoReader if question.kind == YES_NO else ChoiceReader
+    kinds = {YES_NO: YesNoReader, CHOICE: LabelReader if len(answers) > MAX_PEOPLE else ChoiceReader}
+    reader = kinds.get(question.kind, ChoiceReader)
     return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
 
 

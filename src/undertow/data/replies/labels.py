@@ -1,0 +1,60 @@
+"""Replies to questions for a label of bias, which name the label or the group that the bias is against."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules
+from undertow.data.replies.choices import ChoiceReader, Vote
+
+OTHER_GROUPS = "perceived negative groups"
+"""The label of a group that no other label covers."""
+WORD = re.compile(r"[a-z]{3,}")
+
+
+class LabelReader(ChoiceReader):
+    """Reads replies to one question whose answers are labels of bias."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        known = rules()
+        groups = {one: known.groups[one.casefold()].pattern for one in self.named if one.casefold() in known.groups}
+        others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
+        above, _, _ = question.prompt.rpartition("\n")
+        text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
+        nouns = {_stem(one) for one in WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        if others is not None and nouns:
+            groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
+        self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
+
+    def read(self, text: str) -> Reading:
+        """Read a reply; one that names no label may name the group that the bias is against."""
+        known = rules()
+        sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
+        plain = [one for one in sentences if not known.has("label.also", one)]
+        text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
+        text = known.patterns["label.tinge"].sub("", text)
+        reading = super().read(text)
+        if reading.outcome != UNCLEAR or known.has("label.foreign", text):
+            return reading
+        named = text
+        for label, against in self._against:
+            named = against.sub(f"{label} bias", named)
+        return reading if named == text else super().read(named)
+
+    def opening(self, start: str) -> str | None:
+        """The label at the beginning of a text, also before a colon: "Sexism: it denies women a job"."""
+        hits = self.mentions(start)
+        if hits and hits[0][1] == 0 and rules().starts("label.before_colon", start[hits[0][2] :]):
+            return hits[0][0]
+        return super().opening(start)
+
+    def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
+        """A doubt, where a claim offers a label as one of several: "it could be age or class"."""
+        return [Vote(UNCLEAR)] if votes and rules().has("label.offers", claim) else []
+
+
+def _stem(word: str) -> str:
+    """A word without its ending, so that *smokers* and *smoking* are one."""
+    return word[: max(4, len(word) - 3)]

@@ -1,0 +1,240 @@
+"""Replies that name a span of a passage, and replies that rewrite a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from itertools import islice
+
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
+from undertow.data.replies.yes_no import YesNoReader
+
+QUOTED = re.compile(
+    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>|^\s*>\s+([^\n]+)$",
+    re.MULTILINE,
+)
+MIN_RUN, MIN_SHARE = 3, 0.6
+"""Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
+EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+MAX_PIECES = 30
+"""Maximum number of pieces that are quoted, that are announced, and that are clauses."""
+END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
+CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the passage in a reply, from `start` to `end` there, in the passage's spelling."""
+
+    text: str
+    start: int
+    end: int
+
+
+def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | None:
+    """The span of a passage that a reply names, in the passage's spelling; "" if it denies that there is one, None if it names none.
+
+    With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
+    """
+    bare, whole = reply.strip(EDGES), passage.strip(EDGES)
+    several = END_OF_SENTENCE.search(whole) is not None
+    if piece := _in_passage(passage, bare):
+        return None if several and of_sentence and len(piece) == len(whole) else piece
+    found: list[tuple[int, int, Piece]] = []
+    for n_before, kind in enumerate((_quoted, _announced, _clauses)):
+        pieces = [
+            one
+            for one in islice(kind(passage, reply), MAX_PIECES)
+            if not (several and len(one.text) > 0.95 * len(whole))
+            and not any(_is_inside(one, big) for *_, big in found)
+        ]
+        found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
+    best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
+    if best < CHOSEN and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
+        return ""
+    if best > DISMISSED:
+        ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
+        return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
+    return None if found else _common_words(passage, reply) or None
+
+
+def _is_inside(piece: Piece, other: Piece) -> bool:
+    return other.start <= piece.start < other.end
+
+
+def _quoted(passage: str, reply: str) -> Iterator[Piece]:
+    """Pieces in quotes or marks."""
+    for match in QUOTED.finditer(reply):
+        group = next(at for at, text in enumerate(match.groups(), 1) if text is not None)
+        if text := _in_passage(passage, match.group(group)):
+            yield Piece(text, match.start(), match.end())
+
+
+def _announced(passage: str, reply: str) -> Iterator[Piece]:
+    """Lines, and texts after a colon or an "is"."""
+    for line in re.finditer(r"[^\n]+", reply):
+        starts = [0, *(mark.end() for mark in re.finditer(r":|\b(?:is|was|be|are)\b(?: that)?[\s,:]", line.group()))]
+        for start in starts:
+            if text := _in_passage(passage, line.group()[start:]):
+                yield _extended(passage, reply, Piece(text, line.start() + start, line.end()))
+                break
+
+
+def _clauses(passage: str, reply: str) -> Iterator[Piece]:
+    """Clauses of several words, the longest first."""
+    clauses = [one for one in re.finditer(r"(?:[^,;:.!?]|[,;:.!?](?!\s))+", reply) if len(one.group().split()) > 1]
+    for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
+        starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
+        for start in starts:
+            if text := _in_passage(passage, one.group()[start:]):
+                yield _extended(passage, reply, Piece(text, one.start() + start, one.end()))
+                break
+
+
+def _extended(passage: str, reply: str, piece: Piece) -> Piece:
+    """A piece with the words before it, as far as reply and passage share them."""
+    for word in reversed(list(re.finditer(r"\S+", reply[: piece.start]))):
+        longer = _in_passage(passage, reply[word.start() : piece.end])
+        if not longer:
+            break
+        piece = Piece(longer, word.start(), piece.end)
+    return piece
+
+
+def _rank(reply: str, pieces: list[Piece], at: int) -> int:
+    """What the sentence around a piece says of it."""
+    known, (text, start, end) = rules(), _without_pieces(reply, pieces, at)
+    before = END_OF_SENTENCE.split(text[:start])[-1]
+    behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
+    ends = re.search(r"\w", behind) is None
+    ranks = (
+        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (ASIDE, known.has("span.example", before)),
+        (CHOSEN, known.starts("span.chosen_behind", behind)),
+        (ALONE, ends and not re.search(r"\w", before)),
+        (CHOSEN, ends and known.starts("span.concludes", before)),
+        (CHOSEN, known.has("span.chosen_before", before)),
+    )
+    return next((rank for rank, holds in ranks if holds), NAMED)
+
+
+def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
+    """A reply with "it" for each piece, and where the one at `at` starts and ends."""
+    parts, place, done = [], (0, 0), 0
+    for one in sorted(pieces, key=lambda piece: piece.start):
+        parts.append(reply[done : one.start])
+        start = sum(map(len, parts))
+        ends = re.search(r"[.!?]\W*$", reply[one.start : one.end]) and re.match(r"\s+[A-Z]|\s*$", reply[one.end :])
+        parts.append("it." if ends else "it")
+        done = one.end
+        if at < len(pieces) and one is pieces[at]:
+            place = start, start + 2
+    return "".join([*parts, reply[done:]]), *place
+
+
+@cache
+def _asks_for_bias() -> YesNoReader:
+    return YesNoReader(
+        Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:")
+    )
+
+
+def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
+    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
+    known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    text = known.patterns["span.that_is"].sub("", text)
+    if known.has("span.none", text):
+        return True
+    sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
+    parts = (sentences[0], sentences[-1], text)
+    return not known.has("span.all_of_it", text) and any(
+        _asks_for_bias().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
+    )
+
+
+def _in_passage(passage: str, text: str) -> str:
+    """A text in the passage's spelling; "" if the passage does not have it as whole words."""
+    words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
+    if not words:
+        return ""
+    shape = r"\s+".join(map(re.escape, words))
+    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
+    return match.group() if match else ""
+
+
+def _common_words(passage: str, reply: str) -> str:
+    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
+    words = [[one.group().casefold() for one in some] for some in (own, theirs)]
+    match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
+    if match.size < min(MIN_RUN, len(own)) or (match.size < MIN_SHARE * len(theirs) and match.size < MIN_RUN + 1):
+        return ""
+    return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
+
+
+ITEM = re.compile(r"^\s*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
+SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
+MIN_WORDS_OF_TEXT = 3
+"""Minimum number of words of a quotation that is a rewritten text."""
+
+
+def read_rewrite(passage: str, reply: str) -> str | None:
+    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
+    known = rules()
+    text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
+    text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
+    announced = announced_rewrite(passage, reply.strip())
+    if announced == "":
+        return None
+    text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
+    quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
+    if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
+        text = quoted.group(1)
+    text = text.split("\n\n")[0] if "\n\n" not in passage else text
+    cut = known.patterns["reply.farewell"].sub("", text).strip()
+    text = (cut or text).strip().strip('"*`').strip()
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    text = SYMBOLS.sub("", text).strip()
+    return text if re.search(r"\w", text) else None
+
+
+def announced_rewrite(passage: str, text: str) -> str | None:
+    """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
+    known = rules()
+    quoted = list(_quoted_rewrites(passage, text))
+    quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
+    items = list(ITEM.finditer(text))
+    lists = known.has("rewrite.several", text.split("\n", maxsplit=1)[0]) or (items and items[0].start() == 0)
+    if lists and len(quoted) != 1 and len(items) > 1:
+        return ""
+    if quoted:
+        return quoted[0] if len(quoted) == 1 else ""
+    for intro in known.patterns["rewrite.intro"].finditer(text):
+        if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
+            return text[intro.end() :].strip() or None
+    return None
+
+
+def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
+    """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
+    known, first = rules(), ""
+    done = 0
+    for match in QUOTED.finditer(text):
+        inner = next(group for group in match.groups() if group is not None).strip()
+        before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
+        done = match.end()
+        is_text = (
+            len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
+        )
+        new = inner.strip(EDGES).casefold() not in first
+        if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):
+            first = first or inner.casefold()
+            yield inner

@@ -1,0 +1,143 @@
+"""Replies that give one of several listed words, such as the pronoun in a blank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, is_unclear, rules
+from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
+
+MASKS = ("<mask>", "[MASK]", "___", "_")
+SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|;\s+|(?<!:)\n+")
+MAX_WORDS_BETWEEN = 4
+"""Maximum number of words between "I would choose" and the word."""
+SHORT_WORDS, TINY_WORDS = 15, 2
+"""Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
+
+
+def read_word(reader: ChoiceReader, text: str) -> Reading:
+    """The listed word that a reply gives: chosen, alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
+    known = rules()
+    text = known.patterns["shape.he_or_she"].sub("she or he", text)
+    text = known.patterns["reply.greeting"].sub("", text, count=1)
+    if (word := _chosen(reader, text)) is not None:
+        return Reading(ANSWER, word)
+    sentences = SENTENCE_WITH_WORD.split(text)
+    given = text if _of_one_group(reader, reader.mentions(text)) or len(sentences) == 1 else _given(reader, sentences)
+    given = known.cut("aside.concession", given)
+    shorter = known.cut("aside.alternative", given)
+    given = shorter if reader.mentions(shorter) else given
+    return _read_given(reader, given) if given else Reading(REFUSAL if declines(text) else UNCLEAR)
+
+
+def _read_given(reader: ChoiceReader, text: str) -> Reading:
+    """The word that a reply gives, without what it only offers."""
+    known = rules()
+    word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
+    if word is not None:
+        return Reading(ANSWER, word)
+    stripped = known.cut("word.possessive", text)
+    for reading in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, stripped)):
+        if reading is not None:
+            return reading
+    if declines(text):
+        return Reading(REFUSAL)
+    hits, n_words = reader.mentions(stripped), len(text.split())
+    word = _of_one_group(reader, hits) if n_words <= SHORT_WORDS else None
+    is_other = not hits and (n_words <= TINY_WORDS or known.starts("word.other", text))
+    if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
+        return Reading(UNCLEAR)
+    return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
+
+
+def _chosen(reader: ChoiceReader, text: str) -> str | None:
+    """The word after the last "I would choose"."""
+    known = rules()
+    for sentence in reversed(SENTENCE_WITH_WORD.split(text)):
+        choice = known.patterns["word.chooses"].search(sentence)
+        behind = sentence[choice.end() :] if choice else ""
+        hits = reader.mentions(behind)
+        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN and not known.has("word.or", behind):
+            return hits[0][0]
+    return None
+
+
+def _given(reader: ChoiceReader, sentences: Sequence[str]) -> str:
+    """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
+    known, first = rules(), sentences[0]
+    if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
+        return first
+    given = [
+        known.patterns["word.possessive"].sub("", one)
+        for one in sentences
+        if known.has("word.chooses", one) or not known.has("word.offers", one)
+    ]
+    words = [word for one in given if (word := read_word(reader, one).text)]
+    if (common := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
+        return common
+    if words:
+        return next((one for one in reversed(given) if known.has("word.announces", one)), "")
+    return " ".join(given) if reader.mentions(" ".join(given)) else ""
+
+
+def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
+    """The first of several words, if they are of one group."""
+    group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
+    return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
+
+
+def _read_announced(reader: ChoiceReader, text: str) -> str | None:
+    heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
+    return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
+
+
+def _read_blank(reader: ChoiceReader, text: str) -> str | None:
+    """The word in the blank, if a reply repeats the sentence with it."""
+    for mark in MASKS:
+        before, there, behind = reader.question.prompt.rpartition(mark)
+        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
+        if there and len(left) + len(right) > 2:
+            filled = r"\W+".join([r"(\w+)", *map(re.escape, right)])
+            shape = r"\W+".join([*map(re.escape, left), filled])
+            given = re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
+            words = [word for one in given if (word := reader.whole(one)) is not None]
+            return _of_one_group(reader, [(word, 0, 0) for word in words])
+    return None
+
+
+def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
+    known = rules()
+    quoted = [
+        hits
+        for part in known.patterns["shape.quoted"].finditer(text)
+        if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
+    ]
+    if not quoted:
+        return None
+    word, last = (
+        _of_one_group(reader, [(one, 0, 0) for one in quoted]),
+        known.patterns["shape.last_quoted"].search(text),
+    )
+    word = word or (reader.whole(last.group(1)) if last else None)
+    return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
+
+
+def _first(reader: ChoiceReader, text: str) -> Reading | None:
+    known, start = rules(), text.lstrip("\"'([{ ")
+    hits = reader.mentions(start)
+    if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
+        return None
+    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
+
+
+def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
+    known = rules()
+    leads = known.fill("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
+    for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
+        if (match := leads.search(sentence)) and not declines(sentence):
+            before = sentence[: match.end()]
+            doubtful = is_unclear(before) and not known.has("shape.decides", before)
+            if (word := _of_one_group(reader, reader.mentions(sentence[match.end() :]))) is not None and not doubtful:
+                return Reading(ANSWER, word)
+    return None
