@@ -68,9 +68,6 @@ def detection(shared_base: Path) -> Run:
     return prompted(shared_base, SPECIFICATION, limit=40, entropy_baseline=True)
 
 
-# Which models are put prompts.
-
-
 @pytest.mark.parametrize(("audit", "default"), [(SPURIOUS, "A,B,C"), (SPECIFICATION, "A")])
 def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: str) -> None:
     module = audits.load(audit)
@@ -96,18 +93,12 @@ def test_free_replies_have_more_tokens_unless_a_number_is_given(
     assert subject.design["max_new_tokens"] == expected
 
 
-# How much is asked.
-
-
 def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
     frame = drift.observations
     assert 150 < len(frame) <= 200
     cells = {prompt: rows[["w", "cluster"]].to_numpy().tolist() for prompt, rows in frame.groupby("prompt")}
     assert cells["A"] == cells["B"] == cells["C"]
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
-
-
-# What is asked, and what comes of it.
 
 
 def test_the_columns_of_a_prompted_run(drift: Run) -> None:
@@ -179,9 +170,6 @@ def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
 
 
 # Refusals.
-
-
-# What is found.
 
 
 def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:

@@ -98,6 +98,9 @@ def test_the_papers_graphs(name: str) -> None:
         ("X -> Y; covariate X", "'covariate X'", "features"),
         ("X -> Y\nQ: what", "line 2, 'Q: what'", "'Q'"),
         ("X -> Y; X: a\nX: b", "line 2, 'X: b'", "'a'"),
+        ("X -> Y; X:", "'X:'", "empty"),
+        ("X -> Y; label X, Y", "'label X, Y'", "one node"),
+        ("X -> [S]; (S) -> Y", "'(S) -> Y'", "latent"),
         ("X -> Y; " + "very_long_" * 20 + " =", "...'", "'='"),
     ],
 )
@@ -114,3 +117,5 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ):
         assert_refused((words,), load_graph, str(path))
     assert_refused(("cannot be read",), load_graph, "a\0b")
+    assert_refused(("empty",), load_graph, " ")
+    assert_refused(("'=>' is not an arrow",), load_graph, "X => Y")

@@ -41,7 +41,7 @@ def value(text: str) -> Floats:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a + b * 2 - -a / 4", A + B * 2 + A / 4),
+        ("+a + b * 2 - -a / 4", A + B * 2 + A / 4),
         ("(a - b) ** 2", (A - B) ** 2),
         ("1e3", np.full(4, 1000.0)),
         ("exp(a) + sqrt(b) + abs(a)", np.exp(A) + np.sqrt(B) + np.abs(A)),
@@ -80,9 +80,6 @@ def test_every_noise_is_one_of_its_own() -> None:
     )
     assert drawn == [("normal", 0), ("normal", 1), ("uniform", 2), ("bernoulli", 3)]
     assert list(np.asarray(found)) == [10 + 200 + 1000, 0.25 + 20 + 300 + 1000, 0.75 + 40 + 500]
-
-
-# Files.
 
 
 def test_the_order_of_lines_has_no_meaning() -> None:
@@ -129,6 +126,19 @@ def test_the_order_of_lines_has_no_meaning() -> None:
         ("b = 1\ncase one: b = 1 / 0", ["inf"]),
         ("b = 1\nc = 1 / b\ncase one: b = 0", ["case", "c"]),
         ("b = 1\ncase one: b = 1\ncase one: b = 2", ["line 7"]),
+        ("b = 1\ncase one", ["case name"]),
+        ("b = 1\ncase one: b", ["sets no parameter"]),
+        ("b = 1\n" + "\n".join(f"case {n}: b = {n}" for n in range(51)), ["at most 50 cases"]),
+        ("select S + 1", ["one variable"]),
+        ("select G\nselect S", ["selects already"]),
+        ("compare G", ["pair"]),
+        ("compare G, G", ["itself"]),
+        ("compare " + "; ".join(f"G, v{n}" for n in range(51)), ["at most 50 pairs"]),
+        ("b = 1\ncompare G, b", ["b is a parameter"]),
+        ("X :=", ["missing"]),
+        ("X := " + "9" * 400, ["too large"]),
+        ("X := exp", ["brackets"]),
+        ("X := G @ 2", ["@"]),
         ("\n".join(f"v{n} := 1" for n in range(MAX_NAMES)), [f"{MAX_NAMES}"]),
     ],
 )

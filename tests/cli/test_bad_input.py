@@ -95,9 +95,6 @@ def test_no_network_is_one_sentence(cli_process: Cli, tmp_path: Path) -> None:
     refused(done, "someone/no-such-model", "network")
 
 
-# The answer store.
-
-
 @pytest.fixture
 def filled(shared_base: Path, cache: Path, tmp_path: Path) -> None:
     """A finished run of the toy, `filled`, and its answers, in this test's own folders."""

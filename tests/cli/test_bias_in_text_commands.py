@@ -32,9 +32,6 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
-# Wordings and documents.
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_the_wordings_of_a_task_are_printed_in_three_ways(task: str, cli: Cli) -> None:
     lines = said(cli("challenge", task, "--descriptions")).splitlines()
@@ -59,9 +56,6 @@ def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
         ("evaluation", "yes"): 66, ("evaluation", "no"): 66, ("train", "yes"): 45, ("train", "no"): 45,
     }  # fmt: skip
     assert list(csv.DictReader(io.StringIO(said(cli("challenge", name, "--csv"))))) == rows
-
-
-# Runs.
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def verdict(work: Workplace) -> dict[str, Any]:
     return said
 
 
-# One sentence.
-
-
 def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
     assert list(verdict) == KEYS
     assert (verdict["text"], verdict["unspecified"], verdict["missing_reason"]) == (UNDECIDED, True, "")
@@ -79,9 +76,6 @@ def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
         "above_unspecified": 1.0,
         "above_specified": 1.0,
     }
-
-
-# A file of them.
 
 
 def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]], work: Workplace) -> None:
@@ -119,9 +113,6 @@ class StoppedGuard:
         if self.calls == 2:
             raise KeyboardInterrupt
         return [Verdict(text, None, math.nan, "", "", {}, {}, math.nan, "") for text, _ in sentences]
-
-
-# What is refused, before anything is asked.
 
 
 def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> None:

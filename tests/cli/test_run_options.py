@@ -60,9 +60,6 @@ print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas
     assert printed.splitlines()[-1] == "[]"
 
 
-# Options of families.
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -82,9 +79,6 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
         assert [word for word in words if word not in str(error.value)] == []
         assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
-
-
-# Several models.
 
 
 def test_model_may_be_named_several_times(cli: Cli) -> None:

@@ -97,9 +97,6 @@ def moved(before: str) -> float:
     return last - first
 
 
-# The package's own sentences.
-
-
 def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], work: Workplace) -> None:
     assert (own["folder"], own["report"]) == ("own", "own/report.html")
     counts = {name: own["counts"][name] for name in ("items", "queries", "computed", "missing")}
@@ -137,9 +134,6 @@ def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workp
     assert table[["slope_female", "entropy_plain"]].isna().all(axis=None)
     assert table["missing_reason"].isna().all()
     assert int((table["well_specified"] == True).sum()) == 120  # noqa: E712 - a column of booleans
-
-
-# Sentences that the toy tells apart.
 
 
 def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace) -> None:

@@ -34,9 +34,6 @@ def written(folder: Path, *lines: object) -> Path:
     return path
 
 
-# Masking.
-
-
 @pytest.mark.parametrize(
     ("text", "shown", "labels"),
     [
@@ -76,9 +73,6 @@ def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
     path.write_text('ze = ["ze", "zir"]\nxe = ["xe", "Ze"]\n')
     with pytest.raises(UndertowError, match=r"own\.toml: 'Ze' is of groups ze and xe"):
         word_groups(str(path))
-
-
-# Objects.
 
 
 def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path) -> None:

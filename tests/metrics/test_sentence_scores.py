@@ -52,9 +52,6 @@ def each(prefix: str) -> list[str]:
     return [f"{prefix}_{group}" for group in GROUPS]
 
 
-# By hand -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def four() -> pd.DataFrame:
     return scores(
@@ -127,9 +124,6 @@ def test_several_values_at_either_end_are_averaged() -> None:
     assert of(scores(rows), "s", *each("shift")) == [50, -90, 40]
 
 
-# What stays as it is, and what has no number -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", [[95.4, 0.8, 3.7], [60.0, 40.0, 0.5], [60.2, 39.3, 0.0], [0.0, 0.0, 0.0]])
 def test_masses_that_add_up_but_for_rounding_are_left_alone(first: list[float]) -> None:
     table = scores(asked("s", first, [100, 0, 0]))
@@ -199,9 +193,6 @@ def test_without_any_w_there_is_nothing_to_score() -> None:
         scores(asked("s", [30, 60, 10], w_name=NO_W))
 
 
-# Sentences as they stand ---------------------------------------------------------------------------------------------
-
-
 def test_plain_entropy_is_that_of_the_sentence_without_w() -> None:
     ends = ([100, 0, 0], [100, 0, 0])
     table = scores(
@@ -234,9 +225,6 @@ def test_plain_entropy_is_of_the_same_model_prompt_and_set_for_every_w() -> None
     table = sentence_scores(frame, GROUPS)
     expected = [100 / math.log2(3)] * 2 + [0, math.nan, math.nan]
     assert table["entropy_plain"].tolist() == pytest.approx(expected, nan_ok=True)
-
-
-# The table -----------------------------------------------------------------------------------------------------------
 
 
 def test_sentences_come_as_they_were_asked_with_their_factors() -> None:

@@ -87,9 +87,6 @@ def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
     assert len(steps_that_count([THE, Step(" she", (0.5, 0.0, 0.1), spells=False)], OPTIONS)) == 2
 
 
-# Answers without numbers, and with some missing.
-
-
 def test_an_empty_answer_is_missing() -> None:
     answer = answer_of(PROMPT, [], "")
     assert (answer.missing_reason, answer.logprobs_nats) == (EMPTY, ())
@@ -108,9 +105,6 @@ def test_a_probability_that_is_not_a_number_is_missing(bad: tuple[float, ...]) -
     answer = answered(Step("the", bad), THE)
     assert "not a number" in answer.missing_reason
     assert answer.logprobs_nats == ()
-
-
-# What was not shown.
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,6 @@ def test_an_unknown_word_at_a_blank_leaves_the_others_scored_and_is_named(
     assert f"{NOT_SEEN}: \u03a9e" in result.notes
 
 
-# The start of a text.
-
-
 @pytest.mark.parametrize("protocol", [EXACT, PAPER])
 def test_at_the_start_of_a_text_both_forms_count_as_in_fill_mask(
     protocol: str, network: Callable[[str], str], tmp_path: Path

@@ -349,9 +349,6 @@ def test_the_page_says_why_there_are_no_numbers(name: str, script: Script, tmp_p
     assert [reason for reason in reasons if reason not in unescape(text)] == []
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
-
-
 def table(
     masses: Callable[[int, int], float],
     n_clusters: int = 6,

@@ -33,9 +33,6 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-# Lines and correlations.
-
-
 def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
     x = np.repeat([0.0, 1, 2, 3], 5)
     y = x + rng(seed).normal(0, 0.05 + 0.4 * x)

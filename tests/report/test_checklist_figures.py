@@ -49,9 +49,6 @@ def rows_of(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_yticklabels()]
 
 
-# Aspects.
-
-
 def test_bars_of_one_model_are_its_shares_in_the_papers_order_with_their_intervals() -> None:
     figure = aspects(shares()).figure
     (axes,) = figure.axes
@@ -90,9 +87,6 @@ def test_only_the_occupations_context_and_model_of_a_figure_are_drawn() -> None:
     gaps = [gap("nurse", 50.0, model="n"), gap("nurse", 50.0, context="shuffled attributes"), gap("all", 50.0)]
     assert words(ranking([*gaps, share("bias", occupation="nurse"), *GAPS]).figure) == words(ranking().figure)
     assert draw_ranking([*gaps, GAPS[0]], WOMEN, CONTEXT, "m") is None, "one is no ranking"
-
-
-# The ranking.
 
 
 def test_of_hundreds_both_ends_are_listed_and_it_is_said() -> None:

@@ -40,9 +40,6 @@ def bars_of(axes: Any) -> list[tuple[float, float, float]]:
     return [(float(bar.get_xdata()[0]), float(bar.get_ydata()[0]), float(bar.get_ydata()[1])) for bar in bars]
 
 
-# Slope gap against size.
-
-
 def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
     figure = compared(PAPER)
     sized, strip = figure.axes

@@ -51,9 +51,6 @@ def rows_of(figure: Figure) -> list[str]:
     return [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
 
 
-# Occupations.
-
-
 @pytest.mark.parametrize("table", [scored(), simplified(), bare()])
 def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_decides(table: pd.DataFrame) -> None:
     table = table.sample(frac=1, random_state=1).reset_index(drop=True)

@@ -42,9 +42,6 @@ def bars(axes: Any, width: float) -> list[list[float]]:
     ]
 
 
-# Wordings.
-
-
 def test_every_wording_is_a_dot_and_mean_and_standard_deviation_are_those_of_the_population() -> None:
     (drawing,) = drawn(points())
     (axes,) = drawing.figure.axes

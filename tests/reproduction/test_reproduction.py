@@ -171,7 +171,9 @@ def test_command_lists_all_and_names_what_it_needs(cli: Cli, tmp_path: Path) -> 
         assert (failed.returncode, reason in failed.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("name", ["000:table-1", "001:table-3", "002:table-a4", "003:figure-1", "004:table-2"])
+@pytest.mark.parametrize(
+    "name", ["000:table-1", "001:table-3", "002:table-1", "002:table-a4", "002:table-a5", "003:figure-1", "004:table-2"]
+)
 def test_what_needs_no_model_is_made(name: str, tmp_path: Path) -> None:
     page, *files = reproduce(name, out=tmp_path)[name]
     assert artefacts()[name].title in page.read_text(encoding="utf-8")

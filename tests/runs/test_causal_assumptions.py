@@ -57,9 +57,6 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "resolve", resolve)
 
 
-# The run folder.
-
-
 def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,9 +165,6 @@ def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> No
         undertow.render_report(folder, "unspecified")
 
 
-# Refusals.
-
-
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
@@ -193,9 +187,6 @@ def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
         for word in words:
             assert word in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-# Audits.
 
 
 @pytest.mark.parametrize("name", audits.names())

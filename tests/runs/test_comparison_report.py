@@ -37,9 +37,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("undertow.runs.compare.compare_folders.drawings", lambda *_: [], raising=True)
 
 
-# Figures.
-
-
 def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand = {name: [one + 2 * at for one in FIRST["a"]] for at, name in enumerate("abcdef")}
     moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
@@ -99,9 +96,6 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     nearly = [[one * (1 + 1e-12) for one in row] for row in first]
     assert compare(run(first), run(nearly)).identical
     assert not compare(run(first), run([row[:1] for row in first])).identical
-
-
-# Folders.
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -80,9 +80,6 @@ def check_same_results(again: Run, first: Run, model: str) -> None:
         assert one.high == pytest.approx(other.high, abs=0.5 * width + 1e-9, nan_ok=True)
 
 
-# The same again.
-
-
 @pytest.mark.parametrize(
     ("model", "asked"),
     [
@@ -137,9 +134,6 @@ def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_ref
     suggested = str(error.value).partition("as in ")[2]
     assert suggested == "replay:second@replay:both@toy"
     assert models.resolve(ModelRequest(suggested)).identity.source == "second: replay:both@toy"
-
-
-# What was not asked.
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,6 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
 
 
-# Where a run goes.
-
-
 @pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
 def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()

@@ -52,9 +52,6 @@ def same(found: Estimate, expected: tuple[float, float, float, float, int]) -> b
     return numbers == pytest.approx(expected, nan_ok=True, abs=1e-9)
 
 
-# Means ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_cell_without_a_number_and_a_document_without_one_change_no_interval() -> None:
     values = np.random.default_rng(1).random((20, 2))
     wider = np.full((22, 3), math.nan)

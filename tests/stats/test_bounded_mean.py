@@ -116,9 +116,6 @@ def test_intervals_hold_the_mean_of_skewed_scores(name: str, n: int) -> None:
     assert held / 400 >= 0.93
 
 
-# Wilson's score interval of a proportion.
-
-
 @pytest.mark.parametrize(("count", "n"), [(0, 1), (1, 1), (3, 10), (37, 1000), (1000, 1000)])
 def test_counts_have_the_interval_that_scipy_gives(count: int, n: int) -> None:
     expected = stats.binomtest(count, n).proportion_ci(confidence_level=0.95, method="wilson")

@@ -151,9 +151,6 @@ def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
         random_groups(n_clusters, n_groups, RNG)
 
 
-# Percentiles of a bootstrap over clusters.
-
-
 @pytest.mark.parametrize("n_clusters", [6, 10, 60])
 def test_of_few_clusters_they_lie_as_far_out_as_students_t(n_clusters: int) -> None:
     """A bootstrap mean of normal clusters is normal, with (k - 1) / k of the squared standard error."""

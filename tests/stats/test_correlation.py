@@ -82,9 +82,6 @@ def test_the_share_of_the_heaviest_pair_is_that_of_its_influence() -> None:
     assert math.isnan(pearson([], []).heaviest_share)
 
 
-# Columns in clusters -------------------------------------------------------------------------------------------------
-
-
 def test_correlation_is_pearsons_with_a_jackknife_over_clusters() -> None:
     rng = np.random.default_rng(9)
     clusters = np.array([3, 3, 5, 6, 6, 6, 8, 9, 11, 12])

@@ -118,9 +118,6 @@ def test_a_row_that_varies_by_rounding_has_slope_zero() -> None:
     assert fit_rows([0, 1, 2], [[0.3, 0.3, 0.1 + 0.2]])[0].tolist() == [0.0]
 
 
-# Polynomials.
-
-
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])
 def test_curve_and_band_agree_with_statsmodels(degree: int) -> None:
     x, y = noisy_line(2)

@@ -99,9 +99,6 @@ def test_what_is_not_there_is_nan_and_what_is_wrong_is_refused() -> None:
         auroc([math.nan, 1.0], [True, False])
 
 
-# Draws ---------------------------------------------------------------------------------------------------------------
-
-
 def weighted_share(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
     """Share of pairs won, a pair counting as the product of its two weights."""
     won = total = 0.0
@@ -162,9 +159,6 @@ def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], 
 def test_a_draw_with_a_score_that_is_missing_has_no_area() -> None:
     draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
     assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
-
-
-# P-values ------------------------------------------------------------------------------------------------------------
 
 
 def exact_p(scores: list[float], positive: list[bool], cluster: list[int]) -> float:
@@ -263,9 +257,6 @@ def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> N
     assert plain > 0.12 * n
 
 
-# Curves --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("scores", "positive", "false", "true"),
     [
@@ -299,9 +290,6 @@ def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int
     assert float(np.trapezoid(true, false)) == pytest.approx(auroc(scores, positive))
 
 
-# Thresholds ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_best_threshold_lies_midway_and_is_the_lowest_of_equals() -> None:
     assert best_threshold([1.0, 2.0, 4.0, 8.0], [False, False, True, True]) == 3.0
     # Below 2 and below 8 both have three quarters.
@@ -316,9 +304,6 @@ def test_a_threshold_that_could_not_be_chosen_says_no() -> None:
     assert math.isnan(thresholds[1])
     assert calls.tolist() == [False, False, True]
     assert thresholds[2] == 1.5
-
-
-# Held out in many draws -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=50)

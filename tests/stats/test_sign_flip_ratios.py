@@ -74,9 +74,6 @@ SIDES = st.integers(0, 3).flatmap(
 CLUSTERS = st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=6)
 
 
-# Against all exchanges -----------------------------------------------------------------------------------------------
-
-
 def cluster(y1: Fraction | float, d1: int, y2: Fraction | float, d2: int) -> Cluster:
     return (Fraction(y1), d1), (Fraction(y2), d2)
 
@@ -131,9 +128,6 @@ def test_no_difference_is_no_evidence() -> None:
     assert p_of([cluster(1, 2, 1, 2)] * 20) == 1
 
 
-# What has no p -------------------------------------------------------------------------------------------------------
-
-
 def test_no_clusters_have_none() -> None:
     assert math.isnan(p_of([cluster(1, 1, 0, 1), *[cluster(0, 0, 0, 0)] * 20]))
     empty = np.zeros((0, 3))
@@ -146,9 +140,6 @@ def test_one_test_without_a_p_takes_none_from_the_others() -> None:
     lone = [cluster(1, 1, 0, 1), *[cluster(0, 0, 0, 0)] * 3]
     found = sign_flip_pvalues(*arrays([some, [cluster(1, 1, 0, 0)] * 4, lone, some]))
     assert found == pytest.approx([1 / 8, math.nan, math.nan, 1 / 8], nan_ok=True)
-
-
-# Many clusters -------------------------------------------------------------------------------------------------------
 
 
 def random_sides(n_clusters: int, n_tests: int, seed: int, effect: float = 0.0) -> tuple[Sums, Sums]:
@@ -202,9 +193,6 @@ def test_tests_between_change_nothing(nothing_kept: None) -> None:
         alone[n_clusters, seed] = sign_flip_pvalues(*sides[n_clusters], seed)
     for n_clusters, seed in [*cases, *cases[::-1]] * 2:
         assert np.array_equal(sign_flip_pvalues(*sides[n_clusters], seed), alone[n_clusters, seed])
-
-
-# Crossed designs -----------------------------------------------------------------------------------------------------
 
 
 def test_a_crossed_design_has_the_larger_p_of_its_rows_and_its_columns() -> None:

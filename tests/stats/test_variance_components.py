@@ -138,9 +138,6 @@ def test_where_wordings_do_not_differ_or_have_no_slot() -> None:
     assert (shares.size, interactions) == (0, 100.0)
 
 
-# Means and spread ----------------------------------------------------------------------------------------------------
-
-
 def test_level_means() -> None:
     means = level_means([80, 90, 5, math.nan, 7], [2, 2, 0, 0, 0], 4)
     assert means == pytest.approx([6, math.nan, 85, math.nan], nan_ok=True)
@@ -154,9 +151,6 @@ def test_population_sd_is_the_one_of_the_paper() -> None:
     assert population_sd([5]) == 0
     assert math.isnan(population_sd([]))
     assert math.isnan(population_sd([math.nan]))
-
-
-# Factors that cannot be told apart -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -206,9 +200,6 @@ def test_factors_alone_in_their_set_are_those_that_the_rank_says(n_rows: int, n_
         assert ((at,) in found) == is_alone
 
 
-# One-way analysis.
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_p_is_that_of_the_f_test(seed: int) -> None:
     """Groups of unlike sizes, one of a single point, in any order; in half of the cases they differ."""
@@ -245,9 +236,6 @@ def test_where_there_is_nothing_to_say_everything_is_nan(y: list[float], group: 
 
 def test_a_small_spread_on_a_large_mean_is_not_taken_for_rounding() -> None:
     assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
-
-
-# Unequal spreads ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
