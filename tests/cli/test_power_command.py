@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,10 @@ def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
     assert said["noise"]["values_sd"] == pytest.approx(2, rel=0.35)
     assert said["noise"]["slopes_sd"] < 1
     assert said["like"]["w_name"] == "year"
+    done = cli("power", name, "--like", "table.csv", "--group", "she-he", "--out", "curves.svg")
+    assert "of m by year, with 60 sentences and 40 values" in done.stdout
+    assert f"Written: {tmp_path / 'curves.svg'}" in done.stdout
+    assert "year" in (tmp_path / "curves.svg").read_text("utf-8")
 
 
 def test_sentences_that_agree_show_no_noise(cli: Cli, tmp_path: Path) -> None:
@@ -77,3 +82,18 @@ def test_a_list_without_order_has_no_smallest_change(cli: Cli, tmp_path: Path) -
     done = cli("power", written(tmp_path, 8, [1900, 1950, 2000]), "--w-scale", "none")
     assert done.returncode == 1
     assert "list without order" in done.stderr
+
+
+def test_noise_that_is_no_noise_is_refused(cli: Cli, finished_run: Callable[..., Path]) -> None:
+    run = str(finished_run("spurious-correlation", w="date"))
+    for options, words in (
+        (["--like", run], "by rounding only"),  # sentences are all one to the toy
+        (["--like", run, "--text-sd", "1"], "--text-sd: --like"),
+        (["--values-sd", "-1"], "--values-sd -1: must be 0 or more"),
+        (["--autocorrelation", "1"], "below 1"),
+        (["--group", "female"], "--group female"),
+        (["--like", "none"], "none: there is no such run folder"),
+        (["--out", "curves.txt"], "curves.txt"),
+    ):
+        failed = cli("power", "mgc", "--w", "date", *options)
+        assert (failed.returncode, words in failed.stderr) == (1, True), failed.stderr

@@ -73,3 +73,12 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     assert to_hex(cross.get_color()) == COLOURS[1].lower()
     assert bars_of(first) == [(1000, 9, 12)]  # alone between the edge and the gap: a band has no width there
     assert not [line for line in second.lines if line.get_marker() == "x"]
+
+
+def test_steps_over_decades_have_a_logarithmic_axis() -> None:
+    axes = panels_of(drawn(checkpoints([0, 1, 4, 16, 64, 4000])))[0]
+    assert axes.get_xscale() == "symlog"
+    assert axes.get_xlim()[0] < 0
+    assert axes.get_xlim()[1] > 4000
+    assert {0, 1, 10, 100, 1000} <= {*axes.get_xticks()}
+    assert panels_of(drawn(checkpoints()))[0].get_xscale() == "linear"

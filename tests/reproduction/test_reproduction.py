@@ -17,7 +17,7 @@ from helpers.answering import answers_only
 from undertow import models
 from undertow.audits.base import preset_options
 from undertow.errors import UndertowError
-from undertow.reproduction import artefacts, reproduce
+from undertow.reproduction import artefacts, contents, reproduce
 from undertow.reproduction.catalog import published
 from undertow.runs.config import RunConfig
 
@@ -172,12 +172,34 @@ def test_command_lists_all_and_names_what_it_needs(cli: Cli, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["000:table-1", "001:table-3", "002:table-1", "002:table-a4", "002:table-a5", "003:figure-1", "004:table-2"]
+    "name",
+    [
+        "000:table-1",
+        "001:table-3",
+        "002:table-1",
+        "002:table-a4",
+        "002:table-a5",
+        "003:figure-1",
+        "004:table-1",
+        "004:table-2",
+    ],
 )
 def test_what_needs_no_model_is_made(name: str, tmp_path: Path) -> None:
     page, *files = reproduce(name, out=tmp_path)[name]
     assert artefacts()[name].title in page.read_text(encoding="utf-8")
     assert files
+
+
+def test_simulated_selection_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer people than the million of the paper: selection alone makes X and Y correlate, in either direction."""
+    monkeypatch.setattr(contents, "N_PEOPLE", 20_000)
+    page, *files = reproduce("001:figure-6", out=tmp_path)["001:figure-6"]
+    rows = rows_of(page.parent / "001-figure-6.csv")
+    about = [row for row in rows if (row["case"], row["x"], row["y"]) == ("unspecified", "X", "Y")]
+    found = {(row["model"], row["selection"]): float(row["r"]) for row in about}
+    assert abs(found["selected-on-sum", "before"]) < 0.05
+    assert found["selected-on-sum", "after"] < -0.2
+    assert ".svg" in {file.suffix for file in files}
 
 
 def test_task_descriptions_are_as_many_as_the_paper_has(tmp_path: Path) -> None:
