@@ -114,6 +114,13 @@ SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = [
         *((f'{GOOD}\n{key} = {value}', f"{key} is in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
         (GOOD.replace("[groups]", "source = 'x'\n[groups]"), "[slots]"),
         (HEAD.replace("title", 'words = "pronuns"\ntitle'), "did you mean 'pronouns'"),
+        (GOOD.replace("winter", "nan"), "'nan' is not a finite number"), (KINDS.replace("2}", "[2]}"), "must be a text or a number"),
+        (KINDS.replace("2}", "1e300}"), "too large"), (KINDS.replace('["date"]', "3"), "must name W lists"),
+        (KINDS.replace('["date"]', '["date", "date"]'), "'date' is listed more than once"),
+        (GOOD.replace('here."]', 'here.", "In {w}, {blank} {verb} here."]'), "is listed more than once"),
+        (GOOD.replace("verb =", '"a-verb" =').replace("verb}", "a-verb}"), "'a-verb'"),
+        (f'{GOOD}[[controls]]\ntext = "In {{w}}, {{blank}} sat."\ngold = "xe"', "has a place for W"),
+        (f'{GOOD}[[controls]]\ntext = "{{blank}} sat."\ngold = "xer"', "did you mean 'xe'"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
