@@ -18,11 +18,12 @@ from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference import ray_connection, ray_engine
 from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.engines import RAY, EngineChoice
 from undertow.inference.ray_connection import check_address
 from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, shares
 from undertow.inference.runner import local_engine, run_queries
 from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit
-from undertow.models.base import BatchLimits, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.base import IN_MEMORY, BatchLimits, ModelHandle, ModelRequest, TokenBatch
 from undertow.models.families import toy
 from undertow.types import EXACT, GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest
 
@@ -348,3 +349,24 @@ def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest
     with pytest.raises(UndertowError, match=r"listens on 10\.0\.0\.7, where others can reach it"):
         ray_connection.start(n_cpus=1)
     assert started == ["init", "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "family", "source", "device", "words"),
+    [
+        (EngineChoice("spark"), "toy", "", "cpu", "engine 'spark' is not known"),
+        (EngineChoice(RAY, workers=-1), "toy", "", "cpu", "workers -1 is negative"),
+        (EngineChoice(workers=2), "toy", "", "cpu", "--workers is for --engine ray"),
+        (EngineChoice(RAY), "causal", IN_MEMORY, "cpu", "this network is in memory"),
+        (EngineChoice(RAY), "openai", "", "cpu", "raise --concurrency"),
+        (EngineChoice(RAY), "causal", "hub", "cuda:1", "use cuda"),
+    ],
+)
+def test_what_workers_cannot_run_is_refused(
+    choice: EngineChoice, family: str, source: str, device: str, words: str
+) -> None:
+    def check() -> None:
+        choice.check()
+        choice.check_models([ModelIdentity("m", family, source, "r", "float32", "likelihood")], device)
+
+    assert_refused((words,), check)
