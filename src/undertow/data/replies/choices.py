@@ -33,7 +33,7 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -112,7 +112,7 @@ class ChoiceReader:
         if len(set(lines)) > 1 and None not in lines:
             return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
         corrections = list(known.patterns["reply.correction"].finditer(text))
-        if corrections and (reading := self.judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
+        if corrections and (reading := self.judge(text[corrections[-1].end() :])):
             return reading
         for mark, segment in (*verdicts(text, "reply.prime_verdict"), *verdicts(text)):
             wanted, compared = _comparison(self.question_text), _comparison(mark)
@@ -120,6 +120,8 @@ class ChoiceReader:
                 continue
             part = re.split(r"[.;]\s", segment)[0] if compared else segment
             if (reading := self.judge(part, verdict=True)) is not None:
+                if reading.outcome in DOUBTS and known.starts("shape.connective", mark):
+                    continue
                 first = self.whole(SENTENCE.split(text)[0]) if reading.outcome in DOUBTS else None
                 return self._reading(first or reading.text or reading.outcome)
         if known.has("unclear.either_case", text):
@@ -250,6 +252,8 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
+                if self.has_ties and rules().has("shape.maybe", clause):
+                    more = [vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM)) for vote in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []
@@ -390,6 +394,9 @@ class ChoiceReader:
             elif direction < 0 and not wanted:
                 return
         if len(self.named) == 2 and known.has("choice.process", claim) and not direction:
+            return
+        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
+            yield Vote(UNCLEAR)
             return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)

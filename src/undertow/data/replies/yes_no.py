@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
-from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, ChoiceReader, Mention, Vote
+from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
 MOST_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
+CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 EMPTY_WORDS = frozenset(
     re.findall(
@@ -81,7 +82,7 @@ class YesNoReader(ChoiceReader):
         return what
 
     def _opening_word(self, start: str) -> str | None:
-        known = rules()
+        known, start = rules(), CONJUNCTION.sub("", start)
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
             return YES
@@ -124,7 +125,10 @@ class YesNoReader(ChoiceReader):
             return []
         if (said := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
             return [Vote(YES if said["yes"] else NO)]
-        return super().sentence_votes(sentence)
+        votes = super().sentence_votes(sentence)
+        if any(one in sentence for one in self.others) and not re.search(rf"\b(?:{self.people})\b", sentence):
+            return [replace(vote, strength=WEAK) if vote.what == UNCLEAR else vote for vote in votes]
+        return votes
 
     def clause_votes(self, clause: str) -> Iterator[Vote]:
         """Votes of the clause, where the question is about bias."""
