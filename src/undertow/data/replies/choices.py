@@ -33,7 +33,8 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.unopposed": "everything allows",
+    "shape.unimagined": "I do not think it is", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -252,7 +253,7 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
-                if self.has_ties and rules().has("shape.maybe", clause):
+                if rules().has("shape.conditional", clause) or (self.has_ties and rules().has("shape.maybe", clause)):
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM)) for vote in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):

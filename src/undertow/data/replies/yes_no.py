@@ -148,7 +148,7 @@ class YesNoReader(ChoiceReader):
             if not is_unclear(claim) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
             ):
-                yield Vote(NO)
+                yield Vote(YES if self._n_of_question % 2 else NO)
                 return
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
