@@ -145,7 +145,7 @@ class YesNoReader(ChoiceReader):
         """The vote of a claim, if it has one."""
         known = rules()
         for other in self.others:
-            if not is_unclear(claim) and re.search(
+            if not (is_unclear(claim) or known.has("shape.of_telling", claim)) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
             ):
                 yield Vote(YES if self._n_of_question % 2 else NO)
