@@ -309,6 +309,7 @@ class ChoiceReader:
                 shorter = self._named(shorter, clause.removesuffix(shorter))
             if name == "aside.condition" or self.may_cut(clause, shorter):
                 clause = shorter
+        clause = known.fill("aside.evidential", names=self.people).sub("", clause)
         clause = self._between.sub(" ", clause).strip(" ,;:") or clause
         shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
