@@ -15,6 +15,7 @@ MOST_WORDS_OF_A_DENIAL = 6
 MOST_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
+DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 EMPTY_WORDS = frozenset(
     re.findall(
@@ -52,6 +53,7 @@ class YesNoReader(ChoiceReader):
     def answers_another(self, question: str, text: str) -> bool:
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
+        asks = asks and not (self.is_about_bias and rules().has("shape.topic", question))
         return asks and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
@@ -105,7 +107,7 @@ class YesNoReader(ChoiceReader):
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
         doubtful = is_unclear(start) or known.has("shape.pivot", start)
         denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
-        return short and denies and not doubtful
+        return short and denies and not doubtful and not known.starts("shape.starts_unfair", start)
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
@@ -170,7 +172,7 @@ class YesNoReader(ChoiceReader):
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
             return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in re.split(r"\band\b", claim)]
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in DENIAL.split(claim)]
         stated = [what for part in parts if (what := self._stated(part))]
         if len(set(stated)) == 2 and known.has("shape.denies_twice", claim):
             yield Vote(UNCLEAR)
