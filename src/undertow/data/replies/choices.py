@@ -26,6 +26,8 @@ from undertow.data.replies.answer_rules import (
 
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+MAX_PIVOTS = 12
+"""Maximum number of clauses of a sentence that are read apart, from its end."""
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
@@ -33,8 +35,9 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.unopposed": "everything allows",
-    "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.unimagined": "I do not think it is",
+    "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ",
+    "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -243,7 +246,8 @@ class ChoiceReader:
         votes: list[Vote] = []
         is_remark = rules().starts("aside.remark", sentence)
         start, concludes = 0, False
-        for pivot in (*rules().patterns["shape.pivot"].finditer(sentence), None):
+        pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
+        for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
             if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
                 more = list(self._votes_of_clause(clause))
@@ -254,7 +258,10 @@ class ChoiceReader:
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
                 if rules().has("shape.conditional", clause) or (self.has_ties and rules().has("shape.maybe", clause)):
-                    more = [vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM)) for vote in more]
+                    more = [
+                        vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM))
+                        for vote in more
+                    ]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []

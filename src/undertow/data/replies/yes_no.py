@@ -217,4 +217,5 @@ def _stems(text: str) -> set[str]:
 def _negations(text: str) -> int:
     known = rules()
     text = known.patterns["yes_no.intensifiers"].sub(" ", re.sub(r"\"[^\"]*\"", " ", text))
+    text = re.sub(r"\b(neither\b.*?)\bnor\b", r"\1", text, flags=re.IGNORECASE)
     return len(known.patterns["yes_no.negators"].findall(text))
