@@ -27,7 +27,7 @@ from undertow.data.replies.answer_rules import (
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
-"""Maximum number of clauses of a sentence that are read apart, from its end."""
+"""Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
@@ -124,8 +124,8 @@ class ChoiceReader:
                 continue
             part = re.split(r"[.;]\s", segment)[0] if compared else segment
             if (reading := self.judge(part, verdict=True)) is not None:
-                if reading.outcome in DOUBTS and known.starts("shape.connective", mark):
-                    continue
+                if reading.outcome == UNCLEAR and known.starts("shape.connective", mark):
+                    continue  # ", so it is hard to say how much better": the whole reply decides
                 first = self.whole(SENTENCE.split(text)[0]) if reading.outcome in DOUBTS else None
                 return self._reading(first or reading.text or reading.outcome)
         if known.has("unclear.either_case", text):
@@ -443,7 +443,7 @@ class ChoiceReader:
 
 def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]]:
     """Announcements of an answer, from the last, each with the rest of its line."""
-    for mark in reversed(list(rules().patterns[name].finditer(text))):
+    for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
 
 
