@@ -26,6 +26,8 @@ from undertow.data.replies.answer_rules import (
 
 STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+MAX_PIVOTS = 12
+"""Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
@@ -33,7 +35,9 @@ LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.unimagined": "I do not think it is",
+    "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ",
+    "shape.not_seen": "there is no ", "aside.parenthesis": "",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -112,7 +116,7 @@ class ChoiceReader:
         if len(set(lines)) > 1 and None not in lines:
             return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
         corrections = list(known.patterns["reply.correction"].finditer(text))
-        if corrections and (reading := self.judge(text[corrections[-1].end() :])) and reading.outcome != UNCLEAR:
+        if corrections and (reading := self.judge(text[corrections[-1].end() :])):
             return reading
         for mark, segment in (*verdicts(text, "reply.prime_verdict"), *verdicts(text)):
             wanted, compared = _comparison(self.question_text), _comparison(mark)
@@ -120,6 +124,8 @@ class ChoiceReader:
                 continue
             part = re.split(r"[.;]\s", segment)[0] if compared else segment
             if (reading := self.judge(part, verdict=True)) is not None:
+                if reading.outcome == UNCLEAR and known.starts("shape.connective", mark):
+                    continue  # ", so it is hard to say how much better": the whole reply decides
                 first = self.whole(SENTENCE.split(text)[0]) if reading.outcome in DOUBTS else None
                 return self._reading(first or reading.text or reading.outcome)
         if known.has("unclear.either_case", text):
@@ -223,7 +229,7 @@ class ChoiceReader:
                 re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
                 and len(self.named) == 2
             )
-            return both.group().strip().lower() if alone else None
+            return both.group().split()[0].lower() if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
         mentions = self.mentions(rest)
@@ -240,7 +246,8 @@ class ChoiceReader:
         votes: list[Vote] = []
         is_remark = rules().starts("aside.remark", sentence)
         start, concludes = 0, False
-        for pivot in (*rules().patterns["shape.pivot"].finditer(sentence), None):
+        pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
+        for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
             if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
                 more = list(self._votes_of_clause(clause))
@@ -250,6 +257,11 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
+                if rules().has("shape.conditional", clause) or (self.has_ties and rules().has("shape.maybe", clause)):
+                    more = [
+                        vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM))
+                        for vote in more
+                    ]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []
@@ -304,6 +316,7 @@ class ChoiceReader:
                 shorter = self._named(shorter, clause.removesuffix(shorter))
             if name == "aside.condition" or self.may_cut(clause, shorter):
                 clause = shorter
+        clause = known.fill("aside.evidential", names=self.people).sub("", clause)
         clause = self._between.sub(" ", clause).strip(" ,;:") or clause
         shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
@@ -391,6 +404,9 @@ class ChoiceReader:
                 return
         if len(self.named) == 2 and known.has("choice.process", claim) and not direction:
             return
+        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
+            yield Vote(UNCLEAR)
+            return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)
 
@@ -427,7 +443,7 @@ class ChoiceReader:
 
 def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]]:
     """Announcements of an answer, from the last, each with the rest of its line."""
-    for mark in reversed(list(rules().patterns[name].finditer(text))):
+    for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
 
 

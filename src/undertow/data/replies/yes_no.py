@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
-from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, ChoiceReader, Mention, Vote
+from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
 MOST_WORDS_OF_A_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
 MOST_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
+CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
+DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 EMPTY_WORDS = frozenset(
     re.findall(
@@ -51,6 +53,7 @@ class YesNoReader(ChoiceReader):
     def answers_another(self, question: str, text: str) -> bool:
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
+        asks = asks and not (self.is_about_bias and rules().has("shape.topic", question))
         return asks and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
@@ -81,7 +84,7 @@ class YesNoReader(ChoiceReader):
         return what
 
     def _opening_word(self, start: str) -> str | None:
-        known = rules()
+        known, start = rules(), CONJUNCTION.sub("", start)
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
             return YES
@@ -104,7 +107,7 @@ class YesNoReader(ChoiceReader):
         known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
         doubtful = is_unclear(start) or known.has("shape.pivot", start)
         denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
-        return short and denies and not doubtful
+        return short and denies and not doubtful and not known.starts("shape.starts_unfair", start)
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
@@ -124,7 +127,10 @@ class YesNoReader(ChoiceReader):
             return []
         if (said := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
             return [Vote(YES if said["yes"] else NO)]
-        return super().sentence_votes(sentence)
+        votes = super().sentence_votes(sentence)
+        if any(one in sentence for one in self.others) and not re.search(rf"\b(?:{self.people})\b", sentence):
+            return [replace(vote, strength=WEAK) if vote.what == UNCLEAR else vote for vote in votes]
+        return votes
 
     def clause_votes(self, clause: str) -> Iterator[Vote]:
         """Votes of the clause, where the question is about bias."""
@@ -141,10 +147,10 @@ class YesNoReader(ChoiceReader):
         """The vote of a claim, if it has one."""
         known = rules()
         for other in self.others:
-            if not is_unclear(claim) and re.search(
+            if not (is_unclear(claim) or known.has("shape.of_telling", claim)) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
             ):
-                yield Vote(NO)
+                yield Vote(YES if self._n_of_question % 2 else NO)
                 return
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
@@ -166,7 +172,7 @@ class YesNoReader(ChoiceReader):
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
             return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in re.split(r"\band\b", claim)]
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in DENIAL.split(claim)]
         stated = [what for part in parts if (what := self._stated(part))]
         if len(set(stated)) == 2 and known.has("shape.denies_twice", claim):
             yield Vote(UNCLEAR)
@@ -211,4 +217,5 @@ def _stems(text: str) -> set[str]:
 def _negations(text: str) -> int:
     known = rules()
     text = known.patterns["yes_no.intensifiers"].sub(" ", re.sub(r"\"[^\"]*\"", " ", text))
+    text = re.sub(r"\b(neither\b.*?)\bnor\b", r"\1", text, flags=re.IGNORECASE)
     return len(known.patterns["yes_no.negators"].findall(text))
