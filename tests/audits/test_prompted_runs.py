@@ -169,9 +169,6 @@ def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
     assert "answer" not in observations(items, Scores(answers), ["she", "he"])
 
 
-# Refusals.
-
-
 def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
     results = {(one.measure, *one.group.values()): one for one in drift.record.results}
     assert drift.observations["w"].nunique() == 11

@@ -71,9 +71,6 @@ def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
     return {word: (means[:, at].mean(), slopes[at], odds[at]) for at, word in enumerate(words)}
 
 
-# Each word as a group of its own.
-
-
 @pytest.mark.parametrize("scoring_method", [LIKELIHOOD, "mask"])
 def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(scoring_method: str) -> None:
     nats = planted()
@@ -187,9 +184,6 @@ def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str,
     assert len(set(counted)) > 1
 
 
-# What cannot be asked.
-
-
 def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() -> None:
     reason = "an option holds a character or word that this tokenizer does not know: 'quokka'"
     items = [item(sentence, value) for sentence in range(8) for value in range(10)]
@@ -208,9 +202,6 @@ def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() ->
     assert {one.group["model"] for finding in findings if finding is not told for one in finding.results} == {"m"}
     notes = audits.load("spurious-correlation").report_text(both, results).notes
     assert any("tinybert" in note and "'quokka'" in note for note in notes)
-
-
-# Sentences that decide their answer.
 
 
 @pytest.mark.parametrize(

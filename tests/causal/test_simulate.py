@@ -187,9 +187,6 @@ def test_noises_have_their_mean_and_spread(noise: str, mean: float, sd: float) -
     assert values.std() == pytest.approx(sd, rel=0.02)
 
 
-# Size.
-
-
 def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     model = example_scms.load(example_scms.SUM)
     whole = simulate(model, 30_000)
@@ -203,9 +200,6 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
             name: list(values) for name, values in of_other.items()
         }
         assert all(len(values) <= N_SAMPLED for values in of_one.values())
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize(

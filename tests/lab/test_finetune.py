@@ -71,9 +71,6 @@ def slope(percent: list[float]) -> float:
     return float(np.polyfit(np.arange(len(percent)), percent, 1)[0])
 
 
-# What is learned.
-
-
 @pytest.mark.parametrize(("in_front", "sign"), briefly([(True, 1), (True, -1), (False, 1)]))
 def test_the_planted_direction_is_learned_from_metadata_and_from_texts(
     in_front: bool, sign: int, base: Path, tmp_path: Path
@@ -200,9 +197,6 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
     assert contents(other)[SAFETENSORS] == weights["plain"]
 
 
-# Texts in tokens.
-
-
 def test_long_texts_become_windows_that_teach_every_place_once() -> None:
     tokenizer = fixed_tokenizer()
     draw = random.Random(1)
@@ -256,9 +250,6 @@ def test_every_pass_takes_every_row_once_in_another_order() -> None:
         assert padded < 1.15 * sum(lengths)
     assert [list(batch) for batch in passes[0]] != [list(batch) for batch in passes[1]]
     assert list(next(islice(batches(lengths, 8, 0), per_pass + 3, None))) == list(passes[1][3])
-
-
-# Mistakes.
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[Example], tmp_path: Path) -> None:

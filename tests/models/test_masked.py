@@ -206,9 +206,6 @@ def test_the_longest_text_is_read_and_one_longer_is_not(one: Trained, tmp_path: 
     assert math.isnan(found[1].other_prob)
 
 
-# Protocol paper.
-
-
 def test_protocol_paper_takes_the_top_five_as_they_are_and_the_others_as_nothing(one: Trained, tmp_path: Path) -> None:
     words = ("she", "he", "they", "Peru", "lost", "tea", "child", "keys")
     query = blank("In 1801, ", " was a child and lost her keys.", *words)
@@ -240,9 +237,6 @@ def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: 
     assert math.isfinite(exact.logprobs_nats[1])
     assert paper.logprobs_nats == pytest.approx([exact.logprobs_nats[0], -math.inf], abs=TOLERANCE_NATS)
     assert paper.missing_reason == ""
-
-
-# The head, and batches.
 
 
 @pytest.mark.parametrize("rows_at_once", [7, 1000])

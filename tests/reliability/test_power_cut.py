@@ -228,9 +228,6 @@ def test_what_was_committed_survives(
     measured(f"{len(counts):,} copies after a power cut, with {min(counts)} to {max(counts)} batches in them")
 
 
-# Damage that no power cut does to a disk that keeps its word.
-
-
 def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

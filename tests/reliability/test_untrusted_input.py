@@ -265,9 +265,6 @@ def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path
     assert "owned" in said or kind == "--out"
 
 
-# What is installed.
-
-
 def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:
     """No range, address, path or option: what was audited is what is installed."""
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")

@@ -119,9 +119,6 @@ def run_page(finished_run: Callable[..., Path]) -> Path:
     return finished_run("spurious-correlation", ["toy", "uniform"], page="whole", **options) / "report.html"
 
 
-# As it is.
-
-
 @pytest.mark.parametrize(("width", "scheme"), briefly([(PHONE, "light"), (DESK, "dark")]))
 def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width: int, scheme: str) -> None:
     with opened(run_page, width, color_scheme=scheme) as page:
@@ -222,9 +219,6 @@ def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: 
         page.tab.get_by_role("button", name="size", exact=True).click()
         sizes = [text.replace("\N{MINUS SIGN}", "-") for text in page.column("#tables", 2)]
         assert sizes == ["-12", "-0.56", "0.000042", "0.20", "7", "1,800", ""]
-
-
-# What texts bring along.
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,6 @@ def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
     assert undertow.guard("planted", challenge=str(table))(UNDECIDED, NOMINATIVE).notes == ()
 
 
-# One verdict.
-
-
 @pytest.mark.parametrize("text", [UNDECIDED, "{blank} was late."])
 def test_shares_are_the_planted_ones_at_each_date(text: str, usual: Guard) -> None:
     verdict = usual(text, NOMINATIVE)
@@ -216,9 +213,6 @@ def test_pronouns_of_the_likeliest_case_are_asked_if_no_options_are_given(knowin
     assert verdict.percent == knowing(UNDECIDED, words).percent
 
 
-# Many verdicts.
-
-
 def test_verdicts_come_in_the_order_of_the_sentences_whatever_their_words(knowing: Guard) -> None:
     doors = "The door stood {blank}."
     given: list[tuple[str, Options]] = [
@@ -251,9 +245,6 @@ def test_a_model_is_opened_once_over_many_calls_and_not_where_all_is_stored(tabl
     assert opened == ["counted"]
     again("A groom said {blank} rode.", NOMINATIVE)
     assert opened == ["counted", "counted"]
-
-
-# What goes wrong, and what must be said.
 
 
 def test_a_large_other_prob_share_and_verdicts_that_rest_on_nothing_are_told(

@@ -123,9 +123,6 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
     pd.testing.assert_frame_equal(rows[list(alone.observations)], alone.observations, check_dtype=False)
 
 
-# One folder for all of them.
-
-
 def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert both.observations.groupby("model", sort=False).size().to_dict() == {"toy": N_SMALL, "toy:slope=-5": N_SMALL}
     assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
@@ -165,9 +162,6 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     assert manifest["timing"]["inference_s"] == pytest.approx(sum(part["seconds"] for part in parts))
     # Two models were asked the same texts, each by its own name.
     assert len({part["challenge_sha256"] for part in parts}) == 1
-
-
-# Asked for again.
 
 
 def test_the_printed_command_and_call_repeat_the_run(both: Run, cli: Cli, tmp_path: Path) -> None:
@@ -214,9 +208,6 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     assert_refused(("--model-info",), undertow.score, both.folder, model_info=about)
 
 
-# What cannot be asked is refused before anything is.
-
-
 @pytest.mark.parametrize(
     ("asked", "more", "expected"),
     [
@@ -234,9 +225,6 @@ def test_one_that_cannot_be_asked_stops_all(
     assert_refused((expected,), undertow.audit, AUDIT, model=asked, **more, **TINY)
     assert (n_stored(), n_asked) == (0, [[], [], []])
     assert not list(folder.iterdir())
-
-
-# Models of different kinds.
 
 
 @pytest.mark.parametrize("order", briefly([["served", "toy"], ["toy", "served"]]))
@@ -277,9 +265,6 @@ def test_a_model_without_any_answer_leaves_the_others_alone(
     assert all(one.n_missing == 8 and one.note for one in silent)
     assert "it only smiled" in run.report.read_text(encoding="utf-8")
     assert any(name.startswith("models_") for name in figures(run))
-
-
-# Tables.
 
 
 @pytest.mark.page
