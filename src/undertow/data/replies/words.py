@@ -26,11 +26,13 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
     if len(cases) > 1:
         return Reading(UNCLEAR)
+    text = known.cut("word.example", text)
     sentences = SENTENCE_WITH_WORD.split(text)
     given = text if _of_one_group(reader, reader.mentions(text)) or len(sentences) == 1 else _given(reader, sentences)
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
     given = shorter if reader.mentions(shorter) else given
+    given = given if given or reader.mentions(text) else text
     return _read_given(reader, given) if given else Reading(REFUSAL if declines(text) else UNCLEAR)
 
 
