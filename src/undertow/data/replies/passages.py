@@ -54,7 +54,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         ]
         found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
-    if best < CHOSEN and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
+    excluded = best == ALONE and any(rank == DISMISSED for rank, *_ in found)
+    if best < CHOSEN and not excluded and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
