@@ -188,6 +188,8 @@ MIN_WORDS_OF_TEXT = 3
 def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
+    if redone := list(known.patterns["rewrite.redone"].finditer(reply)):
+        reply = reply[redone[-1].end() :]
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
