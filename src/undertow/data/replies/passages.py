@@ -54,8 +54,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         ]
         found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
-    excluded = best == ALONE and any(rank == DISMISSED for rank, *_ in found)
-    if best < CHOSEN and not excluded and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
+    excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in found)
+    if best < CHOSEN and not excludes and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
@@ -114,6 +114,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     ends = re.search(r"\w", behind) is None
     ranks = (
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (DISMISSED, known.starts("span.asked", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
