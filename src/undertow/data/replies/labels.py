@@ -18,6 +18,8 @@ WORD = re.compile(r"[a-z]{3,}")
 class LabelReader(ChoiceReader):
     """Reads replies to one question whose answers are labels of bias."""
 
+    ASIDES = (*ChoiceReader.ASIDES, "aside.contrast")
+
     def __init__(self, question: Question) -> None:
         super().__init__(question)
         known = rules()

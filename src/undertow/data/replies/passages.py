@@ -60,6 +60,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best > DISMISSED:
         ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
+    if any(len(one.text) > 0.95 * len(whole) for *_, one in found):
+        return ""
     return None if found else _common_words(passage, reply) or None
 
 
@@ -112,7 +114,9 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     before = END_OF_SENTENCE.split(text[:start])[-1]
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     ends = re.search(r"\w", behind) is None
+    only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
+        (CHOSEN, only or known.has("span.answers", before)),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
@@ -194,6 +198,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
+    text = re.sub(rf"^\W*{re.escape(passage.strip(EDGES))}\W*(?:->|=>|\u2192)\s*", "", text, flags=re.IGNORECASE)
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None

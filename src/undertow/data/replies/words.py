@@ -9,7 +9,7 @@ from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, 
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
-SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|;\s+|(?<!:)\n+")
+SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 MAX_WORDS_BETWEEN = 4
 """Maximum number of words between "I would choose" and the word."""
 SHORT_WORDS, TINY_WORDS = 15, 2
@@ -21,6 +21,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["shape.he_or_she"].sub("she or he", text)
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = known.cut("word.denied", text)
     if (word := _chosen(reader, text)) is not None:
         return Reading(ANSWER, word)
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
@@ -60,8 +61,8 @@ def _chosen(reader: ChoiceReader, text: str) -> str | None:
     """The word of the last sentence that chooses one: "I would choose she", "so she"."""
     known, sentences = rules(), SENTENCE_WITH_WORD.split(text)
     concludes = known.fill("word.concludes", options="|".join(map(re.escape, reader.named)))
-    for at, sentence in reversed(list(enumerate(sentences))):
-        ends = concludes.search(sentence) if at and not known.has("word.case", sentence) else None
+    for sentence in reversed(sentences):
+        ends = concludes.search(sentence) if not known.has("word.case", sentence) else None
         hits = reader.mentions(ends.group()) if ends else []
         if hits and not known.has("word.alternative", sentence):
             return hits[-1][0]
