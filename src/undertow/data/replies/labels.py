@@ -22,6 +22,7 @@ class LabelReader(ChoiceReader):
 
     def __init__(self, question: Question) -> None:
         super().__init__(question)
+        self.is_about_bias = False
         known = rules()
         groups = {one: known.groups[one.casefold()].pattern for one in self.named if one.casefold() in known.groups}
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)

@@ -88,13 +88,18 @@ def _announced(passage: str, reply: str) -> Iterator[Piece]:
 
 
 def _clauses(passage: str, reply: str) -> Iterator[Piece]:
-    """Clauses of several words, the longest first."""
-    clauses = [one for one in re.finditer(r"(?:[^,;:.!?]|[,;:.!?](?!\s))+", reply) if len(one.group().split()) > 1]
+    """Sentences and clauses of several words, the longest first."""
+    shapes = (r"(?!\s)(?:[^:.!?]|[:.!?](?!\s))+", r"(?!\s)(?:[^,;:.!?]|[,;:.!?](?!\s))+")
+    clauses = [one for shape in shapes for one in re.finditer(shape, reply) if len(one.group().split()) > 1]
+    done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
         starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
         for start in starts:
             if text := _in_passage(passage, one.group()[start:]):
-                yield _extended(passage, reply, Piece(text, one.start() + start, one.end()))
+                piece = _extended(passage, reply, Piece(text, one.start() + start, one.end()))
+                if not any(_is_inside(piece, big) for big in done):
+                    done.append(piece)
+                    yield piece
                 break
 
 
@@ -119,6 +124,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (CHOSEN, only or known.has("span.answers", before)),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
+        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
@@ -169,6 +175,8 @@ def _in_passage(passage: str, text: str) -> str:
     words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
     if not words:
         return ""
+    if len(words) == 1 and rules().has("span.no_piece", words[0]):
+        return ""
     shape = r"\s+".join(map(re.escape, words))
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
@@ -197,6 +205,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         reply = reply[redone[-1].end() :]
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
     text = re.sub(rf"^\W*{re.escape(passage.strip(EDGES))}\W*(?:->|=>|\u2192)\s*", "", text, flags=re.IGNORECASE)
     announced = announced_rewrite(passage, reply.strip())
@@ -209,6 +218,8 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
     cut = known.patterns["reply.farewell"].sub("", text).strip()
     text = (cut or text).strip().strip('"*`').strip()
+    if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
+        text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
     text = SYMBOLS.sub("", text).strip()
