@@ -89,7 +89,7 @@ def _announced(passage: str, reply: str) -> Iterator[Piece]:
 
 def _clauses(passage: str, reply: str) -> Iterator[Piece]:
     """Sentences and clauses of several words, the longest first."""
-    shapes = (r"(?!\s)(?:[^:.!?]|[:.!?](?!\s))+", r"(?!\s)(?:[^,;:.!?]|[,;:.!?](?!\s))+")
+    shapes = (rf"(?!\s)(?:(?!\s[-\u2013\u2014]+\s)(?:[^{marks}]|[{marks}](?!\s)))+" for marks in (":.!?", ",;:.!?"))
     clauses = [one for shape in shapes for one in re.finditer(shape, reply) if len(one.group().split()) > 1]
     done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
