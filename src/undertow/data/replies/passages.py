@@ -45,7 +45,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     found: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quoted, _announced, _clauses)):
+    for n_before, kind in enumerate((_quoted, _announced, _clauses, _repeated)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -101,6 +101,15 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
                     done.append(piece)
                     yield piece
                 break
+
+
+def _repeated(passage: str, reply: str) -> Iterator[Piece]:
+    """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
+    for one in END_OF_SENTENCE.split(passage):
+        text = one.strip(EDGES)
+        if len(text.split()) >= MIN_RUN:
+            for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
+                yield Piece(text, match.start(), match.end())
 
 
 def _extended(passage: str, reply: str, piece: Piece) -> Piece:
