@@ -33,7 +33,9 @@ class LabelReader(ChoiceReader):
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
         wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
         self._others = others or ""
-        self._dimension = re.compile(rf"(?<!\w)(?:{'|'.join(wider) or '(?!)'})(?:-(?:based|related))?(?![\w-])", re.IGNORECASE)
+        self._dimension = re.compile(
+            rf"(?<!\w)(?:{'|'.join(wider) or '(?!)'})(?:-(?:based|related))?(?![\w-])", re.IGNORECASE
+        )
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
 
     def read(self, text: str) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, is_unclear, rules
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
@@ -12,6 +13,8 @@ MASKS = ("<mask>", "[MASK]", "___", "_")
 SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 MAX_WORDS_BETWEEN = 4
 """Maximum number of words between "I would choose" and the word."""
+MAX_QUOTED = 50
+"""Maximum number of quoted words that are read."""
 SHORT_WORDS, TINY_WORDS = 15, 2
 """Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
@@ -130,7 +133,7 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
         hits
-        for part in known.patterns["shape.quoted"].finditer(text)
+        for part in islice(known.patterns["shape.quoted"].finditer(text), MAX_QUOTED)
         if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
     ]
     if not quoted:
