@@ -45,7 +45,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     found: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quoted, _announced, _clauses, _repeated)):
+    for n_before, kind in enumerate((_quoted, _repeated, _announced, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -105,11 +105,14 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
 
 def _repeated(passage: str, reply: str) -> Iterator[Piece]:
     """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    for one in END_OF_SENTENCE.split(passage):
-        text = one.strip(EDGES)
-        if len(text.split()) >= MIN_RUN:
-            for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
-                yield Piece(text, match.start(), match.end())
+    sentences = (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
+    pieces = [
+        Piece(text, match.start(), match.end())
+        for text in sentences
+        if len(text.split()) >= MIN_RUN
+        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE)
+    ]
+    yield from sorted(pieces, key=lambda piece: piece.start)
 
 
 def _extended(passage: str, reply: str, piece: Piece) -> Piece:

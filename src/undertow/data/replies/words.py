@@ -24,7 +24,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["shape.he_or_she"].sub("she or he", text)
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = known.cut("word.denied", text)
+    text = known.cut("word.denied", known.cut("word.asked", text))
     if (word := _chosen(reader, text)) is not None:
         return Reading(ANSWER, word)
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
