@@ -23,7 +23,8 @@ class Rules:
     """The rules of one version: its number and the SHA-256 of the file.
 
     Patterns, and templates, which have placeholders, are by table and key, joined by a dot. `synonyms` are other words for labels,
-    `groups` the groups that they cover, and `contractions` full forms of contractions.
+    `groups` the groups that they cover, `dimensions` those of dimensions of bias that are no label, and `contractions` full forms of
+    contractions.
     """
 
     version: int
@@ -32,6 +33,7 @@ class Rules:
     templates: Mapping[str, str]
     synonyms: Mapping[str, Pattern]
     groups: Mapping[str, Pattern]
+    dimensions: Mapping[str, Pattern]
     contractions: Mapping[Pattern, str]
 
     @property
@@ -85,8 +87,9 @@ def rules() -> Rules:
     for name, one in table.pop("classes").items():
         classes[name] = _expand(one, classes)
     contractions = {re.compile(one, FLAGS): words for one, words in table.pop("contractions").items()}
-    synonyms, groups = (
-        {label: _words(words) for label, words in table.pop(name).items()} for name in ("synonyms", "groups")
+    synonyms, groups, dimensions = (
+        {label: _words(words) for label, words in table.pop(name).items()}
+        for name in ("synonyms", "groups", "dimensions")
     )
     joined = {
         f"{section}.{key}": _expand(one if isinstance(one, str) else _join(one), classes)
@@ -97,7 +100,7 @@ def rules() -> Rules:
     templates = {name: one for name, one in joined.items() if re.search(PLACE, one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
     digest = hashlib.sha256(content).hexdigest()
-    return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, contractions)
+    return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, dimensions, contractions)
 
 
 def _expand(pattern: str, classes: Mapping[str, str]) -> str:

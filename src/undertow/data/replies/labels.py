@@ -10,14 +10,19 @@ from undertow.data.replies.choices import ChoiceReader, Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
+MIN_ITEMS, MAX_WORDS_OF_ITEM = 3, 4
+"""Minimum number of labels in an enumeration, and maximum number of words of one in it."""
 WORD = re.compile(r"[a-z]{3,}")
 
 
 class LabelReader(ChoiceReader):
     """Reads replies to one question whose answers are labels of bias."""
 
+    ASIDES = (*ChoiceReader.ASIDES, "aside.contrast")
+
     def __init__(self, question: Question) -> None:
         super().__init__(question)
+        self.is_about_bias = False
         known = rules()
         groups = {one: known.groups[one.casefold()].pattern for one in self.named if one.casefold() in known.groups}
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
@@ -26,6 +31,11 @@ class LabelReader(ChoiceReader):
         nouns = {_stem(one) for one in WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
+        wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
+        self._others = others or ""
+        self._dimension = re.compile(
+            rf"(?<!\w)(?:{'|'.join(wider) or '(?!)'})(?:-(?:based|related))?(?![\w-])", re.IGNORECASE
+        )
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
 
     def read(self, text: str) -> Reading:
@@ -34,7 +44,9 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
-        text = known.patterns["label.tinge"].sub("", text)
+        text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
+        if len(sentences) >= MIN_ITEMS and self._lists(sentences):
+            return Reading(UNCLEAR)
         reading = super().read(text)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
@@ -42,6 +54,12 @@ class LabelReader(ChoiceReader):
         for label, against in self._against:
             named = against.sub(f"{label} bias", named)
         return reading if named == text else super().read(named)
+
+    def _lists(self, lines: Sequence[str]) -> bool:
+        """Whether lines enumerate labels, behind an introduction or without one."""
+        short = [{name for name, _, _ in self.mentions(one)} for one in lines if len(one.split()) <= MAX_WORDS_OF_ITEM]
+        named = {name for names in short for name in names}
+        return len(named) >= MIN_ITEMS and len(short) >= len(lines) - 1 and all(len(one) < 2 for one in short)
 
     def opening(self, start: str) -> str | None:
         """The label at the beginning of a text, also before a colon: "Sexism: it denies women a job"."""

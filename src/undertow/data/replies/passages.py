@@ -45,7 +45,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     found: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quoted, _announced, _clauses)):
+    for n_before, kind in enumerate((_quoted, _repeated, _announced, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -54,11 +54,14 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         ]
         found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
-    if best < CHOSEN and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
+    excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in found)
+    if best < CHOSEN and not excludes and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
+    if any(len(one.text) > 0.95 * len(whole) for *_, one in found):
+        return ""
     return None if found else _common_words(passage, reply) or None
 
 
@@ -85,14 +88,31 @@ def _announced(passage: str, reply: str) -> Iterator[Piece]:
 
 
 def _clauses(passage: str, reply: str) -> Iterator[Piece]:
-    """Clauses of several words, the longest first."""
-    clauses = [one for one in re.finditer(r"(?:[^,;:.!?]|[,;:.!?](?!\s))+", reply) if len(one.group().split()) > 1]
+    """Sentences and clauses of several words, the longest first."""
+    shapes = (rf"(?!\s)(?:(?!\s[-\u2013\u2014]+\s)(?:[^{marks}]|[{marks}](?!\s)))+" for marks in (":.!?", ",;:.!?"))
+    clauses = [one for shape in shapes for one in re.finditer(shape, reply) if len(one.group().split()) > 1]
+    done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
         starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
         for start in starts:
             if text := _in_passage(passage, one.group()[start:]):
-                yield _extended(passage, reply, Piece(text, one.start() + start, one.end()))
+                piece = _extended(passage, reply, Piece(text, one.start() + start, one.end()))
+                if not any(_is_inside(piece, big) for big in done):
+                    done.append(piece)
+                    yield piece
                 break
+
+
+def _repeated(passage: str, reply: str) -> Iterator[Piece]:
+    """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
+    sentences = (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
+    pieces = [
+        Piece(text, match.start(), match.end())
+        for text in sentences
+        if len(text.split()) >= MIN_RUN
+        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE)
+    ]
+    yield from sorted(pieces, key=lambda piece: piece.start)
 
 
 def _extended(passage: str, reply: str, piece: Piece) -> Piece:
@@ -111,8 +131,12 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     before = END_OF_SENTENCE.split(text[:start])[-1]
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     ends = re.search(r"\w", behind) is None
+    only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
+        (CHOSEN, only or known.has("span.answers", before)),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (DISMISSED, known.starts("span.asked", text[end:])),
+        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
@@ -163,6 +187,8 @@ def _in_passage(passage: str, text: str) -> str:
     words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
     if not words:
         return ""
+    if len(words) == 1 and rules().has("span.no_piece", words[0]):
+        return ""
     shape = r"\s+".join(map(re.escape, words))
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
@@ -187,9 +213,13 @@ MIN_WORDS_OF_TEXT = 3
 def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
+    if redone := list(known.patterns["rewrite.redone"].finditer(reply)):
+        reply = reply[redone[-1].end() :]
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
+    text = re.sub(rf"^\W*{re.escape(passage.strip(EDGES))}\W*(?:->|=>|\u2192)\s*", "", text, flags=re.IGNORECASE)
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
@@ -200,6 +230,8 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
     cut = known.patterns["reply.farewell"].sub("", text).strip()
     text = (cut or text).strip().strip('"*`').strip()
+    if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
+        text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
     text = SYMBOLS.sub("", text).strip()

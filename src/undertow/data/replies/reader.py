@@ -85,7 +85,7 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     known, first = rules(), text.split("\n", maxsplit=1)[0]
     if declines(first) and known.has("rewrite.request", first):
         return Reading(REFUSAL)
-    asks = text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\byou\b", text)
+    asks = text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
     if asks or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)

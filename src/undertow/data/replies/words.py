@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, is_unclear, rules
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
-SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|;\s+|(?<!:)\n+")
+SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 MAX_WORDS_BETWEEN = 4
 """Maximum number of words between "I would choose" and the word."""
+MAX_QUOTED = 50
+"""Maximum number of quoted words that are read."""
 SHORT_WORDS, TINY_WORDS = 15, 2
 """Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
@@ -21,13 +24,19 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["shape.he_or_she"].sub("she or he", text)
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    text = known.cut("word.denied", known.cut("word.asked", text))
     if (word := _chosen(reader, text)) is not None:
         return Reading(ANSWER, word)
+    cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
+    if len(cases) > 1:
+        return Reading(UNCLEAR)
+    text = known.cut("word.example", text)
     sentences = SENTENCE_WITH_WORD.split(text)
     given = text if _of_one_group(reader, reader.mentions(text)) or len(sentences) == 1 else _given(reader, sentences)
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
     given = shorter if reader.mentions(shorter) else given
+    given = given if given or reader.mentions(text) else text
     return _read_given(reader, given) if given else Reading(REFUSAL if declines(text) else UNCLEAR)
 
 
@@ -45,16 +54,21 @@ def _read_given(reader: ChoiceReader, text: str) -> Reading:
         return Reading(REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
     word = _of_one_group(reader, hits) if n_words <= SHORT_WORDS else None
-    is_other = not hits and (n_words <= TINY_WORDS or known.starts("word.other", text))
+    is_other = not hits and (n_words <= TINY_WORDS or known.has("word.other", text) or _fills_otherwise(reader, text))
     if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
 def _chosen(reader: ChoiceReader, text: str) -> str | None:
-    """The word after the last "I would choose"."""
-    known = rules()
-    for sentence in reversed(SENTENCE_WITH_WORD.split(text)):
+    """The word of the last sentence that chooses one: "I would choose she", "so she"."""
+    known, sentences = rules(), SENTENCE_WITH_WORD.split(text)
+    concludes = known.fill("word.concludes", options="|".join(map(re.escape, reader.named)))
+    for sentence in reversed(sentences):
+        ends = concludes.search(sentence) if not known.has("word.case", sentence) else None
+        hits = reader.mentions(ends.group()) if ends else []
+        if hits and not known.has("word.alternative", sentence):
+            return hits[-1][0]
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
         hits = reader.mentions(behind)
@@ -92,25 +106,34 @@ def _read_announced(reader: ChoiceReader, text: str) -> str | None:
     return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
 
 
+def _fills_otherwise(reader: ChoiceReader, text: str) -> bool:
+    """Whether a reply repeats the sentence with an unlisted word in the blank."""
+    return any(not rules().has("word.no_word", one) for one in _in_blank(reader, text))
+
+
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
-    """The word in the blank, if a reply repeats the sentence with it."""
+    """The listed word in the blank, if a reply repeats the sentence with it."""
+    words = [word for one in _in_blank(reader, text) if (word := reader.whole(one)) is not None]
+    return _of_one_group(reader, [(word, 0, 0) for word in words])
+
+
+def _in_blank(reader: ChoiceReader, text: str) -> list[str]:
+    """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
         if there and len(left) + len(right) > 2:
             filled = r"\W+".join([r"(\w+)", *map(re.escape, right)])
             shape = r"\W+".join([*map(re.escape, left), filled])
-            given = re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
-            words = [word for one in given if (word := reader.whole(one)) is not None]
-            return _of_one_group(reader, [(word, 0, 0) for word in words])
-    return None
+            return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
+    return []
 
 
 def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
         hits
-        for part in known.patterns["shape.quoted"].finditer(text)
+        for part in islice(known.patterns["shape.quoted"].finditer(text), MAX_QUOTED)
         if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
     ]
     if not quoted:
