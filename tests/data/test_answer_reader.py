@@ -27,7 +27,7 @@ from undertow.data.replies.reader import read
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
-MAX_ERROR, MAX_HELD_OUT_ERROR = 0.02, 0.08
+MAX_ERROR, MAX_HELD_OUT_ERROR = 0.01, 0.06
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 
 

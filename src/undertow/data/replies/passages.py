@@ -44,25 +44,29 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
-    found: list[tuple[int, int, Piece]] = []
+    candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quoted, _repeated, _announced, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
             if not (several and len(one.text) > 0.95 * len(whole))
-            and not any(_is_inside(one, big) for *_, big in found)
+            and not any(_is_inside(one, big) for *_, big in candidates)
         ]
-        found += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
-    best, order = max(((rank, order) for rank, order, _ in found), default=(DISMISSED, 0))
-    excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in found)
-    if best < CHOSEN and not excludes and _denies(reply, [one for *_, one in found], of_the_rest=best == DISMISSED):
+        candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
+    best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
+    excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
+    if (
+        best < CHOSEN
+        and not excludes
+        and _denies(reply, [one for *_, one in candidates], of_the_rest=best == DISMISSED)
+    ):
         return ""
     if best > DISMISSED:
-        ranked = [one for rank, kind, one in found if (rank, kind) == (best, order)]
+        ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    if any(len(one.text) > 0.95 * len(whole) for *_, one in found):
+    if any(len(one.text) > 0.95 * len(whole) for *_, one in candidates):
         return ""
-    return None if found else _common_words(passage, reply) or None
+    return None if candidates else _common_words(passage, reply) or None
 
 
 def _is_inside(piece: Piece, other: Piece) -> bool:
@@ -162,7 +166,7 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
 
 
 @cache
-def _asks_for_bias() -> YesNoReader:
+def _bias_reader() -> YesNoReader:
     return YesNoReader(
         Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:")
     )
@@ -178,7 +182,7 @@ def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
     parts = (sentences[0], sentences[-1], text)
     return not known.has("span.all_of_it", text) and any(
-        _asks_for_bias().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
+        _bias_reader().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
     )
 
 

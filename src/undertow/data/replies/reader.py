@@ -85,8 +85,10 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     known, first = rules(), text.split("\n", maxsplit=1)[0]
     if declines(first) and known.has("rewrite.request", first):
         return Reading(REFUSAL)
-    asks = text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
-    if asks or known.starts("rewrite.doubts", text):
+    is_question = (
+        text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
+    )
+    if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
     words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))

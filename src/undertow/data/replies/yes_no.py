@@ -52,9 +52,9 @@ class YesNoReader(ChoiceReader):
 
     def answers_another(self, question: str, text: str) -> bool:
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
-        asks = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
-        asks = asks and not (self.is_about_bias and rules().has("shape.topic", question))
-        return asks and self.opening(text) is not None
+        is_another = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
+        is_another = is_another and not (self.is_about_bias and rules().has("shape.topic", question))
+        return is_another and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
         """The votes of the last sentence, whose statements outrank the doubts before it."""
@@ -125,8 +125,8 @@ class YesNoReader(ChoiceReader):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
-        if (said := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
-            return [Vote(YES if said["yes"] else NO)]
+        if (ending := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
+            return [Vote(YES if ending["yes"] else NO)]
         votes = super().sentence_votes(sentence)
         if any(one in sentence for one in self.others) and not re.search(rf"\b(?:{self.people})\b", sentence):
             return [replace(vote, strength=WEAK) if vote.what == UNCLEAR else vote for vote in votes]
