@@ -95,7 +95,7 @@ def examine(
         progress: called with (sentences answered, sentences in all).
 
     Raises:
-        UndertowError: the model cannot be found or loaded, or answers no prompts.
+        UndertowError: the model cannot be found or loaded, or an option does not fit it or another option.
     """
     if protocol not in (EXACT, TEXT):
         raise UndertowError(f"--protocol: {protocol!r} is neither {EXACT} nor {TEXT}; use one of these")
@@ -103,12 +103,12 @@ def examine(
         raise UndertowError("--compare: free replies have no log-probabilities to compare; leave --protocol text out")
     handle = models.resolve(request)
     models.refuse_unused(request.settings, [handle])
+    if chat and GENERATION not in handle.capabilities:
+        raise UndertowError(f"--chat: {handle.identity.name} answers no prompts; leave --chat out")
     started = time.perf_counter()
     model = handle.open()
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
-    if chat and GENERATION not in handle.capabilities:
-        raise UndertowError(f"{handle.identity.name}: answers no prompts; leave --chat out")
     prompted = {GENERATION: handle.capabilities[GENERATION]} if chat else handle.capabilities
     items = decided_items(replace(handle, capabilities=prompted), protocol=protocol, chat=chat)
     LOGGER.info("answer %d control sentences", len(items))

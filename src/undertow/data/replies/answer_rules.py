@@ -12,17 +12,17 @@ from importlib import resources
 from typing import Any
 
 Pattern = re.Pattern[str]
-FILE = "answer_rules.toml"
+RULES_FILE = "answer_rules.toml"
 FLAGS = re.IGNORECASE | re.DOTALL
-PLACE = r"\{([a-z]+)\}"
+PLACEHOLDER = r"\{([a-z]+)\}"
 """A placeholder in a pattern, for a class of words or another pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of one version: its number and the SHA-256 of the file.
+    """The rules of one version: its number, which a change of the code of `data/replies` raises too, and the SHA-256 of the file.
 
-    Patterns, and templates, which have placeholders, are by table and key, joined by a dot. `synonyms` are other words for labels,
+    `patterns`, and `templates` with placeholders, have keys `table.key`. `synonyms` are other words for labels,
     `groups` the groups that they cover, `dimensions` those of dimensions of bias that are no label, and `contractions` full forms of
     contractions.
     """
@@ -81,7 +81,7 @@ def _filled(template: str, *places: tuple[str, str]) -> Pattern:
 @cache
 def rules() -> Rules:
     """The rules of the package, read once."""
-    content = resources.files("undertow.data").joinpath("resources", FILE).read_bytes()
+    content = resources.files("undertow.data").joinpath("resources", RULES_FILE).read_bytes()
     table: dict[str, Any] = tomllib.loads(content.decode())
     classes: dict[str, str] = {}
     for name, one in table.pop("classes").items():
@@ -97,7 +97,7 @@ def rules() -> Rules:
         if isinstance(entries, dict)
         for key, one in entries.items()
     }
-    templates = {name: one for name, one in joined.items() if re.search(PLACE, one)}
+    templates = {name: one for name, one in joined.items() if re.search(PLACEHOLDER, one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
     digest = hashlib.sha256(content).hexdigest()
     return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, dimensions, contractions)
@@ -105,7 +105,7 @@ def rules() -> Rules:
 
 def _expand(pattern: str, classes: Mapping[str, str]) -> str:
     """A pattern with its classes of words expanded; other placeholders remain."""
-    return re.sub(PLACE, lambda place: classes.get(place.group(1), place.group()), pattern)
+    return re.sub(PLACEHOLDER, lambda place: classes.get(place.group(1), place.group()), pattern)
 
 
 def _join(patterns: Sequence[str]) -> str:

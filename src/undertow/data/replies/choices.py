@@ -31,7 +31,7 @@ MAX_PIVOTS = 12
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
-LAST_COLON = re.compile(r":\s|\s-+>?\s|\u2192")
+SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
@@ -159,7 +159,7 @@ class ChoiceReader:
         known = rules()
         if what := self.of_each_person(text):
             return self._reading(what)
-        parts = LAST_COLON.split(text)
+        parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
         sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
@@ -408,7 +408,7 @@ class ChoiceReader:
             yield Vote(UNCLEAR)
             return
         plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
-        yield Vote(pick, STRONG if plain else MEDIUM if direction or known.has("choice.medium", claim) else WEAK)
+        yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
@@ -422,13 +422,13 @@ class ChoiceReader:
         )
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:
-        """The last of the most explicit votes; explicit votes override doubts and refusals."""
+        """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""
         doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
         claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
         strong = [vote.what for vote in claims if vote.strength == STRONG]
-        if strong or doubts:
-            if strong:
-                return strong[-1]
+        if strong:
+            return strong[-1]
+        if doubts:
             refuses = REFUSAL in (doubts[0], doubts[-1]) or set(doubts) == {SOFT_REFUSAL}
             return REFUSAL if refuses else UNCLEAR
         for strength in (MEDIUM, WEAK):

@@ -19,7 +19,7 @@ NO_TEXT, ALL = "(none)", "all"
 
 @dataclass(frozen=True)
 class LabelledReply:
-    """A reply with a person's label, of `TUNING` or `HELD_OUT`, to a question with a name.
+    """A reply with its label, of `TUNING` or `HELD_OUT`, to a question with a name.
 
     The label is an answer, a text, an outcome, or `NO_TEXT`; for a word question the group of the word.
     """

@@ -12,7 +12,7 @@ OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
 MIN_ITEMS, MAX_WORDS_OF_ITEM = 3, 4
 """Minimum number of labels in an enumeration, and maximum number of words of one in it."""
-WORD = re.compile(r"[a-z]{3,}")
+LONG_WORD = re.compile(r"[a-z]{3,}")
 
 
 class LabelReader(ChoiceReader):
@@ -28,7 +28,7 @@ class LabelReader(ChoiceReader):
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
-        nouns = {_stem(one) for one in WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        nouns = {_stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
         wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]

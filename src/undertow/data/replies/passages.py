@@ -13,11 +13,13 @@ from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
-    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>|^\s*>\s+([^\n]+)$",
+    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>|^[^\S\n]*>[^\S\n]+([^\n]+)$",
     re.MULTILINE,
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
+MIN_SHARE_OF_WHOLE = 0.95
+"""Share of a passage from which on a piece counts as all of it."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
@@ -49,7 +51,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
-            if not (several and len(one.text) > 0.95 * len(whole))
+            if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
             and not any(_is_inside(one, big) for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
@@ -64,7 +66,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    if any(len(one.text) > 0.95 * len(whole) for *_, one in candidates):
+    if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
         return ""
     return None if candidates else _common_words(passage, reply) or None
 
@@ -76,8 +78,7 @@ def _is_inside(piece: Piece, other: Piece) -> bool:
 def _quoted(passage: str, reply: str) -> Iterator[Piece]:
     """Pieces in quotes or marks."""
     for match in QUOTED.finditer(reply):
-        group = next(at for at, text in enumerate(match.groups(), 1) if text is not None)
-        if text := _in_passage(passage, match.group(group)):
+        if text := _in_passage(passage, next(filter(None, match.groups()))):
             yield Piece(text, match.start(), match.end())
 
 
@@ -109,7 +110,7 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
 
 def _repeated(passage: str, reply: str) -> Iterator[Piece]:
     """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    sentences = (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
+    sentences = dict.fromkeys(one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
     pieces = [
         Piece(text, match.start(), match.end())
         for text in sentences
@@ -154,13 +155,16 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
 def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
     """A reply with "it" for each piece, and where the one at `at` starts and ends."""
     parts, place, done = [], (0, 0), 0
+    own = pieces[at] if at < len(pieces) else None
     for one in sorted(pieces, key=lambda piece: piece.start):
+        if one.start < done or (own and one is not own and one.start < own.end and own.start < one.end):
+            continue  # it overlaps another
         parts.append(reply[done : one.start])
         start = sum(map(len, parts))
         ends = re.search(r"[.!?]\W*$", reply[one.start : one.end]) and re.match(r"\s+[A-Z]|\s*$", reply[one.end :])
         parts.append("it." if ends else "it")
         done = one.end
-        if at < len(pieces) and one is pieces[at]:
+        if one is own:
             place = start, start + 2
     return "".join([*parts, reply[done:]]), *place
 
@@ -208,7 +212,7 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
-ITEM = re.compile(r"^\s*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
+ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
@@ -264,7 +268,7 @@ def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
     known, first = rules(), ""
     done = 0
     for match in QUOTED.finditer(text):
-        inner = next(group for group in match.groups() if group is not None).strip()
+        inner = next(filter(None, match.groups())).strip()
         before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
         done = match.end()
         is_text = (

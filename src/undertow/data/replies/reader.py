@@ -41,10 +41,10 @@ MAX_PEOPLE = 4
 """Maximum number of answers to a choice of people: two, both, and neither. Others choose a label."""
 MAX_WORDS_AROUND_JSON = 8
 MAX_REPLY_CHARS = 20_000
-"""Maximum length of a reply; a longer one is unclear, because the time grows with the square of the length."""
+"""Maximum number of characters of a reply; a longer one is unclear. No pattern may take more than quadratic time."""
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4\u2032", '\'\'"""""\'\'')
 MARKDOWN = re.compile(
-    r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^\s*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
+    r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^[^\S\n]*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
 )
 
@@ -67,13 +67,14 @@ def read(question: Question, reply: str) -> Reading:
 def _read_text(question: Question, text: str, own: str) -> Reading:
     """The span or rewritten text that a reply gives; `own` is the reply with its marks."""
     if question.kind == SPAN:
-        hit = read_span(question.passage, own, of_sentence=" sentence " in question.prompt)
+        of_sentence = re.search(r"\bmost (?:biased|toxic) sentence\b", question.prompt) is not None
+        hit = read_span(question.passage, own, of_sentence=of_sentence)
     else:
-        hit = announced_rewrite(question.passage, own)
-        if hit is None and rules().has("rewrite.none", text):
-            return Reading(ANSWER)
-        if hit is None and (missing := _missing_rewrite(question.passage, text)) is not None:
-            return missing
+        if announced_rewrite(question.passage, own) is None:
+            if rules().has("rewrite.none", text):
+                return Reading(ANSWER)
+            if (missing := _missing_rewrite(question.passage, text)) is not None:
+                return missing
         hit = read_rewrite(question.passage, own)
     if hit or (hit is not None and not declines(text)):
         return Reading(ANSWER, hit)

@@ -10,12 +10,12 @@ from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, 
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
-SENTENCE_WITH_WORD = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
+SENTENCE_BOUNDARY = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 MAX_WORDS_BETWEEN = 4
 """Maximum number of words between "I would choose" and the word."""
 MAX_QUOTED = 50
 """Maximum number of quoted words that are read."""
-SHORT_WORDS, TINY_WORDS = 15, 2
+MAX_WORDS_SHORT, MAX_WORDS_TINY = 15, 2
 """Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
 
 
@@ -31,7 +31,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     if len(cases) > 1:
         return Reading(UNCLEAR)
     text = known.cut("word.example", text)
-    sentences = SENTENCE_WITH_WORD.split(text)
+    sentences = SENTENCE_BOUNDARY.split(text)
     given = text if _of_one_group(reader, reader.mentions(text)) or len(sentences) == 1 else _given(reader, sentences)
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
@@ -53,8 +53,10 @@ def _read_given(reader: ChoiceReader, text: str) -> Reading:
     if declines(text):
         return Reading(REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
-    word = _of_one_group(reader, hits) if n_words <= SHORT_WORDS else None
-    is_other = not hits and (n_words <= TINY_WORDS or known.has("word.other", text) or _fills_otherwise(reader, text))
+    word = _of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
+    is_other = not hits and (
+        n_words <= MAX_WORDS_TINY or known.has("word.other", text) or _fills_otherwise(reader, text)
+    )
     if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
@@ -62,7 +64,7 @@ def _read_given(reader: ChoiceReader, text: str) -> Reading:
 
 def _chosen(reader: ChoiceReader, text: str) -> str | None:
     """The word of the last sentence that chooses one: "I would choose she", "so she"."""
-    known, sentences = rules(), SENTENCE_WITH_WORD.split(text)
+    known, sentences = rules(), SENTENCE_BOUNDARY.split(text)
     concludes = known.fill("word.concludes", options="|".join(map(re.escape, reader.named)))
     for sentence in reversed(sentences):
         ends = concludes.search(sentence) if not known.has("word.case", sentence) else None

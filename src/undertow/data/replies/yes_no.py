@@ -10,14 +10,14 @@ from typing import ClassVar
 from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
 from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
-MOST_WORDS_OF_A_DENIAL = 6
+MAX_WORDS_OF_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
-MOST_WORDS_ALONE = 2
+MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
 DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
-EMPTY_WORDS = frozenset(
+STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
         "does have would that said with from this they them their been being could should there text what which whose about some more "
@@ -104,7 +104,7 @@ class YesNoReader(ChoiceReader):
     @staticmethod
     def _is_denial(start: str) -> bool:
         """Whether a text is a short denial: "Not without a licence"."""
-        known, short = rules(), len(start.split()) <= MOST_WORDS_OF_A_DENIAL
+        known, short = rules(), len(start.split()) <= MAX_WORDS_OF_DENIAL
         doubtful = is_unclear(start) or known.has("shape.pivot", start)
         denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
         return short and denies and not doubtful and not known.starts("shape.starts_unfair", start)
@@ -119,7 +119,7 @@ class YesNoReader(ChoiceReader):
         return True
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
-        """The votes of a sentence; one that speaks of yes and of no has none."""
+        """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
         if known.has("shape.yes_and_no", sentence) or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
@@ -128,7 +128,9 @@ class YesNoReader(ChoiceReader):
         if (ending := known.patterns["yes_no.ends"].search(last)) and not known.has("yes_no.not_said", last):
             return [Vote(YES if ending["yes"] else NO)]
         votes = super().sentence_votes(sentence)
-        if any(one in sentence for one in self.others) and not re.search(rf"\b(?:{self.people})\b", sentence):
+        if any(re.search(rf"\b{one}\b", sentence) for one in self.others) and not re.search(
+            rf"\b(?:{self.people})\b", sentence
+        ):
             return [replace(vote, strength=WEAK) if vote.what == UNCLEAR else vote for vote in votes]
         return votes
 
@@ -183,7 +185,10 @@ class YesNoReader(ChoiceReader):
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
         denies = bool(match["no"]) != bool(match["doubt"])
-        opposite = rules().has("shape.has_it", match.group()) and "lack" in self.question_text
+        opposite = (
+            rules().has("shape.has_it", match.group())
+            and re.search(r"\black(?:s|ing)?\b", self.question_text, re.IGNORECASE) is not None
+        )
         return NO if denies != opposite else YES
 
     def _stated(self, part: str) -> str | None:
@@ -205,12 +210,12 @@ class YesNoReader(ChoiceReader):
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
         makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & self._question_stems)
         if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
-            return _negations(part) if capable and len(part.split()) <= MOST_WORDS_ALONE else None
+            return _negations(part) if capable and len(part.split()) <= MAX_WORDS_ALONE else None
         return _negations(part) if _stems(part) & self._question_stems or capable else None
 
 
 def _stems(text: str) -> set[str]:
-    words = (word.removesuffix("s") for word in CONTENT.findall(text.lower()) if word not in EMPTY_WORDS)
+    words = (word.removesuffix("s") for word in CONTENT.findall(text.lower()) if word not in STOP_WORDS)
     return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
 
 
