@@ -109,8 +109,8 @@ def examine(
     model = handle.open()
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
-    prompted = {GENERATION: handle.capabilities[GENERATION]} if chat else handle.capabilities
-    items = decided_items(replace(handle, capabilities=prompted), protocol=protocol, chat=chat)
+    capabilities = {GENERATION: handle.capabilities[GENERATION]} if chat else handle.capabilities
+    items = decided_items(replace(handle, capabilities=capabilities), protocol=protocol, chat=chat)
     LOGGER.info("answer %d control sentences", len(items))
     result = _query_sentences(opened, items, protocol, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None

@@ -105,7 +105,7 @@ class ChoiceReader:
         known = rules()
         for name, words in PLAIN_WORDS.items():
             text = known.patterns[name].sub(words, text)
-        text = self._resolved(self._lettered.sub("", text))
+        text = self._replace_anaphors(self._lettered.sub("", text))
         text = self._listed.sub("the options", text)
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
@@ -132,7 +132,7 @@ class ChoiceReader:
             return Reading(UNCLEAR)
         return self.judge(text) or Reading(UNCLEAR)
 
-    def _resolved(self, text: str) -> str:
+    def _replace_anaphors(self, text: str) -> str:
         """A text with the answer that "I would go with that" and "that is my answer" refer to, the last one before."""
         for match in reversed(list(rules().patterns["reply.anaphor"].finditer(text))):
             if before := self.mentions(text[: match.start()]):
@@ -313,7 +313,7 @@ class ChoiceReader:
         for name in self.ASIDES:
             shorter = known.cut(name, clause)
             if name == "aside.opening_reason" and shorter != clause:
-                shorter = self._named(shorter, clause.removesuffix(shorter))
+                shorter = self._replace_pronoun(shorter, clause.removesuffix(shorter))
             if name == "aside.condition" or self.may_cut(clause, shorter):
                 clause = shorter
         clause = known.fill("aside.evidential", names=self.people).sub("", clause)
@@ -321,7 +321,7 @@ class ChoiceReader:
         shorter = known.patterns["shape.embedded"].sub("", clause).strip(" ,;:")
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
 
-    def _named(self, text: str, before: str) -> str:
+    def _replace_pronoun(self, text: str, before: str) -> str:
         """The text with the only name before it in the place of its first pronoun."""
         names = {name for name, _, _ in self.mentions(before)}
         return re.sub(r"^(?:she|he|they)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text

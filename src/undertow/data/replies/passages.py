@@ -23,6 +23,7 @@ MIN_SHARE_OF_WHOLE = 0.95
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
+COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -47,7 +48,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if piece := _in_passage(passage, bare):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     candidates: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quoted, _repeated, _announced, _clauses)):
+    for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -75,21 +76,18 @@ def _is_inside(piece: Piece, other: Piece) -> bool:
     return other.start <= piece.start < other.end
 
 
-def _quoted(passage: str, reply: str) -> Iterator[Piece]:
+def _quotations(passage: str, reply: str) -> Iterator[Piece]:
     """Pieces in quotes or marks."""
     for match in QUOTED.finditer(reply):
         if text := _in_passage(passage, next(filter(None, match.groups()))):
             yield Piece(text, match.start(), match.end())
 
 
-def _announced(passage: str, reply: str) -> Iterator[Piece]:
+def _announcements(passage: str, reply: str) -> Iterator[Piece]:
     """Lines, and texts after a colon or an "is"."""
     for line in re.finditer(r"[^\n]+", reply):
-        starts = [0, *(mark.end() for mark in re.finditer(r":|\b(?:is|was|be|are)\b(?: that)?[\s,:]", line.group()))]
-        for start in starts:
-            if text := _in_passage(passage, line.group()[start:]):
-                yield _extended(passage, reply, Piece(text, line.start() + start, line.end()))
-                break
+        if piece := _last_part(passage, reply, line, rf":|{COPULA}[\s,:]"):
+            yield piece
 
 
 def _clauses(passage: str, reply: str) -> Iterator[Piece]:
@@ -98,17 +96,21 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
     clauses = [one for shape in shapes for one in re.finditer(shape, reply) if len(one.group().split()) > 1]
     done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
-        starts = [0, *(mark.end() for mark in re.finditer(r"\b(?:is|was|be|are)\b(?: that)?\s", one.group()))]
-        for start in starts:
-            if text := _in_passage(passage, one.group()[start:]):
-                piece = _extended(passage, reply, Piece(text, one.start() + start, one.end()))
-                if not any(_is_inside(piece, big) for big in done):
-                    done.append(piece)
-                    yield piece
-                break
+        piece = _last_part(passage, reply, one, rf"{COPULA}\s")
+        if piece and not any(_is_inside(piece, big) for big in done):
+            done.append(piece)
+            yield piece
 
 
-def _repeated(passage: str, reply: str) -> Iterator[Piece]:
+def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piece | None:
+    """The longest piece of the passage that a part of the reply is, or ends with behind a mark."""
+    for start in (0, *(one.end() for one in re.finditer(mark, part.group()))):
+        if text := _in_passage(passage, part.group()[start:]):
+            return _extend(passage, reply, Piece(text, part.start() + start, part.end()))
+    return None
+
+
+def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
     """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
     sentences = dict.fromkeys(one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
     pieces = [
@@ -120,7 +122,7 @@ def _repeated(passage: str, reply: str) -> Iterator[Piece]:
     yield from sorted(pieces, key=lambda piece: piece.start)
 
 
-def _extended(passage: str, reply: str, piece: Piece) -> Piece:
+def _extend(passage: str, reply: str, piece: Piece) -> Piece:
     """A piece with the words before it, as far as reply and passage share them."""
     for word in reversed(list(re.finditer(r"\S+", reply[: piece.start]))):
         longer = _in_passage(passage, reply[word.start() : piece.end])
@@ -249,7 +251,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
 def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
-    quoted = list(_quoted_rewrites(passage, text))
+    quoted = list(_rewrite_quotations(passage, text))
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     items = list(ITEM.finditer(text))
     lists = known.has("rewrite.several", text.split("\n", maxsplit=1)[0]) or (items and items[0].start() == 0)
@@ -263,7 +265,7 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     return None
 
 
-def _quoted_rewrites(passage: str, text: str) -> Iterator[str]:
+def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
     """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
     known, first = rules(), ""
     done = 0

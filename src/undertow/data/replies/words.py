@@ -25,35 +25,39 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     text = known.patterns["shape.he_or_she"].sub("she or he", text)
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.cut("word.denied", known.cut("word.asked", text))
-    if (word := _chosen(reader, text)) is not None:
+    if (word := _read_choice(reader, text)) is not None:
         return Reading(ANSWER, word)
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
     if len(cases) > 1:
         return Reading(UNCLEAR)
     text = known.cut("word.example", text)
     sentences = SENTENCE_BOUNDARY.split(text)
-    given = text if _of_one_group(reader, reader.mentions(text)) or len(sentences) == 1 else _given(reader, sentences)
+    given = (
+        text
+        if _word_of_one_group(reader, reader.mentions(text)) or len(sentences) == 1
+        else _without_offers(reader, sentences)
+    )
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
     given = shorter if reader.mentions(shorter) else given
     given = given if given or reader.mentions(text) else text
-    return _read_given(reader, given) if given else Reading(REFUSAL if declines(text) else UNCLEAR)
+    return _read_plain(reader, given) if given else Reading(REFUSAL if declines(text) else UNCLEAR)
 
 
-def _read_given(reader: ChoiceReader, text: str) -> Reading:
+def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     """The word that a reply gives, without what it only offers."""
     known = rules()
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
     stripped = known.cut("word.possessive", text)
-    for reading in (_read_quoted(reader, text), _first(reader, text), _led_to(reader, stripped)):
+    for reading in (_read_quoted(reader, text), _read_first(reader, text), _read_lead(reader, stripped)):
         if reading is not None:
             return reading
     if declines(text):
         return Reading(REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
-    word = _of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
+    word = _word_of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
     is_other = not hits and (
         n_words <= MAX_WORDS_TINY or known.has("word.other", text) or _fills_otherwise(reader, text)
     )
@@ -62,7 +66,7 @@ def _read_given(reader: ChoiceReader, text: str) -> Reading:
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
-def _chosen(reader: ChoiceReader, text: str) -> str | None:
+def _read_choice(reader: ChoiceReader, text: str) -> str | None:
     """The word of the last sentence that chooses one: "I would choose she", "so she"."""
     known, sentences = rules(), SENTENCE_BOUNDARY.split(text)
     concludes = known.fill("word.concludes", options="|".join(map(re.escape, reader.named)))
@@ -79,7 +83,7 @@ def _chosen(reader: ChoiceReader, text: str) -> str | None:
     return None
 
 
-def _given(reader: ChoiceReader, sentences: Sequence[str]) -> str:
+def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
     known, first = rules(), sentences[0]
     if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
@@ -90,14 +94,14 @@ def _given(reader: ChoiceReader, sentences: Sequence[str]) -> str:
         if known.has("word.chooses", one) or not known.has("word.offers", one)
     ]
     words = [word for one in given if (word := read_word(reader, one).text)]
-    if (common := _of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
+    if (common := _word_of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
         return common
     if words:
         return next((one for one in reversed(given) if known.has("word.announces", one)), "")
     return " ".join(given) if reader.mentions(" ".join(given)) else ""
 
 
-def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
+def _word_of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
     """The first of several words, if they are of one group."""
     group_of = dict(zip(reader.question.answers, reader.question.groups, strict=True))
     return hits[0][0] if len({group_of[name] for name, _, _ in hits}) == 1 else None
@@ -105,21 +109,21 @@ def _of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
 
 def _read_announced(reader: ChoiceReader, text: str) -> str | None:
     heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
-    return next((word for hits in heads if (word := _of_one_group(reader, hits)) is not None), None)
+    return next((word for hits in heads if (word := _word_of_one_group(reader, hits)) is not None), None)
 
 
 def _fills_otherwise(reader: ChoiceReader, text: str) -> bool:
     """Whether a reply repeats the sentence with an unlisted word in the blank."""
-    return any(not rules().has("word.no_word", one) for one in _in_blank(reader, text))
+    return any(not rules().has("word.no_word", one) for one in _words_in_blank(reader, text))
 
 
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
     """The listed word in the blank, if a reply repeats the sentence with it."""
-    words = [word for one in _in_blank(reader, text) if (word := reader.whole(one)) is not None]
-    return _of_one_group(reader, [(word, 0, 0) for word in words])
+    words = [word for one in _words_in_blank(reader, text) if (word := reader.whole(one)) is not None]
+    return _word_of_one_group(reader, [(word, 0, 0) for word in words])
 
 
-def _in_blank(reader: ChoiceReader, text: str) -> list[str]:
+def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
     """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
@@ -141,14 +145,14 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     if not quoted:
         return None
     word, last = (
-        _of_one_group(reader, [(one, 0, 0) for one in quoted]),
+        _word_of_one_group(reader, [(one, 0, 0) for one in quoted]),
         known.patterns["shape.last_quoted"].search(text),
     )
     word = word or (reader.whole(last.group(1)) if last else None)
     return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
-def _first(reader: ChoiceReader, text: str) -> Reading | None:
+def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
     hits = reader.mentions(start)
     if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
@@ -156,13 +160,15 @@ def _first(reader: ChoiceReader, text: str) -> Reading | None:
     return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
 
 
-def _led_to(reader: ChoiceReader, text: str) -> Reading | None:
+def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     leads = known.fill("shape.word_leads", options="(?:" + re.sub(r"\?P<a\d+>", "?:", reader.pattern.pattern) + ")")
     for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
             doubtful = is_unclear(before) and not known.has("shape.decides", before)
-            if (word := _of_one_group(reader, reader.mentions(sentence[match.end() :]))) is not None and not doubtful:
+            if (
+                word := _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
+            ) is not None and not doubtful:
                 return Reading(ANSWER, word)
     return None
