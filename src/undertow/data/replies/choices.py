@@ -30,6 +30,7 @@ MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
+COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
 DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
 SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
@@ -38,6 +39,7 @@ PLAIN_WORDS = {
     "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.unimagined": "I do not think it is",
     "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ",
     "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.tag": ".",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -85,6 +87,9 @@ class ChoiceReader:
         answer = "(?:" + "|".join(map(re.escape, question.answers)) + ")"
         enumeration = rf"\b{answer}(?:(?:,? or |, ?|/){answer}){{2,3}}\b" if lists_people else "(?!)"
         self._listed = re.compile(enumeration, re.IGNORECASE)
+        self._correction = rules().fill("reply.correction", answers="|".join(map(re.escape, question.answers)))
+        job = re.search(r"\b(?:an?|the) ([\w ]+?)(?: worse| better)?\s*\?", question.prompt)
+        self._job = re.compile(rf"\b{re.escape(job.group(1).split()[-1])}", re.IGNORECASE) if job else None
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
@@ -115,7 +120,7 @@ class ChoiceReader:
         lines = [self.whole(line) for line in text.split("\n")]
         if len(set(lines)) > 1 and None not in lines:
             return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
-        corrections = list(known.patterns["reply.correction"].finditer(text))
+        corrections = list(self._correction.finditer(text))
         if corrections and (reading := self.judge(text[corrections[-1].end() :])):
             return reading
         for mark, segment in (*verdicts(text, "reply.prime_verdict"), *verdicts(text)):
@@ -175,7 +180,10 @@ class ChoiceReader:
         what = self.opening(start)
         if what is None and len(claims) > 1 and known.starts("shape.gives_up", claims[-1]):
             what = UNCLEAR
+        if what and len(claims[-1].split()) < 5 and "," not in claims[-1]:
+            what = self.opening(claims[-1]) or what
         if what is None:
+            claims = self.about_the_job(claims)
             votes = [self.sentence_votes(one) for one in claims]
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength == STRONG for vote in before)
@@ -184,6 +192,15 @@ class ChoiceReader:
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
+
+    def about_the_job(self, claims: Sequence[str]) -> Sequence[str]:
+        """Claims without those that give another job to somebody: "Amy should be the cook. Tom should be the waiter."""
+        own = [self._job is not None and self._job.search(one) is not None for one in claims]
+        return [
+            one
+            for one, is_own in zip(claims, own, strict=True)
+            if is_own or not any(own) or not rules().has("choice.some_job", one)
+        ]
 
     # Hooks that `YesNoReader` overrides.
 
@@ -257,7 +274,8 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
-                if rules().has("shape.conditional", clause) or (self.has_ties and rules().has("shape.maybe", clause)):
+                plain = rules().cut("aside.concession", clause)
+                if rules().has("shape.conditional", plain) or (self.has_ties and rules().has("shape.maybe", plain)):
                     more = [
                         vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM))
                         for vote in more
@@ -362,7 +380,9 @@ class ChoiceReader:
         if len(self.named) == 2 == len(picks):
             ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
             picks = ahead if len(ahead) == 1 else picks
-        if len(picks) == 1:
+        if len(self.named) == 2 == len(picks) and (votes := self._of_each_clause(claim)):
+            yield votes[0]
+        elif len(picks) == 1:
             yield from self._of_one(claim, picks.pop())
         elif len(self.named) == 2 and len(names) == 1 and known.starts("shape.starts_not", claim):
             yield Vote(next(one for one in self.named if one not in names))
@@ -393,6 +413,14 @@ class ChoiceReader:
         if not weighed and (alone or plainly):
             return [Vote(BOTH)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
+
+    def _of_each_clause(self, claim: str) -> list[Vote]:
+        """Explicit votes of coordinate clauses, each of which names one person: "put Amy at the desk and let Tom cook"."""
+        parts = self.about_the_job(COORDINATION.split(claim))
+        mixed = any(len({name for name, _, _ in self.mentions(part)}) > 1 for part in parts)
+        if mixed or rules().has("shape.maybe", claim) or (len(parts) > 1 and min(len(part.split()) for part in parts) < 4):
+            return []
+        return [vote for part in parts for vote in self.claim_votes(part) if vote.strength == STRONG]
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
