@@ -272,6 +272,8 @@ class ChoiceReader:
                 inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
                 excused = {REFUSAL: lacks, SOFT_REFUSAL: inferred}
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
+                if concludes and rules().has("refusal.disclaimer", before) and not rules().has("unclear.lacks", clause):
+                    more = [replace(vote, what=REFUSAL) if vote.what == UNCLEAR else vote for vote in more]
                 if is_remark:
                     more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
                 plain = rules().cut("aside.concession", clause)
