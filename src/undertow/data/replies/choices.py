@@ -395,7 +395,7 @@ class ChoiceReader:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
         one_is_picked = (
-            len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
+            len(picks) == 1 and is_explicit(claim) and not known.has("shape.says_neither", claim)
         )
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
@@ -413,7 +413,7 @@ class ChoiceReader:
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
         plainly = known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)
         if not weighed and (alone or plainly):
-            return [Vote(BOTH)]
+            return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
 
     def _of_each_clause(self, claim: str) -> list[Vote]:
@@ -432,12 +432,12 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
-        if len(self.named) == 2 and known.has("choice.process", claim) and not direction:
+        if len(self.named) == 2 and known.has("choice.process", claim) and not (direction or known.has("choice.commits", claim)):
             return
         if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
             yield Vote(UNCLEAR)
             return
-        plain = direction or known.has("choice.strong", claim) or len(claim.split()) <= 3
+        plain = direction or is_explicit(claim) or len(claim.split()) <= 3
         yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
@@ -475,6 +475,11 @@ def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]
     """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
+
+
+def is_explicit(text: str) -> bool:
+    """Whether a text with a name chooses it."""
+    return rules().has("choice.commits", text) or rules().has("choice.strong", text)
 
 
 def _comparison(text: str) -> int:
