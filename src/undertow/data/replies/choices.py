@@ -28,6 +28,7 @@ STRONG, MEDIUM, WEAK = 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
+MAX_WORDS_OF_HEADING = 2
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
@@ -167,7 +168,7 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
-        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
+        sentences = [one.strip() for one in _sentences(text) if re.search(r"\w", one)]
         claims = [
             one
             for before, one in pairwise(("", *sentences))
@@ -475,6 +476,13 @@ def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]
     """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Sentences of a text; the words before a colon are one, unless they are a mere heading."""
+    for one in SENTENCE.split(text):
+        head, _, rest = one.partition(": ")
+        yield from (head, rest) if rest and len(head.split()) > MAX_WORDS_OF_HEADING else (one,)
 
 
 def is_explicit(text: str) -> bool:
