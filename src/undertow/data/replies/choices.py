@@ -247,7 +247,7 @@ class ChoiceReader:
                 re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
                 and len(self.named) == 2
             )
-            return both.group().split()[0].lower() if alone else None
+            return (NEITHER if "neither" in both.group().lower() else BOTH) if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
         mentions = self.mentions(rest)

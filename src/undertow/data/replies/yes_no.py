@@ -148,6 +148,8 @@ class YesNoReader(ChoiceReader):
     def claim_votes(self, claim: str) -> Iterator[Vote]:
         """The vote of a claim, if it has one."""
         known = rules()
+        if self.is_about_bias and known.starts("shape.general", claim):
+            return
         for other in self.others:
             if not (is_unclear(claim) or known.has("shape.of_telling", claim)) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
@@ -157,7 +159,7 @@ class YesNoReader(ChoiceReader):
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        pieces = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        pieces = (claim, *re.split(r"[,;]\s*(?:and |while )?", claim))
         elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
         verdict = (
             self.opening(claim)
