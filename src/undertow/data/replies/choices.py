@@ -172,7 +172,7 @@ class ChoiceReader:
         claims = [
             one
             for before, one in pairwise(("", *sentences))
-            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
+            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one) or self.insists(one))
             and not (before.endswith("?") and self.answers_another(before, one))
         ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
@@ -193,6 +193,11 @@ class ChoiceReader:
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
+
+    def insists(self, text: str) -> bool:
+        """Whether a text with several question marks is an answer: "yeah??"."""
+        start = rules().patterns["reply.greeting"].sub("", text, count=1)
+        return re.search(r"\?[?!]\W*$", text) is not None and self.opening(start.rstrip("?! ")) is not None
 
     def about_the_job(self, claims: Sequence[str]) -> Sequence[str]:
         """Claims without those that give another job to somebody: "Amy should be the cook. Tom should be the waiter."""
@@ -322,6 +327,7 @@ class ChoiceReader:
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
         both = rules().starts("shape.starts_both", claim)
+        both = both or (claim != clause and rules().has("choice.both", claim) and not rules().has("choice.possible", claim))
         joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
