@@ -24,7 +24,7 @@ from undertow.data.replies.answer_rules import (
     rules,
 )
 
-STRONG, MEDIUM, WEAK = 3, 2, 1
+COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
@@ -187,7 +187,7 @@ class ChoiceReader:
             claims = self.about_the_job(claims)
             votes = [self.sentence_votes(one) for one in claims]
             before = [vote for some in votes[:-1] for vote in some]
-            settled = any(vote.what not in DOUBTS and vote.strength == STRONG for vote in before)
+            settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
             what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
@@ -317,7 +317,7 @@ class ChoiceReader:
         elif refuses or unclear:
             leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
             plain = [
-                vote for vote in votes if vote.strength == STRONG and leans and not known.has("shape.embedded", clause)
+                vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
             ]
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
@@ -429,7 +429,7 @@ class ChoiceReader:
         mixed = any(len({name for name, _, _ in self.mentions(part)}) > 1 for part in parts)
         if mixed or rules().has("shape.maybe", claim) or (len(parts) > 1 and min(len(part.split()) for part in parts) < 4):
             return []
-        return [vote for part in parts for vote in self.claim_votes(part) if vote.strength == STRONG]
+        return [vote for part in parts for vote in self.claim_votes(part) if vote.strength >= STRONG]
 
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
@@ -445,7 +445,8 @@ class ChoiceReader:
             yield Vote(UNCLEAR)
             return
         plain = direction or is_explicit(claim) or len(claim.split()) <= 3
-        yield Vote(pick, STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+        commits = known.has("choice.commits", claim) and not re.search(r"\b(?:think|believe|guess|suppose)\b", claim)
+        yield Vote(pick, COMMITTED if commits else STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
@@ -462,9 +463,9 @@ class ChoiceReader:
         """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""
         doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
         claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
-        strong = [vote.what for vote in claims if vote.strength == STRONG]
-        if strong:
-            return strong[-1]
+        for strengths in ((COMMITTED,), (COMMITTED, STRONG)):
+            if strong := [vote.what for vote in claims if vote.strength in strengths]:
+                return strong[-1]
         if doubts:
             refuses = REFUSAL in (doubts[0], doubts[-1]) or set(doubts) == {SOFT_REFUSAL}
             return REFUSAL if refuses else UNCLEAR
