@@ -418,7 +418,7 @@ class ChoiceReader:
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        plainly = known.has("shape.plainly_both", claim) and not known.has("choice.possible", claim)
+        plainly = (known.has("shape.plainly_both", claim) or known.has("choice.commits", claim)) and not known.has("choice.possible", claim)
         if not weighed and (alone or plainly):
             return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
@@ -444,9 +444,15 @@ class ChoiceReader:
         if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
             yield Vote(UNCLEAR)
             return
-        plain = direction or is_explicit(claim) or len(claim.split()) <= 3
+        plain = direction or is_explicit(claim) or self.ends_with_name(claim)
         commits = known.has("choice.commits", claim) and not re.search(r"\b(?:think|believe|guess|suppose)\b", claim)
         yield Vote(pick, COMMITTED if commits else STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+
+    def ends_with_name(self, claim: str) -> bool:
+        """Whether a claim is short, or a name stands alone at its end: "as things stand, Amy"."""
+        before = claim[: self.mentions(claim)[-1][1]].rstrip("\"' ")
+        n_words, ends = len(claim.split()), self.mentions(claim)[-1][2] >= len(claim.rstrip(" .!\"')"))
+        return n_words <= 3 or (ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before))))
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
