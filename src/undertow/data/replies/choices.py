@@ -179,7 +179,7 @@ class ChoiceReader:
             return None
         start = claims[0].lstrip("\"'([{ ")
         what = self.opening(start)
-        if what is None and len(claims) > 1 and known.starts("shape.gives_up", claims[-1]):
+        if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]):
             what = UNCLEAR
         if what and len(claims[-1].split()) < 5 and "," not in claims[-1]:
             what = self.opening(claims[-1]) or what
