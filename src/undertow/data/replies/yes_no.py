@@ -91,6 +91,8 @@ class YesNoReader(ChoiceReader):
         if letter == "n" or self._is_denial(start):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
+            if known.starts("refusal.no_i_will_not", start):
+                return None
             return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
@@ -159,7 +161,7 @@ class YesNoReader(ChoiceReader):
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        pieces = (claim, *re.split(r"[,;]\s*(?:and |while )?", claim))
+        pieces = (claim, *re.split(r"[,;]\s*(?!not?\b)(?:and |while )?", claim))
         elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
         verdict = (
             self.opening(claim)
