@@ -452,7 +452,8 @@ class ChoiceReader:
         """Whether a claim is short, or a name stands alone at its end: "as things stand, Amy"."""
         before = claim[: self.mentions(claim)[-1][1]].rstrip("\"' ")
         n_words, ends = len(claim.split()), self.mentions(claim)[-1][2] >= len(claim.rstrip(" .!\"')"))
-        return n_words <= 3 or (ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before))))
+        is_short = n_words <= 3 and not re.search(r"\b(?:ha[sd]|have|may|might|applied|applies)\b", claim)
+        return is_short or (ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before))))
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""

@@ -174,7 +174,7 @@ class YesNoReader(ChoiceReader):
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
         of_content = self.is_about_bias and known.has("shape.of_content", claim)
         if verdict and not (about_bias and of_content):
-            yield Vote(verdict, MEDIUM if of_content else STRONG)
+            yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
