@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -58,11 +58,11 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
-    if (
-        best < CHOSEN
-        and not excludes
-        and _denies(reply, [one for *_, one in candidates], of_the_rest=best == DISMISSED)
-    ):
+    pieces = [one for *_, one in candidates]
+    if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
+        return None
+    opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
+    if best < CHOSEN and not excludes and _denies(reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
@@ -141,9 +141,9 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
         (CHOSEN, only or known.has("span.answers", before)),
+        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
@@ -171,6 +171,12 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
     return "".join([*parts, reply[done:]]), *place
 
 
+def _gives_up(reply: str, pieces: list[Piece]) -> bool:
+    """Whether the last sentence of a reply names no piece and cannot tell: "Which of these is worse depends on the reader"."""
+    last = _split(_without_pieces(reply, pieces, len(pieces))[0])[-1]
+    return is_unclear(rules().spell_out(last), of_text=True) and all(one.end <= reply.rfind(last) for one in pieces)
+
+
 @cache
 def _bias_reader() -> YesNoReader:
     return YesNoReader(
@@ -178,18 +184,27 @@ def _bias_reader() -> YesNoReader:
     )
 
 
-def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
-    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
+def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
+    """Whether a reply says that the passage has no such span.
+
+    One that says so of the rest counts with `of_the_rest`; if the reply `opens` with a piece, only what is said of that counts.
+    """
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     text = known.patterns["span.that_is"].sub("", text)
     if known.has("span.none", text):
         return True
-    sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
-    parts = (sentences[0], sentences[-1], text)
+    text = known.cut("aside.concession", text)
+    sentences = _split(text)
+    parts = [one for one in sentences if known.starts("span.of_it", one)] if opens else [sentences[0], sentences[-1], text]
     return not known.has("span.all_of_it", text) and any(
         _bias_reader().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
     )
+
+
+def _split(text: str) -> list[str]:
+    """The sentences of a text, which are cut at colons as well."""
+    return [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
 
 
 def _in_passage(passage: str, text: str) -> str:
