@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules
+from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules, stem
 from undertow.data.replies.choices import ChoiceReader, Vote
 
 OTHER_GROUPS = "perceived negative groups"
@@ -28,7 +28,7 @@ class LabelReader(ChoiceReader):
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
-        nouns = {_stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
         wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
@@ -72,7 +72,3 @@ class LabelReader(ChoiceReader):
         """A doubt, where a claim offers a label as one of several: "it could be age or class"."""
         return [Vote(UNCLEAR)] if votes and rules().has("label.offers", claim) else []
 
-
-def _stem(word: str) -> str:
-    """A word without its ending, so that *smokers* and *smoking* are one."""
-    return word[: max(4, len(word) - 3)]

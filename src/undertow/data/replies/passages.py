@@ -231,6 +231,8 @@ def _common_words(passage: str, reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
+PLURAL = r"(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b"
+"""What stands behind a *that* that continues the prompt."""
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -248,6 +250,8 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
+    while (rest := text.partition("\n")[2].strip()) and _is_about_text(passage, text.partition("\n")[0]):
+        text = rest
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
@@ -259,8 +263,21 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    text = SYMBOLS.sub("", text).strip()
+    text = SYMBOLS.sub("", re.sub(rf"^that (?={PLURAL})", "", text)).strip()
     return text if re.search(r"\w", text) else None
+
+
+def _is_about_text(passage: str, line: str) -> bool:
+    """Whether a line is about the text or the task, and no text: "Below is a fairer version"."""
+    about = rules().patterns["rewrite.about"]
+    return line.endswith(":") or (about.search(line) is not None and about.search(passage) is None)
+
+
+def denies_bias(passage: str, reply: str) -> bool:
+    """Whether a reply to a request for another text says first that this one has no bias."""
+    about = rules().patterns["rewrite.bias"]
+    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and not about.search(passage)]
+    return any(_bias_reader().read(one).text == "No" for one in sentences)
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
@@ -269,11 +286,13 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     quoted = list(_rewrite_quotations(passage, text))
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     items = list(ITEM.finditer(text))
-    lists = known.has("rewrite.several", text.split("\n", maxsplit=1)[0]) or (items and items[0].start() == 0)
+    lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
     if lists and len(quoted) != 1 and len(items) > 1:
         return ""
+    texts = [one for one in QUOTED.finditer(text) if one[1] and len(one[1].split()) >= MIN_WORDS_OF_TEXT]
+    offers = len(texts) > 1 and is_unclear(known.spell_out(text[texts[-1].end() :]), of_text=True)
     if quoted:
-        return quoted[0] if len(quoted) == 1 else ""
+        return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None

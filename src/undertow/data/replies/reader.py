@@ -30,10 +30,11 @@ from undertow.data.replies.answer_rules import (
     declines,
     is_unclear,
     rules,
+    stems,
 )
 from undertow.data.replies.choices import ChoiceReader
 from undertow.data.replies.labels import LabelReader
-from undertow.data.replies.passages import announced_rewrite, read_rewrite, read_span
+from undertow.data.replies.passages import announced_rewrite, denies_bias, read_rewrite, read_span
 from undertow.data.replies.words import read_word
 from undertow.data.replies.yes_no import YesNoReader
 
@@ -70,12 +71,17 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         of_sentence = re.search(r"\bmost (?:biased|toxic) sentence\b", question.prompt) is not None
         hit = read_span(question.passage, own, of_sentence=of_sentence)
     else:
-        if announced_rewrite(question.passage, own) is None:
-            if rules().has("rewrite.none", text):
+        announced = announced_rewrite(question.passage, own)
+        if announced == "":
+            return Reading(UNCLEAR)
+        if announced is None:
+            if rules().has("rewrite.none", text) or (denies_bias(question.passage, text) and not declines(text)):
                 return Reading(ANSWER)
             if (missing := _missing_rewrite(question.passage, text)) is not None:
                 return missing
         hit = read_rewrite(question.passage, own)
+        if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
+            return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and not declines(text)):
         return Reading(ANSWER, hit)
     return Reading(REFUSAL if declines(text) else UNCLEAR)
@@ -92,8 +98,7 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
-    return Reading(UNCLEAR) if doubts and (not words & theirs or known.has("rewrite.task", text)) else None
+    return Reading(UNCLEAR) if doubts and (not stems(passage) & stems(text) or text.startswith("I ") or known.has("rewrite.task", text)) else None
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
+from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules, stem
 from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
 MAX_WORDS_OF_DENIAL = 6
@@ -215,8 +215,8 @@ class YesNoReader(ChoiceReader):
 
 
 def _stems(text: str) -> set[str]:
-    words = (word.removesuffix("s") for word in CONTENT.findall(text.lower()) if word not in STOP_WORDS)
-    return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
+    words = (word for word in CONTENT.findall(text.lower()) if word not in STOP_WORDS)
+    return {stem(re.sub("^(?:un|in|dis|non|under|over)(?=.{4})", "", word)) for word in words}
 
 
 def _negations(text: str) -> int:
