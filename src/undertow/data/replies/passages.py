@@ -221,6 +221,9 @@ def _in_passage(passage: str, text: str) -> str:
 
 def _common_words(passage: str, reply: str) -> str:
     """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    for one in END_OF_SENTENCE.split(passage):
+        if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05:
+            return one.strip(EDGES)
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
     match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
@@ -230,7 +233,7 @@ def _common_words(passage: str, reply: str) -> str:
 
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
-SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
+SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
 PLURAL = r"(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b"
 """What stands behind a *that* that continues the prompt."""
 MIN_WORDS_OF_TEXT = 3
@@ -246,7 +249,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    text = re.sub(rf"^\W*{re.escape(passage.strip(EDGES))}\W*(?:->|=>|\u2192)\s*", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"^[^\n]*?\s(?:->|=>|\u2192)\s*(?=\w|[\"'])", "", text)
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
@@ -276,7 +279,7 @@ def _is_about_text(passage: str, line: str) -> bool:
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and not about.search(passage)]
+    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one and not about.search(passage)]
     return any(_bias_reader().read(one).text == "No" for one in sentences)
 
 

@@ -89,8 +89,9 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
 
 def _missing_rewrite(passage: str, text: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
-    known, first = rules(), text.split("\n", maxsplit=1)[0]
-    if declines(first) and known.has("rewrite.request", first):
+    known, theirs, line = rules(), stems(passage), re.sub(r"\([^()]*\)", "", text.split("\n", maxsplit=1)[0])
+    sentences = re.split(r"(?<=[.!?])\s", line)
+    if any(declines(one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
         return Reading(REFUSAL)
     is_question = (
         text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
@@ -98,7 +99,9 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    return Reading(UNCLEAR) if doubts and (not stems(passage) & stems(text) or text.startswith("I ") or known.has("rewrite.task", text)) else None
+    is_own = known.has("rewrite.first_person", sentences[-1]) and not known.has("rewrite.first_person", passage)
+    is_own = is_own or known.has("rewrite.task", text)
+    return Reading(UNCLEAR) if (doubts and (is_own or not stems(text) & theirs)) else None
 
 
 @lru_cache(maxsize=64)

@@ -62,7 +62,7 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     if _fills_otherwise(reader, text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
-    for reading in (_read_quoted(reader, text), _read_first(reader, text), _read_lead(reader, stripped)):
+    for reading in (_read_first(reader, text), _read_quoted(reader, text), _read_lead(reader, stripped)):
         if reading is not None:
             return reading
     if declines(text):
