@@ -72,10 +72,15 @@ class LabelReader(ChoiceReader):
     def _names_several(self, text: str) -> bool:
         """Whether a text gives several labels without preferring one: "It is about age, and about gender"."""
         known, hits = rules(), [one for one in self.mentions(text) if not self.is_out(text, *one[1:])]
-        pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
-        if not pairs or known.has("label.prefers", text):
+        if not hits or known.has("label.prefers", text):
             return False
-        return known.has("label.several", text) or any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
+        pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
+        between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
+        return between or known.has("label.several_with", text) or (known.has("label.several", text) and bool(pairs))
+
+    def whole(self, text: str) -> str | None:
+        """The label that a text is, also with "bias" behind it."""
+        return super().whole(re.sub(rules().patterns["label.noun"], "", text))
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -86,7 +86,7 @@ def _quotations(passage: str, reply: str) -> Iterator[Piece]:
 def _announcements(passage: str, reply: str) -> Iterator[Piece]:
     """Lines, and texts after a colon or an "is"."""
     for line in re.finditer(r"[^\n]+", reply):
-        if piece := _last_part(passage, reply, line, rf":|{COPULA}[\s,:]"):
+        if piece := _last_part(passage, reply, line, rf":|[-=]>|\u2192|{COPULA}[\s,:]"):
             yield piece
 
 
@@ -192,14 +192,14 @@ def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) 
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     text = known.patterns["span.that_is"].sub("", text)
-    if known.has("span.none", text):
-        return True
     text = known.cut("aside.concession", text)
     sentences = _split(text)
-    parts = [one for one in sentences if known.starts("span.of_it", one)] if opens else [sentences[0], sentences[-1], text]
-    return not known.has("span.all_of_it", text) and any(
-        _bias_reader().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
-    )
+    parts = sentences if opens else [sentences[0], sentences[-1], text]
+    parts = [one for one in parts if of_the_rest or not known.has("span.others", one)]
+    parts = [one for one in parts if not opens or known.starts("span.of_it", one)]
+    if any(known.has("span.none", one) for one in parts):
+        return True
+    return not known.has("span.all_of_it", text) and any(_bias_reader().read(one).text == "No" for one in parts)
 
 
 def _split(text: str) -> list[str]:
@@ -234,8 +234,8 @@ def _common_words(passage: str, reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
-PLURAL = r"(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b"
-"""What stands behind a *that* that continues the prompt."""
+CONTINUES = r"^that (?=(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b)"
+"""A *that* which continues the prompt, where the passage has *that* before a noun."""
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -249,7 +249,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    text = re.sub(r"^[^\n]*?\s(?:->|=>|\u2192)\s*(?=\w|[\"'])", "", text)
+    text = re.sub(r"^[^.!?]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
@@ -266,8 +266,17 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    text = SYMBOLS.sub("", re.sub(rf"^that (?={PLURAL})", "", text)).strip()
-    return text if re.search(r"\w", text) else None
+    text = SYMBOLS.sub("", re.sub(CONTINUES if " that " in f" {passage} " else "^that ", "", text)).strip()
+    talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
+    return text if re.search(r"\w", text) and not talks else None
+
+
+def _is_talk(passage: str, sentence: str) -> bool:
+    """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
+    known = rules()
+    about = known.has("rewrite.task", sentence) and not known.has("rewrite.task", passage)
+    own = known.has("rewrite.first_person", sentence) and not known.has("rewrite.first_person", passage)
+    return about or (own and not stems(sentence) & stems(passage))
 
 
 def _is_about_text(passage: str, line: str) -> bool:

@@ -180,6 +180,8 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
 def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
     hits = reader.mentions(start)
+    if re.match(r"s?he/(?:s?he|they)\b", start, re.IGNORECASE):
+        return Reading(UNCLEAR)
     if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
         return None
     return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
