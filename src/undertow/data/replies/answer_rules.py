@@ -180,8 +180,8 @@ def declines_firmly(text: str) -> bool:
 
 
 def stem(word: str) -> str:
-    """The beginning of a word, which its forms share."""
-    return word.lower().removesuffix("s")[:5]
+    """The beginning of a word, which its forms share: "driv" of *drive*, *drivers* and *driving*."""
+    return re.sub(r"(?<=...)(?:ings?|ers?|ed|es?|s)$", "", word.lower())[:5]
 
 
 def stems(text: str) -> set[str]:

@@ -48,6 +48,7 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
+        text = known.patterns["label.relative"].sub("; that", text)
         text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)

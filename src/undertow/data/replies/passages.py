@@ -24,6 +24,8 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
+NEGATION = re.compile(r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE)
+"""Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -62,7 +64,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
         return None
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
-    if best < CHOSEN and not excludes and _denies(reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
+    if best < CHOSEN and not excludes and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
@@ -184,7 +186,7 @@ def _bias_reader() -> YesNoReader:
     )
 
 
-def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
+def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
     """Whether a reply says that the passage has no such span.
 
     One that says so of the rest counts with `of_the_rest`; if the reply `opens` with a piece, only what is said of that counts.
@@ -197,6 +199,9 @@ def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) 
     parts = sentences if opens else [sentences[0], sentences[-1], text]
     parts = [one for one in parts if of_the_rest or not known.has("span.others", one)]
     parts = [one for one in parts if not opens or known.starts("span.of_it", one)]
+    if pieces and not of_the_rest:
+        rest = stems(passage) - stems(" ".join(one.text for one in pieces))
+        parts = [one for one in parts if not stems(one) & rest]
     if any(known.has("span.none", one) for one in parts):
         return True
     return not known.has("span.all_of_it", text) and any(_bias_reader().read(one).text == "No" for one in parts)
@@ -215,6 +220,7 @@ def _in_passage(passage: str, text: str) -> str:
     if len(words) == 1 and rules().has("span.no_piece", words[0]):
         return ""
     shape = r"\s+".join(map(re.escape, words))
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
 

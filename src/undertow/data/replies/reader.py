@@ -92,7 +92,7 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
     known, theirs, line = rules(), stems(passage), re.sub(r"\([^()]*\)", "", text.split("\n", maxsplit=1)[0])
     sentences = re.split(r"(?<=[.!?])\s", line)
-    if any(declines(one) and not known.has("unclear.lacks", one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
+    if known.has("rewrite.no", text) or any(declines(one) and not known.has("unclear.lacks", one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
         return Reading(REFUSAL)
     is_question = (
         text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)

@@ -26,7 +26,7 @@ MAX_CORRECTIONS = 3
 def read_word(reader: ChoiceReader, text: str) -> Reading:
     """The listed word that a reply gives: chosen, alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
     known = rules()
-    text = known.patterns["shape.he_or_she"].sub("she or he", text)
+    text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-MAX_CORRECTIONS:]):
         if reader.mentions(text[: correction.start()]):
