@@ -45,6 +45,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
+    reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
@@ -259,7 +260,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
-    while (rest := text.partition("\n")[2].strip()) and _is_about_text(passage, text.partition("\n")[0]):
+    while (rest := text.partition("\n")[2].strip()) and _introduces(passage, text.partition("\n")[0]):
         text = rest
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
@@ -280,15 +281,14 @@ def read_rewrite(passage: str, reply: str) -> str | None:
 def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
-    about = known.has("rewrite.task", sentence) and not known.has("rewrite.task", passage)
+    about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
     own = known.has("rewrite.first_person", sentence) and not known.has("rewrite.first_person", passage)
     return about or (own and not stems(sentence) & stems(passage))
 
 
-def _is_about_text(passage: str, line: str) -> bool:
-    """Whether a line is about the text or the task, and no text: "Below is a fairer version"."""
-    about = rules().patterns["rewrite.about"]
-    return line.endswith(":") or (about.search(line) is not None and about.search(passage) is None)
+def _introduces(passage: str, line: str) -> bool:
+    """Whether a line stands before the text: "Below is a fairer version", "The problem is this:"."""
+    return line.endswith(":") or _is_talk(passage, line)
 
 
 def denies_bias(passage: str, reply: str) -> bool:

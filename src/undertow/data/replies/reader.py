@@ -83,7 +83,7 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         hit = read_rewrite(question.passage, own)
         if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
             return Reading(UNCLEAR)  # the prompt, repeated
-    if hit or (hit is not None and not declines(text)):
+    if hit or (hit is not None and (not declines(text) or known.has("span.none", text))):
         return Reading(ANSWER, hit)
     return Reading(REFUSAL if declines(text) else UNCLEAR)
 
