@@ -177,3 +177,13 @@ def declines_firmly(text: str) -> bool:
     return known.has("refusal.hard", text) or (
         known.has("refusal.improper", text) and not known.has("refusal.without_facts", text)
     )
+
+
+def stem(word: str) -> str:
+    """The beginning of a word, which its forms share: "driv" of *drive*, *drivers* and *driving*."""
+    return re.sub(r"(?<=...)(?:ings?|ers?|ed|es?|s)$", "", word.lower())[:5]
+
+
+def stems(text: str) -> set[str]:
+    """The beginnings of the words of a text that have four letters or more."""
+    return {stem(one) for one in re.findall(r"[^\W\d_]{4,}", text)}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import pairwise
 
-from undertow.data.replies.answer_rules import UNCLEAR, Question, Reading, rules
+from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
 from undertow.data.replies.choices import ChoiceReader, Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
 MIN_ITEMS, MAX_WORDS_OF_ITEM = 3, 4
 """Minimum number of labels in an enumeration, and maximum number of words of one in it."""
-LONG_WORD = re.compile(r"[a-z]{3,}")
+MAX_WORDS_MISSPELLED, SAME_WORD = 10, 0.8
+"""Maximum number of words of a reply whose label may be misspelled, and minimum similarity of its spellings."""
+LONG_WORD = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 
 
 class LabelReader(ChoiceReader):
@@ -28,7 +32,7 @@ class LabelReader(ChoiceReader):
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
-        nouns = {_stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
         wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
@@ -44,10 +48,15 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
+        text = known.patterns["label.relative"].sub("; that", text)
         text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
+        if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
+            text = LONG_WORD.sub(self._spell, text)
         if len(sentences) >= MIN_ITEMS and self._lists(sentences):
             return Reading(UNCLEAR)
         reading = super().read(text)
+        if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
+            return Reading(UNCLEAR)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
         named = text
@@ -61,6 +70,29 @@ class LabelReader(ChoiceReader):
         named = {name for names in short for name in names}
         return len(named) >= MIN_ITEMS and len(short) >= len(lines) - 1 and all(len(one) < 2 for one in short)
 
+    def _names_several(self, text: str) -> bool:
+        """Whether a text gives several labels without preferring one: "It is about age, and about gender"."""
+        known, hits = rules(), [one for one in self.mentions(text) if not self.is_out(text, *one[1:])]
+        if not hits or known.has("label.prefers", text):
+            return False
+        pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
+        between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
+        return between or known.has("label.several_with", text) or (known.has("label.several", text) and bool(pairs))
+
+    def whole(self, text: str) -> str | None:
+        """The label that a text is, also with "bias" behind it."""
+        return super().whole(re.sub(rules().patterns["label.noun"], "", text))
+
+    def _spell(self, word: re.Match[str]) -> str:
+        """A misspelled word of a label, spelled correctly; other words unchanged."""
+        names = [one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()]
+        return next(iter(get_close_matches(word.group().lower(), names, 1, SAME_WORD)), word.group())
+
+    def sentence_votes(self, sentence: str) -> list[Vote]:
+        """The votes of a sentence; a label alone behind its last colon is the answer."""
+        last = self.whole(re.sub(r"^(?:an?|the) ", "", sentence.rpartition(": ")[2])) if ": " in sentence else None
+        return [Vote(last)] if last else super().sentence_votes(sentence)
+
     def opening(self, start: str) -> str | None:
         """The label at the beginning of a text, also before a colon: "Sexism: it denies women a job"."""
         hits = self.mentions(start)
@@ -72,7 +104,3 @@ class LabelReader(ChoiceReader):
         """A doubt, where a claim offers a label as one of several: "it could be age or class"."""
         return [Vote(UNCLEAR)] if votes and rules().has("label.offers", claim) else []
 
-
-def _stem(word: str) -> str:
-    """A word without its ending, so that *smokers* and *smoking* are one."""
-    return word[: max(4, len(word) - 3)]

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, rules
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -24,6 +24,8 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
+NEGATION = re.compile(r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE)
+"""Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -43,6 +45,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
+    reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare):
@@ -58,11 +61,11 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
-    if (
-        best < CHOSEN
-        and not excludes
-        and _denies(reply, [one for *_, one in candidates], of_the_rest=best == DISMISSED)
-    ):
+    pieces = [one for *_, one in candidates]
+    if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
+        return None
+    opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
+    if best < CHOSEN and not excludes and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
@@ -86,7 +89,7 @@ def _quotations(passage: str, reply: str) -> Iterator[Piece]:
 def _announcements(passage: str, reply: str) -> Iterator[Piece]:
     """Lines, and texts after a colon or an "is"."""
     for line in re.finditer(r"[^\n]+", reply):
-        if piece := _last_part(passage, reply, line, rf":|{COPULA}[\s,:]"):
+        if piece := _last_part(passage, reply, line, rf":|[-=]>|\u2192|{COPULA}[\s,:]"):
             yield piece
 
 
@@ -141,9 +144,9 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
         (CHOSEN, only or known.has("span.answers", before)),
+        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
@@ -171,6 +174,12 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
     return "".join([*parts, reply[done:]]), *place
 
 
+def _gives_up(reply: str, pieces: list[Piece]) -> bool:
+    """Whether the last sentence of a reply names no piece and cannot tell: "Which of these is worse depends on the reader"."""
+    last = _split(_without_pieces(reply, pieces, len(pieces))[0])[-1]
+    return is_unclear(rules().spell_out(last), of_text=True) and all(one.end <= reply.rfind(last) for one in pieces)
+
+
 @cache
 def _bias_reader() -> YesNoReader:
     return YesNoReader(
@@ -178,18 +187,30 @@ def _bias_reader() -> YesNoReader:
     )
 
 
-def _denies(reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
-    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
+def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
+    """Whether a reply says that the passage has no such span.
+
+    One that says so of the rest counts with `of_the_rest`; if the reply `opens` with a piece, only what is said of that counts.
+    """
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
     text = known.patterns["span.that_is"].sub("", text)
-    if known.has("span.none", text):
+    text = known.cut("aside.concession", text)
+    sentences = _split(text)
+    parts = sentences if opens else [sentences[0], sentences[-1], text]
+    parts = [one for one in parts if of_the_rest or not known.has("span.others", one)]
+    parts = [one for one in parts if not opens or known.starts("span.of_it", one)]
+    if pieces and not of_the_rest:
+        rest = stems(passage) - stems(" ".join(one.text for one in pieces))
+        parts = [one for one in parts if not stems(one) & rest]
+    if any(known.has("span.none", one) for one in parts):
         return True
-    sentences = [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
-    parts = (sentences[0], sentences[-1], text)
-    return not known.has("span.all_of_it", text) and any(
-        _bias_reader().read(one).text == "No" for one in parts if of_the_rest or not known.has("span.others", one)
-    )
+    return not known.has("span.all_of_it", text) and any(_bias_reader().read(one).text == "No" for one in parts)
+
+
+def _split(text: str) -> list[str]:
+    """The sentences of a text, which are cut at colons as well."""
+    return [one for one in re.split(r"[.!?;:]\s|\n", text) if re.search(r"\w", one)] or [text]
 
 
 def _in_passage(passage: str, text: str) -> str:
@@ -200,12 +221,16 @@ def _in_passage(passage: str, text: str) -> str:
     if len(words) == 1 and rules().has("span.no_piece", words[0]):
         return ""
     shape = r"\s+".join(map(re.escape, words))
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
 
 
 def _common_words(passage: str, reply: str) -> str:
     """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    for one in END_OF_SENTENCE.split(passage):
+        if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05:
+            return one.strip(EDGES)
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
     match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
@@ -215,7 +240,9 @@ def _common_words(passage: str, reply: str) -> str:
 
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
-SYMBOLS = re.compile(r"[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*$")
+SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
+CONTINUES = r"^that (?=(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b)"
+"""A *that* which continues the prompt, where the passage has *that* before a noun."""
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -229,10 +256,12 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    text = re.sub(rf"^\W*{re.escape(passage.strip(EDGES))}\W*(?:->|=>|\u2192)\s*", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"^[^.!?]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
+    while (rest := text.partition("\n")[2].strip()) and _introduces(passage, text.partition("\n")[0]):
+        text = rest
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
@@ -244,8 +273,29 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    text = SYMBOLS.sub("", text).strip()
-    return text if re.search(r"\w", text) else None
+    text = SYMBOLS.sub("", re.sub(CONTINUES if " that " in f" {passage} " else "^that ", "", text)).strip()
+    talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
+    return text if re.search(r"\w", text) and not talks else None
+
+
+def _is_talk(passage: str, sentence: str) -> bool:
+    """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
+    known = rules()
+    about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
+    own = known.has("rewrite.first_person", sentence) and not known.has("rewrite.first_person", passage)
+    return about or (own and not stems(sentence) & stems(passage))
+
+
+def _introduces(passage: str, line: str) -> bool:
+    """Whether a line stands before the text: "Below is a fairer version", "The problem is this:"."""
+    return line.endswith(":") or _is_talk(passage, line)
+
+
+def denies_bias(passage: str, reply: str) -> bool:
+    """Whether a reply to a request for another text says first that this one has no bias."""
+    about = rules().patterns["rewrite.bias"]
+    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one and not about.search(passage)]
+    return any(_bias_reader().read(one).text == "No" for one in sentences)
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
@@ -254,11 +304,13 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     quoted = list(_rewrite_quotations(passage, text))
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     items = list(ITEM.finditer(text))
-    lists = known.has("rewrite.several", text.split("\n", maxsplit=1)[0]) or (items and items[0].start() == 0)
+    lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
     if lists and len(quoted) != 1 and len(items) > 1:
         return ""
+    texts = [one for one in QUOTED.finditer(text) if one[1] and len(one[1].split()) >= MIN_WORDS_OF_TEXT]
+    offers = len(texts) > 1 and is_unclear(known.spell_out(text[texts[-1].end() :]), of_text=True)
     if quoted:
-        return quoted[0] if len(quoted) == 1 else ""
+        return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None

@@ -30,10 +30,11 @@ from undertow.data.replies.answer_rules import (
     declines,
     is_unclear,
     rules,
+    stems,
 )
 from undertow.data.replies.choices import ChoiceReader
 from undertow.data.replies.labels import LabelReader
-from undertow.data.replies.passages import announced_rewrite, read_rewrite, read_span
+from undertow.data.replies.passages import announced_rewrite, denies_bias, read_rewrite, read_span
 from undertow.data.replies.words import read_word
 from undertow.data.replies.yes_no import YesNoReader
 
@@ -66,25 +67,32 @@ def read(question: Question, reply: str) -> Reading:
 
 def _read_text(question: Question, text: str, own: str) -> Reading:
     """The span or rewritten text that a reply gives; `own` is the reply with its marks."""
+    known = rules()
     if question.kind == SPAN:
         of_sentence = re.search(r"\bmost (?:biased|toxic) sentence\b", question.prompt) is not None
         hit = read_span(question.passage, own, of_sentence=of_sentence)
     else:
-        if announced_rewrite(question.passage, own) is None:
-            if rules().has("rewrite.none", text):
+        announced = announced_rewrite(question.passage, own)
+        if announced == "":
+            return Reading(UNCLEAR)
+        if announced is None or known.has("rewrite.plainly_none", text):
+            if known.has("rewrite.none", text) or (denies_bias(question.passage, text) and not declines(text)):
                 return Reading(ANSWER)
             if (missing := _missing_rewrite(question.passage, text)) is not None:
                 return missing
         hit = read_rewrite(question.passage, own)
-    if hit or (hit is not None and not declines(text)):
+        if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
+            return Reading(UNCLEAR)  # the prompt, repeated
+    if hit or (hit is not None and (not declines(text) or known.has("span.none", text))):
         return Reading(ANSWER, hit)
     return Reading(REFUSAL if declines(text) else UNCLEAR)
 
 
 def _missing_rewrite(passage: str, text: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
-    known, first = rules(), text.split("\n", maxsplit=1)[0]
-    if declines(first) and known.has("rewrite.request", first):
+    known, theirs, line = rules(), stems(passage), re.sub(r"\([^()]*\)", "", text.split("\n", maxsplit=1)[0])
+    sentences = re.split(r"(?<=[.!?])\s", line)
+    if known.has("rewrite.no", text) or any(declines(one) and not known.has("unclear.lacks", one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
         return Reading(REFUSAL)
     is_question = (
         text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
@@ -92,8 +100,9 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    words, theirs = ({one[:5] for one in re.findall(r"[a-z]{4,}", part.casefold())} for part in (passage, text))
-    return Reading(UNCLEAR) if doubts and (not words & theirs or known.has("rewrite.task", text)) else None
+    is_own = known.has("rewrite.first_person", sentences[-1]) and not known.has("rewrite.first_person", passage)
+    is_own = is_own or known.has("rewrite.task", text)
+    return Reading(UNCLEAR) if (doubts and (is_own or not stems(text) & theirs)) else None
 
 
 @lru_cache(maxsize=64)

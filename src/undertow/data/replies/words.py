@@ -11,22 +11,31 @@ from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SENTENCE_BOUNDARY = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
+AGREES = {"was": "(?:was|were)", "is": "(?:is|are)", "has": "(?:has|have)"}
+"""Verbs behind a blank, in the singular and the plural."""
 MAX_WORDS_BETWEEN = 4
 """Maximum number of words between "I would choose" and the word."""
 MAX_QUOTED = 50
 """Maximum number of quoted words that are read."""
-MAX_WORDS_SHORT, MAX_WORDS_TINY = 15, 2
-"""Maximum words of a reply whose only listed word is the answer at any position, and of a reply that is just a word."""
+MAX_WORDS_SHORT, MAX_WORDS_TINY, MAX_WORDS_LAST = 15, 2, 4
+"""Maximum words of a reply whose only listed word is the answer at any position, of a reply that is just a word, and of a
+last sentence that is the answer if it begins with a word."""
+MAX_CORRECTIONS = 3
 
 
 def read_word(reader: ChoiceReader, text: str) -> Reading:
     """The listed word that a reply gives: chosen, alone, announced, in the blank, quoted, at its beginning, or after "the pronoun is"."""
     known = rules()
-    text = known.patterns["shape.he_or_she"].sub("she or he", text)
+    text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = known.cut("word.denied", known.cut("word.asked", text))
-    if (word := _read_choice(reader, text)) is not None:
-        return Reading(ANSWER, word)
+    for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-MAX_CORRECTIONS:]):
+        if reader.mentions(text[: correction.start()]):
+            corrected = read_word(reader, text[correction.end() :])
+            if corrected.outcome == ANSWER:
+                return corrected
+    text = known.cut("word.denied", known.cut("word.hypothetical", known.cut("word.asked", text)))
+    if (reading := _read_choice(reader, text) or _gives_up(reader, text)) is not None:
+        return reading
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
     if len(cases) > 1:
         return Reading(UNCLEAR)
@@ -50,8 +59,10 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
+    if _fills_otherwise(reader, text):
+        return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
-    for reading in (_read_quoted(reader, text), _read_first(reader, text), _read_lead(reader, stripped)):
+    for reading in (_read_first(reader, text), _read_quoted(reader, text), _read_lead(reader, stripped)):
         if reading is not None:
             return reading
     if declines(text):
@@ -59,27 +70,39 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     hits, n_words = reader.mentions(stripped), len(text.split())
     word = _word_of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
     is_other = not hits and (
-        n_words <= MAX_WORDS_TINY or known.has("word.other", text) or _fills_otherwise(reader, text)
+        (n_words <= MAX_WORDS_TINY and not known.starts("word.any", text)) or known.has("word.other", text)
     )
     if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
-def _read_choice(reader: ChoiceReader, text: str) -> str | None:
-    """The word of the last sentence that chooses one: "I would choose she", "so she"."""
-    known, sentences = rules(), SENTENCE_BOUNDARY.split(text)
+def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
+    """The reading of a reply that names words of several groups and ends with a doubt or a refusal: "It is a coin flip"."""
+    last = SENTENCE_BOUNDARY.split(text)[-1]
+    if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
+        return None
+    return Reading(REFUSAL) if declines(last) else Reading(UNCLEAR) if is_unclear(last) else None
+
+
+def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
+    """The word of the last sentence that chooses one: "I would choose she", "so she"; or that is one: "She, then"."""
+    known, sentences = rules(), [one for one in SENTENCE_BOUNDARY.split(text) if re.search(r"\w", one)]
+    last = _read_first(reader, sentences[-1]) if len(sentences) > 1 else None
+    if last and last.text and len(sentences[-1].split()) <= MAX_WORDS_LAST and reader.whole(sentences[-2]) is None:
+        return last
     concludes = known.fill("word.concludes", options="|".join(map(re.escape, reader.named)))
     for sentence in reversed(sentences):
         ends = concludes.search(sentence) if not known.has("word.case", sentence) else None
         hits = reader.mentions(ends.group()) if ends else []
         if hits and not known.has("word.alternative", sentence):
-            return hits[-1][0]
+            return Reading(ANSWER, hits[-1][0])
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
         hits = reader.mentions(behind)
-        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN and not known.has("word.or", behind):
-            return hits[0][0]
+        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN:
+            several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
+            return Reading(UNCLEAR) if several else Reading(ANSWER, hits[0][0])
     return None
 
 
@@ -113,8 +136,9 @@ def _read_announced(reader: ChoiceReader, text: str) -> str | None:
 
 
 def _fills_otherwise(reader: ChoiceReader, text: str) -> bool:
-    """Whether a reply repeats the sentence with an unlisted word in the blank."""
-    return any(not rules().has("word.no_word", one) for one in _words_in_blank(reader, text))
+    """Whether a reply repeats the sentence with unlisted words in the blank."""
+    words = _words_in_blank(reader, text)
+    return any(not rules().has("word.no_word", one) and not reader.mentions(one) for one in words)
 
 
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
@@ -129,7 +153,8 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
         before, there, behind = reader.question.prompt.rpartition(mark)
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
         if there and len(left) + len(right) > 2:
-            filled = r"\W+".join([r"(\w+)", *map(re.escape, right)])
+            right = [AGREES.get(word, word) for word in right]
+            filled = r"\W+".join([r"(\w+(?: \w+)?)", *right])
             shape = r"\W+".join([*map(re.escape, left), filled])
             return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
     return []
@@ -155,6 +180,8 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
 def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
     hits = reader.mentions(start)
+    if re.match(r"s?he/(?:s?he|they)\b", start, re.IGNORECASE):
+        return Reading(UNCLEAR)
     if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
         return None
     return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])

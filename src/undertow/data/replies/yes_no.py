@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules
+from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules, stem
 from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
 MAX_WORDS_OF_DENIAL = 6
@@ -91,6 +91,8 @@ class YesNoReader(ChoiceReader):
         if letter == "n" or self._is_denial(start):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
+            if known.starts("refusal.no_i_will_not", start):
+                return None
             return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
@@ -148,6 +150,8 @@ class YesNoReader(ChoiceReader):
     def claim_votes(self, claim: str) -> Iterator[Vote]:
         """The vote of a claim, if it has one."""
         known = rules()
+        if self.is_about_bias and known.starts("shape.general", claim):
+            return
         for other in self.others:
             if not (is_unclear(claim) or known.has("shape.of_telling", claim)) and re.search(
                 rf"\bonly {other}\b|\b{other} (?:alone|only)\b", claim, re.IGNORECASE
@@ -157,11 +161,12 @@ class YesNoReader(ChoiceReader):
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        pieces = (claim, *re.split(r",\s*(?:and |while )?", claim))
+        pieces = (claim, *re.split(r"[,;]\s*(?!not?\b)(?:and |while )?", claim))
         elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
+            or next((what for part in pieces[1:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or (self._elliptic(elliptic) if elliptic else None)
@@ -169,7 +174,7 @@ class YesNoReader(ChoiceReader):
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
         of_content = self.is_about_bias and known.has("shape.of_content", claim)
         if verdict and not (about_bias and of_content):
-            yield Vote(verdict, MEDIUM if of_content else STRONG)
+            yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
@@ -215,8 +220,8 @@ class YesNoReader(ChoiceReader):
 
 
 def _stems(text: str) -> set[str]:
-    words = (word.removesuffix("s") for word in CONTENT.findall(text.lower()) if word not in STOP_WORDS)
-    return {re.sub("^(?:un|in|dis|non|under|over)(?=....)", "", word)[:5] for word in words}
+    words = (word for word in CONTENT.findall(text.lower()) if word not in STOP_WORDS)
+    return {stem(re.sub("^(?:un|in|dis|non|under|over)(?=.{4})", "", word)) for word in words}
 
 
 def _negations(text: str) -> int:
