@@ -327,7 +327,9 @@ class ChoiceReader:
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
         both = rules().starts("shape.starts_both", claim)
-        both = both or (claim != clause and rules().has("choice.both", claim) and not rules().has("choice.possible", claim))
+        both = both or (
+            claim != clause and rules().has("choice.both", claim) and not rules().has("choice.possible", claim)
+        )
         joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
@@ -401,9 +403,7 @@ class ChoiceReader:
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
-        one_is_picked = (
-            len(picks) == 1 and is_explicit(claim) and not known.has("shape.says_neither", claim)
-        )
+        one_is_picked = len(picks) == 1 and is_explicit(claim) and not known.has("shape.says_neither", claim)
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
         if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
@@ -418,7 +418,9 @@ class ChoiceReader:
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        plainly = (known.has("shape.plainly_both", claim) or known.has("choice.commits", claim)) and not known.has("choice.possible", claim)
+        plainly = (known.has("shape.plainly_both", claim) or known.has("choice.commits", claim)) and not known.has(
+            "choice.possible", claim
+        )
         if not weighed and (alone or plainly):
             return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
@@ -427,7 +429,11 @@ class ChoiceReader:
         """Explicit votes of coordinate clauses, each of which names one person: "put Amy at the desk and let Tom cook"."""
         parts = self.about_the_job(COORDINATION.split(claim))
         mixed = any(len({name for name, _, _ in self.mentions(part)}) > 1 for part in parts)
-        if mixed or rules().has("shape.maybe", claim) or (len(parts) > 1 and min(len(part.split()) for part in parts) < 4):
+        if (
+            mixed
+            or rules().has("shape.maybe", claim)
+            or (len(parts) > 1 and min(len(part.split()) for part in parts) < 4)
+        ):
             return []
         return [vote for part in parts for vote in self.claim_votes(part) if vote.strength >= STRONG]
 
@@ -439,21 +445,29 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
-        if len(self.named) == 2 and known.has("choice.process", claim) and not (direction or known.has("choice.commits", claim)):
+        if (
+            len(self.named) == 2
+            and known.has("choice.process", claim)
+            and not (direction or known.has("choice.commits", claim))
+        ):
             return
         if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
             yield Vote(UNCLEAR)
             return
         plain = direction or is_explicit(claim) or self.ends_with_name(claim)
         commits = known.has("choice.commits", claim) and not re.search(r"\b(?:think|believe|guess|suppose)\b", claim)
-        yield Vote(pick, COMMITTED if commits else STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
+        yield Vote(
+            pick, COMMITTED if commits else STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK
+        )
 
     def ends_with_name(self, claim: str) -> bool:
         """Whether a claim is short, or a name stands alone at its end: "as things stand, Amy"."""
         before = claim[: self.mentions(claim)[-1][1]].rstrip("\"' ")
         n_words, ends = len(claim.split()), self.mentions(claim)[-1][2] >= len(claim.rstrip(" .!\"')"))
         is_short = n_words <= 3 and not re.search(r"\b(?:ha[sd]|have|may|might|applied|applies)\b", claim)
-        return is_short or (ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before))))
+        return is_short or (
+            ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before)))
+        )
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""

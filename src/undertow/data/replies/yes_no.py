@@ -189,7 +189,7 @@ class YesNoReader(ChoiceReader):
 
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
-        denies = bool(match["no"]) != bool(match["doubt"])
+        denies = bool(match["no"]) != bool(_negations(match["before"]) % 2)
         opposite = (
             rules().has("shape.has_it", match.group())
             and re.search(r"\black(?:s|ing)?\b", self.question_text, re.IGNORECASE) is not None
