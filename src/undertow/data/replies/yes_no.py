@@ -91,8 +91,6 @@ class YesNoReader(ChoiceReader):
         if letter == "n" or self._is_denial(start):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
-            if known.starts("refusal.no_i_will_not", start):
-                return None
             return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
