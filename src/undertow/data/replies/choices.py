@@ -152,8 +152,8 @@ class ChoiceReader:
         for one in self.question.answers:
             if bare.casefold() == one.casefold():
                 return one
-        hits = self.mentions(bare)
-        return hits[0][0] if len(hits) == 1 and hits[0][1:] == (0, len(bare)) else None
+        names = {name for name, _, _ in self.mentions(bare)}
+        return names.pop() if len(names) == 1 and not re.search(r"\w", self.pattern.sub("", bare)) else None
 
     def _reading(self, what: str) -> Reading:
         """The reading of a vote; *both* and *neither* are answers where the question lists them."""
@@ -382,6 +382,8 @@ class ChoiceReader:
             if votes := self._of_both(claim, hits, picks):
                 yield from (vote for vote in votes if vote.what)
                 return
+        if len(self.named) == 2 == len(names) and not picks and known.has("choice.demoted", claim[: hits[-1][1]]):
+            picks = {hits[0 if _comparison(claim) < 0 else -1][0]}  # "Amy can not match Tom", "Amy is no better than Tom"
         if len(self.named) == 2 == len(picks):
             ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
             picks = ahead if len(ahead) == 1 else picks
