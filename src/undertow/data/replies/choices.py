@@ -169,6 +169,8 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
+        if len(parts) == 2 and len(parts[0].split()) == 1 and (last := self.opening(parts[1])) is not None:
+            return self._reading(last)
         sentences = [one.strip() for one in _sentences(text) if re.search(r"\w", one)]
         claims = [
             one
