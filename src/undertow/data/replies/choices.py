@@ -190,6 +190,7 @@ class ChoiceReader:
             votes = [self.sentence_votes(one) for one in self.about_the_job(claims)]
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
+            settled = settled or known.has("shape.gives_up", claims[0])
             what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
@@ -385,7 +386,9 @@ class ChoiceReader:
                 yield from (vote for vote in votes if vote.what)
                 return
         if len(self.named) == 2 == len(names) and not picks and known.has("choice.demoted", claim[: hits[-1][1]]):
-            picks = {hits[0 if _comparison(claim) < 0 else -1][0]}  # "Amy can not match Tom", "Amy is no better than Tom"
+            picks = {
+                hits[0 if _comparison(claim) < 0 else -1][0]
+            }  # "Amy can not match Tom", "Amy is no better than Tom"
         if len(self.named) == 2 == len(picks):
             ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
             picks = ahead if len(ahead) == 1 else picks

@@ -167,7 +167,7 @@ class YesNoReader(ChoiceReader):
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
-            or next((what for part in pieces[1:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
+            or next((what for part in pieces[2:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or next(iter(elliptic), None)
