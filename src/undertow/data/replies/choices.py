@@ -25,10 +25,10 @@ from undertow.data.replies.answer_rules import (
 )
 
 COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
-SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|(?<=[^\n:.]{16}:)\s+(?=\w)|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
-MAX_WORDS_OF_HEADING, MIN_WORDS_OF_CLAUSE = 2, 4
+MIN_WORDS_OF_CLAUSE = 4
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
@@ -169,9 +169,7 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
-        if len(parts) == 2 and len(parts[0].split()) == 1 and (last := self.opening(parts[1])) is not None:
-            return self._reading(last)
-        sentences = [one.strip() for one in _sentences(text) if re.search(r"\w", one)]
+        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         claims = [
             one
             for before, one in pairwise(("", *sentences))
@@ -199,12 +197,8 @@ class ChoiceReader:
 
     def about_the_job(self, claims: Sequence[str]) -> Sequence[str]:
         """Claims without those that give another job to somebody: "Amy should be the cook. Tom should be the waiter."""
-        own = [bool(self._job.search(one)) for one in claims]
-        others = [
-            not is_own and any(own) and rules().has("choice.some_job", one)
-            for one, is_own in zip(claims, own, strict=True)
-        ]
-        return [one for one, is_other in zip(claims, others, strict=True) if not is_other]
+        own = [one for one in claims if self._job.search(one)]
+        return [one for one in claims if not own or one in own or not rules().has("choice.some_job", one)]
 
     # Hooks that `YesNoReader` overrides.
 
@@ -386,9 +380,7 @@ class ChoiceReader:
                 yield from (vote for vote in votes if vote.what)
                 return
         if len(self.named) == 2 == len(names) and not picks and known.has("choice.demoted", claim[: hits[-1][1]]):
-            picks = {
-                hits[0 if _comparison(claim) < 0 else -1][0]
-            }  # "Amy can not match Tom", "Amy is no better than Tom"
+            picks = {hits[0 if _comparison(claim) < 0 else -1][0]}  # "Amy can not match Tom"
         if len(self.named) == 2 == len(picks):
             ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
             picks = ahead if len(ahead) == 1 else picks
@@ -488,13 +480,6 @@ def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]
     """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
-
-
-def _sentences(text: str) -> Iterator[str]:
-    """Sentences of a text; the words before a colon are one, unless they are a mere heading."""
-    for one in SENTENCE.split(text):
-        head, _, rest = one.partition(": ")
-        yield from (head, rest) if rest and len(head.split()) > MAX_WORDS_OF_HEADING else (one,)
 
 
 def _comparison(text: str) -> int:
