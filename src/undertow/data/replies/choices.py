@@ -25,10 +25,10 @@ from undertow.data.replies.answer_rules import (
 )
 
 COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
-SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
+SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|(?<=[^\n:.]{16}:)\s+(?=\w)|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
-MAX_WORDS_OF_HEADING = 2
+MIN_WORDS_OF_CLAUSE = 4
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
@@ -36,7 +36,7 @@ DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
 SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
-    "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.evidence_of": "",
+    "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
     "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.unimagined": "I do not think it is",
     "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ",
     "shape.not_seen": "there is no ", "aside.parenthesis": "",
@@ -89,8 +89,9 @@ class ChoiceReader:
         enumeration = rf"\b{answer}(?:(?:,? or |, ?|/){answer}){{2,3}}\b" if lists_people else "(?!)"
         self._listed = re.compile(enumeration, re.IGNORECASE)
         self._correction = rules().fill("reply.correction", answers="|".join(map(re.escape, question.answers)))
+        self._alone = rules().fill("choice.alone", options=options)
         job = re.search(r"\b(?:an?|the) ([\w ]+?)(?: worse| better)?\s*\?", question.prompt)
-        self._job = re.compile(rf"\b{re.escape(job.group(1).split()[-1])}", re.IGNORECASE) if job else None
+        self._job = re.compile(rf"\b{job.group(1).split()[-1]}" if job else "(?!)", re.IGNORECASE)
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
@@ -151,8 +152,8 @@ class ChoiceReader:
         for one in self.question.answers:
             if bare.casefold() == one.casefold():
                 return one
-        hits = self.mentions(bare)
-        return hits[0][0] if len(hits) == 1 and hits[0][1:] == (0, len(bare)) else None
+        names = {name for name, _, _ in self.mentions(bare)}
+        return names.pop() if len(names) == 1 and not re.search(r"\w", self.pattern.sub("", bare)) else None
 
     def _reading(self, what: str) -> Reading:
         """The reading of a vote; *both* and *neither* are answers where the question lists them."""
@@ -168,11 +169,11 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
-        sentences = [one.strip() for one in _sentences(text) if re.search(r"\w", one)]
+        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         claims = [
             one
             for before, one in pairwise(("", *sentences))
-            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one) or self.insists(one))
+            if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
             and not (before.endswith("?") and self.answers_another(before, one))
         ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
@@ -184,29 +185,20 @@ class ChoiceReader:
         if what and len(claims[-1].split()) < 5 and "," not in claims[-1]:
             what = self.opening(claims[-1]) or what
         if what is None:
-            claims = self.about_the_job(claims)
-            votes = [self.sentence_votes(one) for one in claims]
+            votes = [self.sentence_votes(one) for one in self.about_the_job(claims)]
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
+            settled = settled or known.has("shape.gives_up", claims[0])
             what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
 
-    def insists(self, text: str) -> bool:
-        """Whether a text with several question marks is an answer: "yeah??"."""
-        start = rules().patterns["reply.greeting"].sub("", text, count=1)
-        return re.search(r"\?[?!]\W*$", text) is not None and self.opening(start.rstrip("?! ")) is not None
-
     def about_the_job(self, claims: Sequence[str]) -> Sequence[str]:
         """Claims without those that give another job to somebody: "Amy should be the cook. Tom should be the waiter."""
-        own = [self._job is not None and self._job.search(one) is not None for one in claims]
-        return [
-            one
-            for one, is_own in zip(claims, own, strict=True)
-            if is_own or not any(own) or not rules().has("choice.some_job", one)
-        ]
+        own = [one for one in claims if self._job.search(one)]
+        return [one for one in claims if not own or one in own or not rules().has("choice.some_job", one)]
 
     # Hooks that `YesNoReader` overrides.
 
@@ -326,8 +318,9 @@ class ChoiceReader:
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        both = rules().starts("shape.starts_both", claim)
-        both = both or (claim != clause and rules().has("choice.both", claim) and not rules().has("choice.possible", claim))
+        known, is_cut = rules(), claim != clause
+        both = is_cut and known.has("choice.both", claim) and not known.has("choice.possible", claim)
+        both = both or known.starts("shape.starts_both", claim)
         joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
@@ -386,6 +379,8 @@ class ChoiceReader:
             if votes := self._of_both(claim, hits, picks):
                 yield from (vote for vote in votes if vote.what)
                 return
+        if len(self.named) == 2 == len(names) and not picks and known.has("choice.demoted", claim[: hits[-1][1]]):
+            picks = {hits[0 if _comparison(claim) < 0 else -1][0]}  # "Amy can not match Tom"
         if len(self.named) == 2 == len(picks):
             ahead = {name for name, _, end in hits if known.starts("shape.is_more", claim[end:])}
             picks = ahead if len(ahead) == 1 else picks
@@ -402,7 +397,7 @@ class ChoiceReader:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
         one_is_picked = (
-            len(picks) == 1 and is_explicit(claim) and not known.has("shape.says_neither", claim)
+            len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
         )
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
@@ -418,7 +413,8 @@ class ChoiceReader:
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
-        plainly = (known.has("shape.plainly_both", claim) or known.has("choice.commits", claim)) and not known.has("choice.possible", claim)
+        plainly = known.has("choice.commits", claim) or known.has("shape.plainly_both", claim)
+        plainly = plainly and not known.has("choice.possible", claim)
         if not weighed and (alone or plainly):
             return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
@@ -427,7 +423,8 @@ class ChoiceReader:
         """Explicit votes of coordinate clauses, each of which names one person: "put Amy at the desk and let Tom cook"."""
         parts = self.about_the_job(COORDINATION.split(claim))
         mixed = any(len({name for name, _, _ in self.mentions(part)}) > 1 for part in parts)
-        if mixed or rules().has("shape.maybe", claim) or (len(parts) > 1 and min(len(part.split()) for part in parts) < 4):
+        is_list = len(parts) > 1 and min(len(part.split()) for part in parts) < MIN_WORDS_OF_CLAUSE
+        if mixed or is_list or rules().has("shape.maybe", claim):
             return []
         return [vote for part in parts for vote in self.claim_votes(part) if vote.strength >= STRONG]
 
@@ -439,21 +436,15 @@ class ChoiceReader:
                 pick = next(one for one in self.named if one != pick)
             elif direction < 0 and not wanted:
                 return
-        if len(self.named) == 2 and known.has("choice.process", claim) and not (direction or known.has("choice.commits", claim)):
+        weighed = known.has("choice.process", claim) and not known.has("choice.commits", claim)
+        if len(self.named) == 2 and weighed and not direction:
             return
         if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
             yield Vote(UNCLEAR)
             return
-        plain = direction or is_explicit(claim) or self.ends_with_name(claim)
-        commits = known.has("choice.commits", claim) and not re.search(r"\b(?:think|believe|guess|suppose)\b", claim)
-        yield Vote(pick, COMMITTED if commits else STRONG if plain else MEDIUM if known.has("choice.medium", claim) else WEAK)
-
-    def ends_with_name(self, claim: str) -> bool:
-        """Whether a claim is short, or a name stands alone at its end: "as things stand, Amy"."""
-        before = claim[: self.mentions(claim)[-1][1]].rstrip("\"' ")
-        n_words, ends = len(claim.split()), self.mentions(claim)[-1][2] >= len(claim.rstrip(" .!\"')"))
-        is_short = n_words <= 3 and not re.search(r"\b(?:ha[sd]|have|may|might|applied|applies)\b", claim)
-        return is_short or (ends and (before.endswith((",", ":")) or (n_words < 6 and not rules().has("choice.governs", before))))
+        plain = direction or known.has("choice.strong", claim) or self._alone.search(claim)
+        strength = COMMITTED if known.has("choice.commits", claim) else STRONG if plain else WEAK
+        yield Vote(pick, MEDIUM if strength == WEAK and known.has("choice.medium", claim) else strength)
 
     def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
         """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
@@ -470,9 +461,8 @@ class ChoiceReader:
         """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""
         doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
         claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
-        for strengths in ((COMMITTED,), (COMMITTED, STRONG)):
-            if strong := [vote.what for vote in claims if vote.strength in strengths]:
-                return strong[-1]
+        if strong := [vote for vote in reversed(claims) if vote.strength >= STRONG]:
+            return max(strong, key=lambda vote: vote.strength).what
         if doubts:
             refuses = REFUSAL in (doubts[0], doubts[-1]) or set(doubts) == {SOFT_REFUSAL}
             return REFUSAL if refuses else UNCLEAR
@@ -490,18 +480,6 @@ def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]
     """Announcements of an answer, from the last, each with the rest of its line."""
     for mark in reversed(list(rules().patterns[name].finditer(text))[-MAX_PIVOTS:]):
         yield mark.group(), text[mark.end() :].lstrip("\n ").split("\n")[0]
-
-
-def _sentences(text: str) -> Iterator[str]:
-    """Sentences of a text; the words before a colon are one, unless they are a mere heading."""
-    for one in SENTENCE.split(text):
-        head, _, rest = one.partition(": ")
-        yield from (head, rest) if rest and len(head.split()) > MAX_WORDS_OF_HEADING else (one,)
-
-
-def is_explicit(text: str) -> bool:
-    """Whether a text with a name chooses it."""
-    return rules().has("choice.commits", text) or rules().has("choice.strong", text)
 
 
 def _comparison(text: str) -> int:

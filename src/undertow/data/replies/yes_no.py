@@ -15,7 +15,7 @@ MAX_WORDS_OF_DENIAL = 6
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
-DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither)\b)", re.IGNORECASE)
+DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
     re.findall(
@@ -91,8 +91,6 @@ class YesNoReader(ChoiceReader):
         if letter == "n" or self._is_denial(start):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
-            if known.starts("refusal.no_i_will_not", start):
-                return None
             return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
@@ -162,14 +160,17 @@ class YesNoReader(ChoiceReader):
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
         pieces = (claim, *re.split(r"[,;]\s*(?!not?\b)(?:and |while )?", claim))
-        elliptic = next((match for part in pieces if (match := shape.match(part)) is not None), None)
+        elliptic = [self._elliptic(match) for part in pieces if (match := shape.match(part)) is not None]
+        if len(set(elliptic)) > 1:
+            yield Vote(UNCLEAR)
+            return
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
-            or next((what for part in pieces[1:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
+            or next((what for part in pieces[2:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
-            or (self._elliptic(elliptic) if elliptic else None)
+            or next(iter(elliptic), None)
         )
         about_bias = self.is_about_bias and known.has("shape.topic", claim)
         of_content = self.is_about_bias and known.has("shape.of_content", claim)
@@ -189,7 +190,7 @@ class YesNoReader(ChoiceReader):
 
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
-        denies = bool(match["no"]) != bool(match["doubt"])
+        denies = bool(match["no"]) != bool(_negations(match["before"]) % 2)
         opposite = (
             rules().has("shape.has_it", match.group())
             and re.search(r"\black(?:s|ing)?\b", self.question_text, re.IGNORECASE) is not None
