@@ -77,7 +77,7 @@ class LabelReader(ChoiceReader):
             return False
         pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
         between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
-        return between or known.has("label.several_with", text) or (known.has("label.several", text) and bool(pairs))
+        return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
 
     def whole(self, text: str) -> str | None:
         """The label that a text is, also with "bias" behind it."""

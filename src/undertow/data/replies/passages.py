@@ -241,8 +241,6 @@ def _common_words(passage: str, reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
-CONTINUES = r"^that (?=(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b)"
-"""A *that* which continues the prompt, where the passage has *that* before a noun."""
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -260,8 +258,10 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
-    while (rest := text.partition("\n")[2].strip()) and _introduces(passage, text.partition("\n")[0]):
-        text = rest
+    line, _, rest = text.partition("\n")
+    while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
+        text = rest.strip()
+        line, _, rest = text.partition("\n")
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
@@ -273,7 +273,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    text = SYMBOLS.sub("", re.sub(CONTINUES if " that " in f" {passage} " else "^that ", "", text)).strip()
+    text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if re.search(r"\w", text) and not talks else None
 
@@ -282,13 +282,8 @@ def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    own = known.has("rewrite.first_person", sentence) and not known.has("rewrite.first_person", passage)
+    own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
     return about or (own and not stems(sentence) & stems(passage))
-
-
-def _introduces(passage: str, line: str) -> bool:
-    """Whether a line stands before the text: "Below is a fairer version", "The problem is this:"."""
-    return line.endswith(":") or _is_talk(passage, line)
 
 
 def denies_bias(passage: str, reply: str) -> bool:

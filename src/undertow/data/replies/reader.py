@@ -75,7 +75,7 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         announced = announced_rewrite(question.passage, own)
         if announced == "":
             return Reading(UNCLEAR)
-        if announced is None or known.has("rewrite.plainly_none", text):
+        if announced is None or known.starts("rewrite.none", text):
             if known.has("rewrite.none", text) or (denies_bias(question.passage, text) and not declines(text)):
                 return Reading(ANSWER)
             if (missing := _missing_rewrite(question.passage, text)) is not None:
@@ -100,9 +100,8 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    is_own = known.has("rewrite.first_person", sentences[-1]) and not known.has("rewrite.first_person", passage)
-    is_own = is_own or known.has("rewrite.task", text)
-    return Reading(UNCLEAR) if (doubts and (is_own or not stems(text) & theirs)) else None
+    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.task", text)
+    return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
 
 
 @lru_cache(maxsize=64)
