@@ -24,7 +24,9 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
-NEGATION = re.compile(r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE)
+NEGATION = re.compile(
+    r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
+)
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
@@ -65,7 +67,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
         return None
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
-    if best < CHOSEN and not excludes and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
+    if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
@@ -143,7 +145,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     ends = re.search(r"\w", behind) is None
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
-        (CHOSEN, only or known.has("span.answers", before)),
+        (CHOSEN, only),
         (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
@@ -151,7 +153,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
         (ALONE, ends and not re.search(r"\w", before)),
-        (CHOSEN, ends and known.starts("span.concludes", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
     )
     return next((rank for rank, holds in ranks if holds), NAMED)
@@ -187,25 +188,23 @@ def _bias_reader() -> YesNoReader:
     )
 
 
-def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
-    """Whether a reply says that the passage has no such span.
-
-    One that says so of the rest counts with `of_the_rest`; if the reply `opens` with a piece, only what is said of that counts.
-    """
+def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
+    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
-    text = known.patterns["span.that_is"].sub("", text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
-    parts = sentences if opens else [sentences[0], sentences[-1], text]
-    parts = [one for one in parts if of_the_rest or not known.has("span.others", one)]
-    parts = [one for one in parts if not opens or known.starts("span.of_it", one)]
-    if pieces and not of_the_rest:
-        rest = stems(passage) - stems(" ".join(one.text for one in pieces))
-        parts = [one for one in parts if not stems(one) & rest]
+    rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
+    parts = [
+        one
+        for one in (sentences[0], sentences[-1], text)
+        if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
+    ]
     if any(known.has("span.none", one) for one in parts):
         return True
-    return not known.has("span.all_of_it", text) and any(_bias_reader().read(one).text == "No" for one in parts)
+    return not (pieces and known.has("span.all_of_it", text)) and any(
+        _bias_reader().read(one).text == "No" for one in parts
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -229,7 +228,10 @@ def _in_passage(passage: str, text: str) -> str:
 def _common_words(passage: str, reply: str) -> str:
     """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
     for one in END_OF_SENTENCE.split(passage):
-        if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05:
+        if (
+            len(reply) < 2 * len(one)
+            and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05
+        ):
             return one.strip(EDGES)
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
@@ -289,7 +291,11 @@ def _is_talk(passage: str, sentence: str) -> bool:
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one and not about.search(passage)]
+    sentences = [
+        one
+        for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
+        if about.search(one) and ":" not in one and not about.search(passage)
+    ]
     return any(_bias_reader().read(one).text == "No" for one in sentences)
 
 

@@ -92,7 +92,12 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
     known, theirs, line = rules(), stems(passage), re.sub(r"\([^()]*\)", "", text.split("\n", maxsplit=1)[0])
     sentences = re.split(r"(?<=[.!?])\s", line)
-    if known.has("rewrite.no", text) or any(declines(one) and not known.has("unclear.lacks", one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
+    if known.has("rewrite.no", text) or any(
+        declines(one)
+        and not known.has("unclear.lacks", one)
+        and (known.has("rewrite.request", one) or not stems(one) & theirs)
+        for one in sentences
+    ):
         return Reading(REFUSAL)
     is_question = (
         text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
@@ -100,7 +105,7 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.task", text)
+    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)
     return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
 
 
