@@ -12,8 +12,8 @@ from undertow.data.replies.choices import ChoiceReader, Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
-MIN_ITEMS, MAX_WORDS_OF_ITEM = 3, 4
-"""Minimum number of labels in an enumeration, and maximum number of words of one in it."""
+MAX_WORDS_OF_ITEM = 4
+"""Maximum number of words of a label in an enumeration, with what stands around it."""
 MAX_WORDS_MISSPELLED, SAME_WORD = 10, 0.8
 """Maximum number of words of a reply whose label may be misspelled, and minimum similarity of its spellings."""
 LONG_WORD = re.compile(r"[a-z]{3,}", re.IGNORECASE)
@@ -52,7 +52,7 @@ class LabelReader(ChoiceReader):
         text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
-        if len(sentences) >= MIN_ITEMS and self._lists(sentences):
+        if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
             return Reading(UNCLEAR)
         reading = super().read(text)
         if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
@@ -65,10 +65,11 @@ class LabelReader(ChoiceReader):
         return reading if named == text else super().read(named)
 
     def _lists(self, lines: Sequence[str]) -> bool:
-        """Whether lines enumerate labels, behind an introduction or without one."""
-        short = [{name for name, _, _ in self.mentions(one)} for one in lines if len(one.split()) <= MAX_WORDS_OF_ITEM]
-        named = {name for names in short for name in names}
-        return len(named) >= MIN_ITEMS and len(short) >= len(lines) - 1 and all(len(one) < 2 for one in short)
+        """Whether lines, or sentences, are different labels, alone or before an explanation."""
+        heads = [re.split(r":\s|\s[-\u2013\u2014]+\s", one)[0] for one in lines if not one.endswith("?")]
+        short = [one for one in heads if len(one.split()) <= MAX_WORDS_OF_ITEM and "," not in one]
+        named = [{name for name, *at in self.mentions(one) if not self.is_out(one, *at)} for one in short]
+        return len(set().union(*(one for one in named if len(one) == 1))) > 1
 
     def _names_several(self, text: str) -> bool:
         """Whether a text gives several labels without preferring one: "It is about age, and about gender"."""
@@ -77,7 +78,7 @@ class LabelReader(ChoiceReader):
             return False
         pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
         between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
-        return between or known.has("label.several_with", text) or (known.has("label.several", text) and bool(pairs))
+        return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
 
     def whole(self, text: str) -> str | None:
         """The label that a text is, also with "bias" behind it."""
@@ -85,22 +86,13 @@ class LabelReader(ChoiceReader):
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""
-        names = [one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()]
+        names = [
+            one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()
+        ]
         return next(iter(get_close_matches(word.group().lower(), names, 1, SAME_WORD)), word.group())
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
-        """The votes of a sentence; a label alone behind its last colon is the answer."""
-        last = self.whole(re.sub(r"^(?:an?|the) ", "", sentence.rpartition(": ")[2])) if ": " in sentence else None
-        return [Vote(last)] if last else super().sentence_votes(sentence)
-
-    def opening(self, start: str) -> str | None:
-        """The label at the beginning of a text, also before a colon: "Sexism: it denies women a job"."""
-        hits = self.mentions(start)
-        if hits and hits[0][1] == 0 and rules().starts("label.before_colon", start[hits[0][2] :]):
-            return hits[0][0]
-        return super().opening(start)
-
-    def hedged(self, claim: str, votes: Sequence[Vote]) -> list[Vote]:
-        """A doubt, where a claim offers a label as one of several: "it could be age or class"."""
-        return [Vote(UNCLEAR)] if votes and rules().has("label.offers", claim) else []
-
+        """The votes of a sentence; a label alone behind its last colon, or before the first, is the answer."""
+        before, *_, behind = sentence.split(": ") if ": " in sentence else ("", "")
+        alone = self.whole(re.sub("^(?:an?|the) ", "", behind)) or self.whole(before)
+        return [Vote(alone)] if alone else super().sentence_votes(sentence)

@@ -24,7 +24,9 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
-NEGATION = re.compile(r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE)
+NEGATION = re.compile(
+    r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
+)
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
@@ -65,7 +67,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
         return None
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
-    if best < CHOSEN and not excludes and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED, opens=opens):
+    if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
@@ -143,7 +145,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     ends = re.search(r"\w", behind) is None
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
-        (CHOSEN, only or known.has("span.answers", before)),
+        (CHOSEN, only),
         (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
@@ -151,7 +153,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
         (ALONE, ends and not re.search(r"\w", before)),
-        (CHOSEN, ends and known.starts("span.concludes", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
     )
     return next((rank for rank, holds in ranks if holds), NAMED)
@@ -187,25 +188,23 @@ def _bias_reader() -> YesNoReader:
     )
 
 
-def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool, opens: bool) -> bool:
-    """Whether a reply says that the passage has no such span.
-
-    One that says so of the rest counts with `of_the_rest`; if the reply `opens` with a piece, only what is said of that counts.
-    """
+def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
+    """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
-    text = known.patterns["span.that_is"].sub("", text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
-    parts = sentences if opens else [sentences[0], sentences[-1], text]
-    parts = [one for one in parts if of_the_rest or not known.has("span.others", one)]
-    parts = [one for one in parts if not opens or known.starts("span.of_it", one)]
-    if pieces and not of_the_rest:
-        rest = stems(passage) - stems(" ".join(one.text for one in pieces))
-        parts = [one for one in parts if not stems(one) & rest]
+    rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
+    parts = [
+        one
+        for one in (sentences[0], sentences[-1], text)
+        if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
+    ]
     if any(known.has("span.none", one) for one in parts):
         return True
-    return not known.has("span.all_of_it", text) and any(_bias_reader().read(one).text == "No" for one in parts)
+    return not (pieces and known.has("span.all_of_it", text)) and any(
+        _bias_reader().read(one).text == "No" for one in parts
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -229,7 +228,10 @@ def _in_passage(passage: str, text: str) -> str:
 def _common_words(passage: str, reply: str) -> str:
     """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
     for one in END_OF_SENTENCE.split(passage):
-        if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05:
+        if (
+            len(reply) < 2 * len(one)
+            and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05
+        ):
             return one.strip(EDGES)
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
@@ -241,8 +243,6 @@ def _common_words(passage: str, reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
-CONTINUES = r"^that (?=(?:some|many|most|all|not|no|every\w*|any\w*|each|in|if|people|there|it|they|the|an?|\w+s)\b)"
-"""A *that* which continues the prompt, where the passage has *that* before a noun."""
 MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
@@ -260,8 +260,10 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     announced = announced_rewrite(passage, reply.strip())
     if announced == "":
         return None
-    while (rest := text.partition("\n")[2].strip()) and _introduces(passage, text.partition("\n")[0]):
-        text = rest
+    line, _, rest = text.partition("\n")
+    while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
+        text = rest.strip()
+        line, _, rest = text.partition("\n")
     text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
@@ -273,7 +275,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = known.cut("rewrite.comment", text)
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    text = SYMBOLS.sub("", re.sub(CONTINUES if " that " in f" {passage} " else "^that ", "", text)).strip()
+    text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if re.search(r"\w", text) and not talks else None
 
@@ -282,19 +284,18 @@ def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    own = known.has("rewrite.first_person", sentence) and not known.has("rewrite.first_person", passage)
+    own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
     return about or (own and not stems(sentence) & stems(passage))
-
-
-def _introduces(passage: str, line: str) -> bool:
-    """Whether a line stands before the text: "Below is a fairer version", "The problem is this:"."""
-    return line.endswith(":") or _is_talk(passage, line)
 
 
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    sentences = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one and not about.search(passage)]
+    sentences = [
+        one
+        for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
+        if about.search(one) and ":" not in one and not about.search(passage)
+    ]
     return any(_bias_reader().read(one).text == "No" for one in sentences)
 
 

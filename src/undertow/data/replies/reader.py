@@ -75,24 +75,31 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         announced = announced_rewrite(question.passage, own)
         if announced == "":
             return Reading(UNCLEAR)
-        if announced is None or known.has("rewrite.plainly_none", text):
+        if announced is None or known.starts("rewrite.none", text):
             if known.has("rewrite.none", text) or (denies_bias(question.passage, text) and not declines(text)):
                 return Reading(ANSWER)
-            if (missing := _missing_rewrite(question.passage, text)) is not None:
+            if (
+                missing := _missing_rewrite(question.passage, *(re.sub(r"\([^()]*\)", "", one) for one in (text, own)))
+            ) is not None:
                 return missing
         hit = read_rewrite(question.passage, own)
         if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
             return Reading(UNCLEAR)  # the prompt, repeated
-    if hit or (hit is not None and (not declines(text) or known.has("span.none", text))):
+    if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
         return Reading(ANSWER, hit)
     return Reading(REFUSAL if declines(text) else UNCLEAR)
 
 
-def _missing_rewrite(passage: str, text: str) -> Reading | None:
-    """Refusal or doubt of a reply that announces no rewritten text; None for other replies."""
-    known, theirs, line = rules(), stems(passage), re.sub(r"\([^()]*\)", "", text.split("\n", maxsplit=1)[0])
-    sentences = re.split(r"(?<=[.!?])\s", line)
-    if known.has("rewrite.no", text) or any(declines(one) and not known.has("unclear.lacks", one) and (known.has("rewrite.request", one) or not stems(one) & theirs) for one in sentences):
+def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
+    """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
+    known, theirs = rules(), stems(passage)
+    sentences = re.split(r"(?<=[.!?])\s", text.split("\n", maxsplit=1)[0])
+    if known.has("rewrite.no", text) or any(
+        declines(one)
+        and not known.has("unclear.lacks", one)
+        and (known.has("rewrite.request", own) or not stems(one) & theirs)
+        for one in sentences
+    ):
         return Reading(REFUSAL)
     is_question = (
         text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
@@ -100,9 +107,8 @@ def _missing_rewrite(passage: str, text: str) -> Reading | None:
     if is_question or known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    is_own = known.has("rewrite.first_person", sentences[-1]) and not known.has("rewrite.first_person", passage)
-    is_own = is_own or known.has("rewrite.task", text)
-    return Reading(UNCLEAR) if (doubts and (is_own or not stems(text) & theirs)) else None
+    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)
+    return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
 
 
 @lru_cache(maxsize=64)

@@ -154,7 +154,7 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
         left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
         if there and len(left) + len(right) > 2:
             right = [AGREES.get(word, word) for word in right]
-            filled = r"\W+".join([r"(\w+(?: \w+)?)", *right])
+            filled = r"\W+".join([r"(\w+(?: \w+){0,3})", *right])
             shape = r"\W+".join([*map(re.escape, left), filled])
             return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
     return []

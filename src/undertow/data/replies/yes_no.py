@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from undertow.data.replies.answer_rules import NO, UNCLEAR, YES, Question, Reading, declines_firmly, is_unclear, rules, stem
+from undertow.data.replies.answer_rules import (
+    NO,
+    UNCLEAR,
+    YES,
+    Question,
+    Reading,
+    declines_firmly,
+    is_unclear,
+    rules,
+    stem,
+)
 from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
 MAX_WORDS_OF_DENIAL = 6
