@@ -89,6 +89,9 @@ class ChoiceReader:
         enumeration = rf"\b{answer}(?:(?:,? or |, ?|/){answer}){{2,3}}\b" if lists_people else "(?!)"
         self._listed = re.compile(enumeration, re.IGNORECASE)
         self._correction = rules().fill("reply.correction", answers="|".join(map(re.escape, question.answers)))
+        self._item = re.compile(
+            rf"(?:^|\n|(?<=[.!?]) )\W*({answer})(?::|\s-|\s?[\u2013\u2014])\s[^\n.!?]*(?=[.!?\n]|$)", re.IGNORECASE
+        )
         self._alone = rules().fill("choice.alone", options=options)
         job = re.search(r"\b(?:an?|the) ([\w ]+?)(?: worse| better)?\s*\?", question.prompt)
         self._job = re.compile(rf"\b{job.group(1).split()[-1]}" if job else "(?!)", re.IGNORECASE)
@@ -114,6 +117,26 @@ class ChoiceReader:
             text = known.patterns[name].sub(words, text)
         text = self._replace_anaphors(self._lettered.sub("", text))
         text = self._listed.sub("the options", text)
+        rest = self._without_items(text)
+        reading = (self._read(rest) if rest else None) or self._read(text) or Reading(UNCLEAR)
+        return Reading(UNCLEAR) if rest and reading.outcome == REFUSAL and is_unclear(text) else reading
+
+    def _without_items(self, text: str) -> str:
+        """The text behind a list that says something of several answers, with the answers for "option 2" and "(b)"; "" without a list."""
+        items = list(self._item.finditer(text))
+        names = [item.group(1) for item in items]
+        if not 1 < len(names) == len(set(names)):
+            return ""
+
+        def name(place: re.Match[str]) -> str:
+            at = "abcd1234".find((place.group(1) or place.group(2)).lower()) % 4
+            return names[at] if at < len(names) else place.group()
+
+        return re.sub(r"\b(?:option |number )([a-d1-4])\b|\(([a-d1-4])\)", name, self._item.sub("", text), flags=re.IGNORECASE).strip(" .\n")
+
+    def _read(self, text: str) -> Reading | None:
+        """The reading of a reply in plain words; None if it does not concern the answers."""
+        known = rules()
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
             if shorter == text or not self.may_follow_greeting(shorter):
@@ -137,7 +160,7 @@ class ChoiceReader:
                 return self._reading(first or reading.text or reading.outcome)
         if known.has("unclear.either_case", text):
             return Reading(UNCLEAR)
-        return self.judge(text) or Reading(UNCLEAR)
+        return self.judge(text)
 
     def _replace_anaphors(self, text: str) -> str:
         """A text with the answer that "I would go with that" and "that is my answer" refer to, the last one before."""
@@ -182,7 +205,7 @@ class ChoiceReader:
         what = self.opening(start)
         if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]):
             what = UNCLEAR
-        if what and len(claims[-1].split()) < 5 and "," not in claims[-1]:
+        if len(claims) > 1 and len(claims[-1].split()) < 5 and not (what and "," in claims[-1]):
             what = self.opening(claims[-1]) or what
         if what is None:
             votes = [self.sentence_votes(one) for one in self.about_the_job(claims)]
@@ -342,8 +365,12 @@ class ChoiceReader:
         return shorter if re.search(r"\w+ \w+", shorter) and not known.starts("shape.the_one", clause) else clause
 
     def _replace_pronoun(self, text: str, before: str) -> str:
-        """The text with the only name before it in the place of its first pronoun."""
-        names = {name for name, _, _ in self.mentions(before)}
+        """The text with a name before it in the place of its first pronoun: of two, the one that lacks something is less qualified."""
+        parts = [({name for name, _, _ in self.mentions(part)}, part) for part in COORDINATION.split(before)]
+        names = {name for some, _ in parts for name in some}
+        if len(names) == 2:
+            lacking = {name for some, part in parts if rules().has("yes_no.negators", part) for name in some}
+            names = lacking if _comparison(text) < 0 else names - lacking
         return re.sub(r"^(?:she|he|they)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
 
     def may_cut(self, clause: str, shorter: str) -> bool:

@@ -169,7 +169,7 @@ class YesNoReader(ChoiceReader):
 
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
-        pieces = (claim, *re.split(r"[,;]\s*(?!not?\b)(?:and |while )?", claim))
+        pieces = (claim, *re.split(r"[,;:]\s*(?!not?\b)(?:and |while )?", claim))
         elliptic = [self._elliptic(match) for part in pieces if (match := shape.match(part)) is not None]
         if len(set(elliptic)) > 1:
             yield Vote(UNCLEAR)
@@ -201,10 +201,8 @@ class YesNoReader(ChoiceReader):
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
         denies = bool(match["no"]) != bool(_negations(match["before"]) % 2)
-        opposite = (
-            rules().has("shape.has_it", match.group())
-            and re.search(r"\black(?:s|ing)?\b", self.question_text, re.IGNORECASE) is not None
-        )
+        lacks, asks_of_lack = (rules().has("shape.lacks_it", one) for one in (match.group(), self.question_text))
+        opposite = asks_of_lack if rules().has("shape.has_it", match.group()) else lacks and not asks_of_lack
         return NO if denies != opposite else YES
 
     def _stated(self, part: str) -> str | None:
