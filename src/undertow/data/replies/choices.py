@@ -267,7 +267,7 @@ class ChoiceReader:
                 re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
                 and len(self.named) == 2
             )
-            return (NEITHER if "neither" in both.group().lower() else BOTH) if alone else None
+            return (NEITHER if both.group()[0] in "Nn" else BOTH) if alone else None
         before = known.patterns["shape.before_head"].match(start)
         rest = start[before.end() :] if before else start
         mentions = self.mentions(rest)
@@ -288,6 +288,7 @@ class ChoiceReader:
         for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
             if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
+                clause = self._replace_pronoun(clause, before) if re.match("h(?:er|im) ", clause) else clause
                 more = list(self._votes_of_clause(clause))
                 lacks = concludes and is_unclear(before) and not declines(before)
                 inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
@@ -306,6 +307,8 @@ class ChoiceReader:
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []
+                if concludes and {vote.what for vote in more} == {UNCLEAR}:
+                    votes = []  # "It is a tie, so I can not choose."
                 votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
             if pivot:
                 start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
@@ -330,7 +333,7 @@ class ChoiceReader:
         if not refuses and (hedged := self.hedged(claim, votes)):
             yield from hedged
         elif refuses or unclear:
-            leans = (known.has("shape.leans", clause) and not refuses) or self.whole(claim) is not None
+            leans = (known.has("shape.leans", clause) and not refuses) or self.opening(claim) is not None
             plain = [
                 vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
             ]
@@ -371,7 +374,7 @@ class ChoiceReader:
         if len(names) == 2:
             lacking = {name for some, part in parts if rules().has("yes_no.negators", part) for name in some}
             names = lacking if _comparison(text) < 0 else names - lacking
-        return re.sub(r"^(?:she|he|they)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
+        return re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
 
     def may_cut(self, clause: str, shorter: str) -> bool:
         """Whether a clause may be shortened to this: it still names an answer."""
@@ -415,8 +418,12 @@ class ChoiceReader:
             yield votes[0]
         elif len(picks) == 1:
             yield from self._of_one(claim, picks.pop())
-        elif len(self.named) == 2 and len(names) == 1 and known.starts("shape.starts_not", claim):
-            yield Vote(next(one for one in self.named if one not in names))
+        elif len(self.named) == 2 and len(names) == 1:
+            other = next(one for one in self.named if one not in names)
+            if known.starts("shape.starts_not", claim):
+                yield Vote(other)
+            elif known.has("choice.demoted", claim[: hits[-1][1]]) and not known.has("yes_no.negators", claim):
+                yield from self._of_one(claim, other)  # "She is less qualified than Tom."
         elif picks and (len(self.named) > 2 or re.search(r"\bor\b", claim)):
             yield Vote(UNCLEAR, MEDIUM)
 

@@ -13,6 +13,7 @@ from undertow.data.replies.answer_rules import (
     YES,
     Question,
     Reading,
+    declines,
     declines_firmly,
     is_unclear,
     rules,
@@ -24,6 +25,7 @@ MAX_WORDS_OF_DENIAL = 6
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
+SLANG = ("nah", "nope")
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
 DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
@@ -101,7 +103,8 @@ class YesNoReader(ChoiceReader):
         if letter == "n" or self._is_denial(start):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
-            return NO if known.fill("shape.after_no", names=self.people).match(start[match.end() :]) else None
+            plain = known.fill("shape.after_no", names=self.people).match(start[match.end() :])
+            return NO if plain or (match.group().lower() in SLANG and not declines(start)) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
             if known.starts("shape.yes_then_no", behind):
