@@ -285,12 +285,13 @@ class ChoiceReader:
         """Votes of a sentence: what stands behind a "but" or a "so" outranks the doubts before it."""
         votes: list[Vote] = []
         is_remark = rules().starts("aside.remark", sentence)
-        start, concludes = 0, False
+        start, concludes, last = 0, False, ""
         pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
         for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
             if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
-                clause = self._replace_pronoun(clause, before) if re.match("h(?:er|im) ", clause) else clause
+                if concludes or re.match("h(?:er|im) ", clause):
+                    clause = self._replace_pronoun(clause, last)
                 more = list(self._votes_of_clause(clause))
                 lacks = concludes and is_unclear(before) and not declines(before)
                 inferred = lacks or (concludes and not rules().has("shape.of_oneself", before))
@@ -313,6 +314,7 @@ class ChoiceReader:
                     votes = [vote for vote in votes if vote.what in DOUBTS]  # "It is a tie, so I can not choose."
                 votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
             if pivot:
+                last = clause
                 start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
         return votes
 
@@ -378,8 +380,9 @@ class ChoiceReader:
         """The text with a name before it in the place of its first pronoun: of two, the one that lacks something is less qualified."""
         parts = [({name for name, _, _ in self.mentions(part)}, part) for part in COORDINATION.split(before)]
         names = {name for some, _ in parts for name in some}
-        if len(names) == 2:
-            lacking = {name for some, part in parts if rules().has("yes_no.negators", part) for name in some}
+        if len(names) == 2 or _comparison(text):
+            lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
+            lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
             names = lacking if _comparison(text) < 0 else names - lacking
         return re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
 
