@@ -39,10 +39,7 @@ SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.unopposed": "everything allows", "shape.unimagined": "I do not think it is",
-    "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.", "shape.no_bias": "No.", "shape.only_seen": "it is ",
-    "shape.not_seen": "there is no ", "aside.parenthesis": "",
-    "shape.tag": ".",
+    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -403,8 +400,7 @@ class ChoiceReader:
         known, hits = rules(), self.mentions(claim)
         names = {name for name, _, _ in hits}
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
-        picks = picks or {name for name, start, end in hits if not self.is_out(claim, start, end, possessives=False)}
-        if len(self.named) == 2 and (known.has("shape.background", claim) or known.has("shape.no_better", claim)):
+        if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
         if known.has("shape.not_meant", claim):
             yield Vote(UNCLEAR)
@@ -440,9 +436,7 @@ class ChoiceReader:
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
         known, names = rules(), {name for name, _, _ in hits}
-        one_is_picked = (
-            len(picks) == 1 and known.has("choice.strong", claim) and not known.has("shape.says_neither", claim)
-        )
+        one_is_picked = len(picks) == 1 and known.has("choice.strong", claim) and "neither" not in claim.lower()
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
         if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
@@ -490,15 +484,14 @@ class ChoiceReader:
         strength = COMMITTED if known.has("choice.commits", claim) else STRONG if plain else WEAK
         yield Vote(pick, MEDIUM if strength == WEAK and known.has("choice.medium", claim) else strength)
 
-    def is_out(self, claim: str, start: int, end: int, *, possessives: bool = True) -> bool:
-        """Whether a mention is negated, is the standard of a comparison, or is a possessive of another."""
+    def is_out(self, claim: str, start: int, end: int) -> bool:
+        """Whether a mention is negated or is the standard of a comparison."""
         known, before, behind = rules(), claim[:start], claim[end:]
         several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
         return (
             (known.has("choice.demoted", before) and (several or not re.search(r"\bagainst\s+(?:the )?$", before)))
             or known.has("choice.refused", before)
             or known.has("choice.refused_after", behind)
-            or (possessives and several and known.starts("shape.possessive", behind))
         )
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:

@@ -108,7 +108,7 @@ class YesNoReader(ChoiceReader):
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
             if known.starts("shape.yes_then_no", behind):
-                return None if known.starts("shape.yes_and", behind) else NO
+                return None if re.match(r"\s*(?:/|and|or)", behind) else NO
             vague = known.starts("shape.vague_yes", match.group())
             if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
                 return YES
@@ -120,7 +120,7 @@ class YesNoReader(ChoiceReader):
         known, short = rules(), len(start.split()) <= MAX_WORDS_OF_DENIAL
         doubtful = is_unclear(start) or known.has("shape.pivot", start)
         denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
-        return short and denies and not doubtful and not known.starts("shape.starts_unfair", start)
+        return short and denies and not doubtful
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
@@ -190,14 +190,10 @@ class YesNoReader(ChoiceReader):
         if verdict and not (about_bias and of_content):
             yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in DENIAL.split(claim)]
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
-            return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in DENIAL.split(claim)]
-        stated = [what for part in parts if (what := self._stated(part))]
-        if len(set(stated)) == 2 and known.has("shape.denies_twice", claim):
-            yield Vote(UNCLEAR)
-        elif stated:
+        elif stated := [what for part in parts if (what := self._stated(part))]:
             plain = self.is_about_bias and known.starts("shape.of_the_text", claim)
             yield Vote(stated[0], STRONG if plain or known.has("shape.concludes", claim) else MEDIUM)
 
