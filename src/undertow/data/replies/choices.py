@@ -122,16 +122,15 @@ class ChoiceReader:
 
     def _without_items(self, text: str) -> str:
         """The text behind a list that says something of several answers, with the answers for "option 2" and "(b)"; "" without a list."""
-        items = list(self._item.finditer(text))
-        names = [item.group(1) for item in items]
+        names = self._item.findall(text)
         if not 1 < len(names) == len(set(names)):
             return ""
-
-        def name(place: re.Match[str]) -> str:
-            at = "abcd1234".find((place.group(1) or place.group(2)).lower()) % 4
-            return names[at] if at < len(names) else place.group()
-
-        return re.sub(r"\b(?:option |number )([a-d1-4])\b|\(([a-d1-4])\)", name, self._item.sub("", text), flags=re.IGNORECASE).strip(" .\n")
+        rest = self._item.sub("", text)
+        for letter, number, name in zip("abcd", "1234", names, strict=False):
+            rest = re.sub(
+                rf"\b(?:option|number) [{letter}{number}]\b|\([{letter}{number}]\)", name, rest, flags=re.IGNORECASE
+            )
+        return rest.strip(" .\n")
 
     def _read(self, text: str) -> Reading | None:
         """The reading of a reply in plain words; None if it does not concern the answers."""
@@ -381,7 +380,9 @@ class ChoiceReader:
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
             lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
             names = lacking if _comparison(text) < 0 else names - lacking
-        return re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
+        return (
+            re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
+        )
 
     def may_cut(self, clause: str, shorter: str) -> bool:
         """Whether a clause may be shortened to this: it still names an answer."""
