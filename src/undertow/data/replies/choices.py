@@ -39,7 +39,8 @@ SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".",
+    "shape.sees_none": "No.", "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
+    "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -328,10 +329,11 @@ class ChoiceReader:
             return
         claim = self._claim(clause)
         main = SPLICE.split(claim)[0]
-        if (refuses or unclear) and main != claim and not (self.is_unclear(main) or declines(main)):
-            if plain := [vote for vote in self.claim_votes(main) if vote.strength >= STRONG]:
-                yield from plain
-                return
+        is_doubtful = main == claim or self.is_unclear(main) or declines(main)
+        plain = [] if is_doubtful else [vote for vote in self.claim_votes(main) if vote.strength >= STRONG]
+        if plain and (refuses or unclear):
+            yield from plain
+            return
         if not (self.is_unclear(claim) or declines(claim)) and self.is_plain(claim, clause):
             refuses = unclear = False
         votes = list(self.claim_votes(claim)) or list(self.clause_votes(clause))
@@ -426,13 +428,16 @@ class ChoiceReader:
         elif len(picks) == 1:
             yield from self._of_one(claim, picks.pop())
         elif len(self.named) == 2 and len(names) == 1:
-            other = next(one for one in self.named if one not in names)
-            if known.starts("shape.starts_not", claim):
-                yield Vote(other)
-            elif known.has("choice.demoted", claim[: hits[-1][1]]) and not known.has("yes_no.negators", claim):
-                yield from self._of_one(claim, other)  # "She is less qualified than Tom."
+            yield from self._of_other(claim, hits[-1], next(one for one in self.named if one not in names))
         elif picks and (len(self.named) > 2 or re.search(r"\bor\b", claim)):
             yield Vote(UNCLEAR, MEDIUM)
+
+    def _of_other(self, claim: str, hit: Mention, other: str) -> Iterator[Vote]:
+        """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom"."""
+        if rules().starts("shape.starts_not", claim):
+            yield Vote(other)
+        elif rules().has("choice.demoted", claim[: hit[1]]) and not rules().has("yes_no.negators", claim):
+            yield from self._of_one(claim, other)
 
     def _of_both(self, claim: str, hits: Sequence[Mention], picks: set[str]) -> list[Vote]:
         """Votes of a clause about two people together; an empty vote if it names both without a claim, [] for other clauses."""
