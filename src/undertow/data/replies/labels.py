@@ -35,11 +35,6 @@ class LabelReader(ChoiceReader):
         nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
-        wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
-        self._others = others or ""
-        self._dimension = re.compile(
-            rf"(?<!\w)(?:{'|'.join(wider) or '(?!)'})(?:-(?:based|related))?(?![\w-])", re.IGNORECASE
-        )
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
 
     def read(self, text: str) -> Reading:
@@ -48,8 +43,7 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
-        text = known.patterns["label.relative"].sub("; that", text)
-        text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
+        text = known.patterns["label.tinge"].sub("", known.patterns["label.relative"].sub("; that", text))
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
