@@ -49,7 +49,9 @@ class LabelReader(ChoiceReader):
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
             return Reading(UNCLEAR)
         reading = super().read(text)
-        if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
+        hits, refuses = self.mentions(text), reading.outcome == REFUSAL and declines_firmly(text)
+        offers = len({name for name, *_ in hits}) > 1 and known.has("choice.possible", text[: hits[0][1]])
+        if (refuses and offers) or (not refuses and self._names_several(text)):
             return Reading(UNCLEAR)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
@@ -73,6 +75,11 @@ class LabelReader(ChoiceReader):
         pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
         between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
         return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
+
+    def _claim(self, clause: str) -> str:
+        """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
+        shorter = super()._claim(clause)
+        return shorter if self.may_cut(clause, shorter) else clause
 
     def whole(self, text: str) -> str | None:
         """The label that a text is, also with "bias" behind it."""

@@ -303,19 +303,25 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
     quoted = list(_rewrite_quotations(passage, text))
-    quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
+    quoted = [one for one in quoted if f'{one}"?' not in text and not any(_repeats(two, one) for two in quoted)] or quoted
     items = list(ITEM.finditer(text))
     lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
-    if lists and len(quoted) != 1 and len(items) > 1:
+    if (lists and len(quoted) != 1 and len(items) > 1) or known.has("rewrite.second", text):
         return ""
     texts = [one for one in QUOTED.finditer(text) if one[1] and len(one[1].split()) >= MIN_WORDS_OF_TEXT]
-    offers = len(texts) > 1 and is_unclear(known.spell_out(text[texts[-1].end() :]), of_text=True)
+    behind = text[texts[-1].end() :].strip(EDGES) if texts else ""
+    offers = len(texts) > 1 and is_unclear(known.spell_out(behind), of_text=True)
     if quoted:
         return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None
     return None
+
+
+def _repeats(text: str, part: str) -> bool:
+    """Whether a text has a shorter one in it."""
+    return part != text and part.strip(EDGES).casefold() in text.casefold()
 
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
@@ -329,7 +335,7 @@ def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
         is_text = (
             len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         )
-        new = inner.strip(EDGES).casefold() not in first
-        if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):
-            first = first or inner.casefold()
+        new, longer = not _repeats(first, inner), _repeats(inner, first)
+        if is_text and new and known.has("rewrite.quotes" if longer else "rewrite.next", before):
+            first = first or inner
             yield inner

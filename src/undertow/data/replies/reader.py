@@ -28,6 +28,7 @@ from undertow.data.replies.answer_rules import (
     Question,
     Reading,
     declines,
+    declines_firmly,
     is_unclear,
     rules,
     stems,
@@ -87,7 +88,8 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
             return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
         return Reading(ANSWER, hit)
-    return Reading(REFUSAL if declines(text) else UNCLEAR)
+    refuses = declines_firmly(text) or (declines(text) and not is_unclear(text, of_text=True))
+    return Reading(REFUSAL if refuses else UNCLEAR)
 
 
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, is_unclear, rules
+from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, declines_firmly, is_unclear, rules
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SENTENCE_BOUNDARY = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 AGREES = {"was": "(?:was|were)", "is": "(?:is|are)", "has": "(?:has|have)"}
 """Verbs behind a blank, in the singular and the plural."""
-MAX_WORDS_BETWEEN = 4
+MAX_WORDS_BETWEEN = 6
 """Maximum number of words between "I would choose" and the word."""
 MAX_QUOTED = 50
 """Maximum number of quoted words that are read."""
@@ -82,7 +82,7 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     last = SENTENCE_BOUNDARY.split(text)[-1]
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
-    return Reading(REFUSAL) if declines(last) else Reading(UNCLEAR) if is_unclear(last) else None
+    return Reading(REFUSAL) if declines_firmly(last) else Reading(UNCLEAR) if declines(last) or is_unclear(last) else None
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -100,7 +100,7 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
         hits = reader.mentions(behind)
-        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN:
+        if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
             several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
             return Reading(UNCLEAR) if several else Reading(ANSWER, hits[0][0])
     return None
@@ -114,7 +114,9 @@ def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     given = [
         known.patterns["word.possessive"].sub("", one)
         for one in sentences
-        if known.has("word.chooses", one) or not known.has("word.offers", one)
+        if known.has("word.chooses", one)
+        or not known.has("word.offers", one)
+        or (_read_blank(reader, one) and _word_of_one_group(reader, reader.mentions(one)))
     ]
     words = [word for one in given if (word := read_word(reader, one).text)]
     if (common := _word_of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
@@ -151,12 +153,12 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
     """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
-        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
+        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2]
         if there and len(left) + len(right) > 2:
             right = [AGREES.get(word, word) for word in right]
             filled = r"\W+".join([r"(\w+(?: \w+){0,3})", *right])
             shape = r"\W+".join([*map(re.escape, left), filled])
-            return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
+            return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"(?:^|[\"'(]|: ){filled}", text, re.IGNORECASE)
     return []
 
 
