@@ -21,6 +21,7 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 MIN_SHARE_OF_WHOLE = 0.95
 """Share of a passage from which on a piece counts as all of it."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+MAX_WORDS_OF_POINTER = 8
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
@@ -74,7 +75,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
     if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
         return ""
-    return None if candidates else _common_words(passage, reply) or None
+    return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
 
 
 def _is_inside(piece: Piece, other: Piece) -> bool:
@@ -239,6 +240,17 @@ def _common_words(passage: str, reply: str) -> str:
     if match.size < min(MIN_RUN, len(own)) or (match.size < MIN_SHARE * len(theirs) and match.size < MIN_RUN + 1):
         return ""
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
+
+
+def _pointed_at(passage: str, reply: str) -> str:
+    """The sentence that a short reply points at: "the second one", "the accountants bit"; "" if it has a report ("my uncle said") as well."""
+    known, sentences = rules(), [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
+    if len(reply.split()) > MAX_WORDS_OF_POINTER or not (pointer := known.patterns["span.pointer"].search(reply)):
+        return ""
+    at = {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
+    common = [one for one in sentences if stems(one.lower()) & stems(reply.lower())]
+    found = sentences[at : at + 1] if pointer["place"] else common
+    return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
 
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)

@@ -155,8 +155,7 @@ def plain_text(reply: str) -> str:
     """A reply without hidden parts, Markdown and contractions, with straight quotes, single spaces and its line breaks."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
-    text = rules().spell_out(text)
-    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()))
 
 
 def _fold(text: str) -> str:
