@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stem, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -21,7 +21,7 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 MIN_SHARE_OF_WHOLE = 0.95
 """Share of a passage from which on a piece counts as all of it."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
-MAX_WORDS_OF_POINTER = 8
+MAX_WORDS_OF_POINTER = 18
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
@@ -29,6 +29,7 @@ NEGATION = re.compile(
     r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
 )
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
+NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -193,6 +194,8 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
+    text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
     rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
@@ -247,9 +250,11 @@ def _pointed_at(passage: str, reply: str) -> str:
     known, sentences = rules(), [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
     if len(reply.split()) > MAX_WORDS_OF_POINTER or not (pointer := known.patterns["span.pointer"].search(reply)):
         return ""
-    at = {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
+    if declines(text := known.spell_out(reply)) or is_unclear(text, of_text=True):
+        return ""
+    at = int(pointer["number"]) - 1 if pointer["number"] else {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
     common = [one for one in sentences if stems(one.lower()) & stems(reply.lower())]
-    found = sentences[at : at + 1] if pointer["place"] else common
+    found = sentences[at : at + 1] if pointer["place"] or pointer["number"] else common
     return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
 
 
@@ -289,7 +294,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = text[1:-1]
     text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
-    return text if re.search(r"\w", text) and not talks else None
+    return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
 
 
 def _is_talk(passage: str, sentence: str) -> bool:
