@@ -43,7 +43,7 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
-        text = known.patterns["label.tinge"].sub("", known.patterns["label.relative"].sub("; that", text))
+        text = known.patterns["label.tinge"].sub("", text)
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
@@ -80,10 +80,6 @@ class LabelReader(ChoiceReader):
         """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
         shorter = super()._claim(clause)
         return shorter if self.may_cut(clause, shorter) else clause
-
-    def whole(self, text: str) -> str | None:
-        """The label that a text is, also with "bias" behind it."""
-        return super().whole(re.sub(rules().patterns["label.noun"], "", text))
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""

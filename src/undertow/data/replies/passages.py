@@ -148,10 +148,9 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
         (CHOSEN, only),
-        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
         (ALONE, ends and not re.search(r"\w", before)),
@@ -204,11 +203,7 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
         for one in (sentences[0], sentences[-1], text)
         if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
     ]
-    if any(known.has("span.none", one) for one in parts):
-        return True
-    return not (pieces and known.has("span.all_of_it", text)) and any(
-        _bias_reader().read(one).text == "No" for one in parts
-    )
+    return any(known.has("span.none", one) or _bias_reader().read(one).text == "No" for one in parts)
 
 
 def _split(text: str) -> list[str]:
@@ -252,7 +247,11 @@ def _pointed_at(passage: str, reply: str) -> str:
         return ""
     if declines(text := known.spell_out(reply)) or is_unclear(text, of_text=True):
         return ""
-    at = int(pointer["number"]) - 1 if pointer["number"] else {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
+    at = (
+        int(pointer["number"]) - 1
+        if pointer["number"]
+        else {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
+    )
     common = [one for one in sentences if stems(one.lower()) & stems(reply.lower())]
     found = sentences[at : at + 1] if pointer["place"] or pointer["number"] else common
     return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
@@ -267,8 +266,6 @@ MIN_WORDS_OF_TEXT = 3
 def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
-    if redone := list(known.patterns["rewrite.redone"].finditer(reply)):
-        reply = reply[redone[-1].end() :]
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
@@ -320,7 +317,9 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
     quoted = list(_rewrite_quotations(passage, text))
-    quoted = [one for one in quoted if f'{one}"?' not in text and not any(_repeats(two, one) for two in quoted)] or quoted
+    quoted = [
+        one for one in quoted if f'{one}"?' not in text and not any(_repeats(two, one) for two in quoted)
+    ] or quoted
     items = list(ITEM.finditer(text))
     lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
     if (lists and len(quoted) != 1 and len(items) > 1) or known.has("rewrite.second", text):

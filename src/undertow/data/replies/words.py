@@ -6,7 +6,17 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, declines_firmly, is_unclear, rules
+from undertow.data.replies.answer_rules import (
+    ANSWER,
+    OTHER,
+    REFUSAL,
+    UNCLEAR,
+    Reading,
+    declines,
+    declines_firmly,
+    is_unclear,
+    rules,
+)
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
@@ -33,7 +43,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
             corrected = read_word(reader, text[correction.end() :])
             if corrected.outcome == ANSWER:
                 return corrected
-    text = known.cut("word.denied", known.cut("word.hypothetical", known.cut("word.asked", text)))
+    text = known.cut("word.hypothetical", text)
     if (reading := _read_choice(reader, text) or _gives_up(reader, text)) is not None:
         return reading
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
@@ -82,7 +92,9 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     last = SENTENCE_BOUNDARY.split(text)[-1]
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
-    return Reading(REFUSAL) if declines_firmly(last) else Reading(UNCLEAR) if declines(last) or is_unclear(last) else None
+    return (
+        Reading(REFUSAL) if declines_firmly(last) else Reading(UNCLEAR) if declines(last) or is_unclear(last) else None
+    )
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -95,7 +107,7 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
     for sentence in reversed(sentences):
         ends = concludes.search(sentence) if not known.has("word.case", sentence) else None
         hits = reader.mentions(ends.group()) if ends else []
-        if hits and not known.has("word.alternative", sentence):
+        if hits:
             return Reading(ANSWER, hits[-1][0])
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
@@ -121,9 +133,7 @@ def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     words = [word for one in given if (word := read_word(reader, one).text)]
     if (common := _word_of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
         return common
-    if words:
-        return next((one for one in reversed(given) if known.has("word.announces", one)), "")
-    return " ".join(given) if reader.mentions(" ".join(given)) else ""
+    return " ".join(given) if not words and reader.mentions(" ".join(given)) else ""
 
 
 def _word_of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
@@ -153,12 +163,17 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
     """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
-        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2]
+        left, right = (
+            re.findall(r"\w+", before.split("\n")[-1])[-2:],
+            re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2],
+        )
         if there and len(left) + len(right) > 2:
             right = [AGREES.get(word, word) for word in right]
             filled = r"\W+".join([r"(\w+(?: \w+){0,3})", *right])
             shape = r"\W+".join([*map(re.escape, left), filled])
-            return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"(?:^|[\"'(]|: ){filled}", text, re.IGNORECASE)
+            return re.findall(shape, text, re.IGNORECASE) or re.findall(
+                rf"(?:^|[\"'(]|: ){filled}", text, re.IGNORECASE
+            )
     return []
 
 
@@ -171,11 +186,7 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     ]
     if not quoted:
         return None
-    word, last = (
-        _word_of_one_group(reader, [(one, 0, 0) for one in quoted]),
-        known.patterns["shape.last_quoted"].search(text),
-    )
-    word = word or (reader.whole(last.group(1)) if last else None)
+    word = _word_of_one_group(reader, [(one, 0, 0) for one in quoted])
     return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
