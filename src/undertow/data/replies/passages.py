@@ -22,6 +22,7 @@ MIN_SHARE_OF_WHOLE = 0.95
 """Share of a passage from which on a piece counts as all of it."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_WORDS_OF_POINTER = 18
+"""Maximum number of words of a reply that points at a sentence."""
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
@@ -30,6 +31,7 @@ NEGATION = re.compile(
 )
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
+"""A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -241,19 +243,16 @@ def _common_words(passage: str, reply: str) -> str:
 
 
 def _pointed_at(passage: str, reply: str) -> str:
-    """The sentence that a short reply points at: "the second one", "the accountants bit"; "" if it has a report ("my uncle said") as well."""
-    known, sentences = rules(), [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
-    if len(reply.split()) > MAX_WORDS_OF_POINTER or not (pointer := known.patterns["span.pointer"].search(reply)):
+    """The sentence that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
+    known, text = rules(), rules().spell_out(reply)
+    pointer = known.patterns["span.pointer"].search(text) if len(text.split()) <= MAX_WORDS_OF_POINTER else None
+    if not pointer or declines(text) or is_unclear(text, of_text=True):
         return ""
-    if declines(text := known.spell_out(reply)) or is_unclear(text, of_text=True):
-        return ""
-    at = (
-        int(pointer["number"]) - 1
-        if pointer["number"]
-        else {"first": 0, "last": len(sentences) - 1, "third": 2}.get((pointer["place"] or "").lower(), 1)
-    )
-    common = [one for one in sentences if stems(one.lower()) & stems(reply.lower())]
-    found = sentences[at : at + 1] if pointer["place"] or pointer["number"] else common
+    sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
+    found = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
+    if place := (pointer["place"] or pointer["number"] or "").lower():
+        at = {"first": 0, "1": 0, "third": 2, "3": 2, "last": len(sentences) - 1}.get(place, 1)
+        found = sentences[at : at + 1]
     return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
 
 
@@ -317,9 +316,8 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
     quoted = list(_rewrite_quotations(passage, text))
-    quoted = [
-        one for one in quoted if f'{one}"?' not in text and not any(_repeats(two, one) for two in quoted)
-    ] or quoted
+    quoted = [one for one in quoted if not any(one != two and _repeats(two, one) for two in quoted)]
+    quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     items = list(ITEM.finditer(text))
     lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
     if (lists and len(quoted) != 1 and len(items) > 1) or known.has("rewrite.second", text):
@@ -336,8 +334,8 @@ def announced_rewrite(passage: str, text: str) -> str | None:
 
 
 def _repeats(text: str, part: str) -> bool:
-    """Whether a text has a shorter one in it."""
-    return part != text and part.strip(EDGES).casefold() in text.casefold()
+    """Whether a part occurs in a text."""
+    return part.strip(EDGES).casefold() in text.casefold()
 
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
@@ -351,7 +349,7 @@ def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
         is_text = (
             len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         )
-        new, longer = not _repeats(first, inner), _repeats(inner, first)
-        if is_text and new and known.has("rewrite.quotes" if longer else "rewrite.next", before):
+        name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
+        if is_text and not _repeats(first, inner) and known.has(name, before):
             first = first or inner
             yield inner

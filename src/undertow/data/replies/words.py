@@ -14,7 +14,6 @@ from undertow.data.replies.answer_rules import (
     Reading,
     declines,
     declines_firmly,
-    is_unclear,
     rules,
 )
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
@@ -82,7 +81,7 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     is_other = not hits and (
         (n_words <= MAX_WORDS_TINY and not known.starts("word.any", text)) or known.has("word.other", text)
     )
-    if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
+    if reader.is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
@@ -92,9 +91,8 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     last = SENTENCE_BOUNDARY.split(text)[-1]
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
-    return (
-        Reading(REFUSAL) if declines_firmly(last) else Reading(UNCLEAR) if declines(last) or is_unclear(last) else None
-    )
+    doubts = declines(last) or reader.is_unclear(last)
+    return Reading(REFUSAL if declines_firmly(last) else UNCLEAR) if doubts else None
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -163,17 +161,13 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
     """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
-        left, right = (
-            re.findall(r"\w+", before.split("\n")[-1])[-2:],
-            re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2],
-        )
+        left = re.findall(r"\w+", before.split("\n")[-1])[-2:]
+        right = re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2]
         if there and len(left) + len(right) > 2:
             right = [AGREES.get(word, word) for word in right]
             filled = r"\W+".join([r"(\w+(?: \w+){0,3})", *right])
-            shape = r"\W+".join([*map(re.escape, left), filled])
-            return re.findall(shape, text, re.IGNORECASE) or re.findall(
-                rf"(?:^|[\"'(]|: ){filled}", text, re.IGNORECASE
-            )
+            shapes = r"\W+".join([*map(re.escape, left), filled]), rf"(?:^|[\"'(]|: ){filled}"
+            return next(filter(None, (re.findall(one, text, re.IGNORECASE) for one in shapes)), [])
     return []
 
 
@@ -206,7 +200,7 @@ def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
     for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
-            doubtful = is_unclear(before) and not known.has("shape.decides", before)
+            doubtful = reader.is_unclear(before) and not known.has("shape.decides", before)
             if (
                 word := _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
             ) is not None and not doubtful:
