@@ -210,8 +210,8 @@ def test_a_word_that_a_reply_only_offers_is_none(reply: str, expected: Reading) 
     assert read(question, reply) == expected
 
 
-def test_a_dimension_that_is_no_label_is_one_of_a_text_about_its_groups() -> None:
+def test_a_dimension_that_is_no_label_is_unclear() -> None:
     prompt = "The poor waste their money.\nQuestion: What type of bias is present in the text?\nAnswer:"
     question = Question(CHOICE, BIASES, prompt=prompt)
-    assert read(question, "Socioeconomic (class) bias") == Reading(ANSWER, "perceived negative groups")
-    assert read(question, "The bias is based on income.") == Reading(ANSWER, "perceived negative groups")
+    assert read(question, "Socioeconomic (class) bias") == Reading(UNCLEAR)
+    assert read(question, "The bias is based on income.") == Reading(UNCLEAR)

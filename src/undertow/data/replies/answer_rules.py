@@ -23,8 +23,7 @@ class Rules:
     """The rules of one version: its number, which a change of the code of `data/replies` raises too, and the SHA-256 of the file.
 
     `patterns`, and `templates` with placeholders, have keys `table.key`. `synonyms` are other words for labels,
-    `groups` the groups that they cover, `dimensions` those of dimensions of bias that are no label, and `contractions` full forms of
-    contractions.
+    `groups` the groups that they cover, and `contractions` full forms of contractions.
     """
 
     version: int
@@ -33,7 +32,6 @@ class Rules:
     templates: Mapping[str, str]
     synonyms: Mapping[str, Pattern]
     groups: Mapping[str, Pattern]
-    dimensions: Mapping[str, Pattern]
     contractions: Mapping[Pattern, str]
 
     @property
@@ -87,9 +85,8 @@ def rules() -> Rules:
     for name, one in table.pop("classes").items():
         classes[name] = _expand(one, classes)
     contractions = {re.compile(one, FLAGS): words for one, words in table.pop("contractions").items()}
-    synonyms, groups, dimensions = (
-        {label: _words(words) for label, words in table.pop(name).items()}
-        for name in ("synonyms", "groups", "dimensions")
+    synonyms, groups = (
+        {label: _words(words) for label, words in table.pop(name).items()} for name in ("synonyms", "groups")
     )
     joined = {
         f"{section}.{key}": _expand(one if isinstance(one, str) else _join(one), classes)
@@ -100,7 +97,7 @@ def rules() -> Rules:
     templates = {name: one for name, one in joined.items() if re.search(PLACEHOLDER, one)}
     patterns = {name: re.compile(one, FLAGS) for name, one in joined.items() if name not in templates}
     digest = hashlib.sha256(content).hexdigest()
-    return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, dimensions, contractions)
+    return Rules(int(table["version"]), digest, patterns, templates, synonyms, groups, contractions)
 
 
 def _expand(pattern: str, classes: Mapping[str, str]) -> str:

@@ -35,11 +35,6 @@ class LabelReader(ChoiceReader):
         nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
-        wider = [names for names, about in known.dimensions.items() if others is not None and about.search(text)]
-        self._others = others or ""
-        self._dimension = re.compile(
-            rf"(?<!\w)(?:{'|'.join(wider) or '(?!)'})(?:-(?:based|related))?(?![\w-])", re.IGNORECASE
-        )
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
 
     def read(self, text: str) -> Reading:
@@ -48,14 +43,15 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
-        text = known.patterns["label.relative"].sub("; that", text)
-        text = self._dimension.sub(self._others, known.patterns["label.tinge"].sub("", text))
+        text = known.patterns["label.tinge"].sub("", text)
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
             return Reading(UNCLEAR)
         reading = super().read(text)
-        if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
+        hits, refuses = self.mentions(text), reading.outcome == REFUSAL and declines_firmly(text)
+        offers = len({name for name, *_ in hits}) > 1 and known.has("choice.possible", text[: hits[0][1]])
+        if (refuses and offers) or (not refuses and self._names_several(text)):
             return Reading(UNCLEAR)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
@@ -80,9 +76,10 @@ class LabelReader(ChoiceReader):
         between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
         return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
 
-    def whole(self, text: str) -> str | None:
-        """The label that a text is, also with "bias" behind it."""
-        return super().whole(re.sub(rules().patterns["label.noun"], "", text))
+    def _claim(self, clause: str) -> str:
+        """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
+        shorter = super()._claim(clause)
+        return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stem, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -21,6 +21,8 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 MIN_SHARE_OF_WHOLE = 0.95
 """Share of a passage from which on a piece counts as all of it."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
+MAX_WORDS_OF_POINTER = 18
+"""Maximum number of words of a reply that points at a sentence."""
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
@@ -28,6 +30,8 @@ NEGATION = re.compile(
     r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
 )
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
+NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
+"""A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
@@ -74,7 +78,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
     if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
         return ""
-    return None if candidates else _common_words(passage, reply) or None
+    return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
 
 
 def _is_inside(piece: Piece, other: Piece) -> bool:
@@ -146,10 +150,9 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
         (CHOSEN, only),
-        (CHOSEN, known.starts("span.affirmed", text[end:])),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, known.starts("span.most_behind", behind) or text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", behind)),
         (ALONE, ends and not re.search(r"\w", before)),
@@ -192,6 +195,8 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
+    text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
     rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
@@ -200,11 +205,7 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
         for one in (sentences[0], sentences[-1], text)
         if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
     ]
-    if any(known.has("span.none", one) for one in parts):
-        return True
-    return not (pieces and known.has("span.all_of_it", text)) and any(
-        _bias_reader().read(one).text == "No" for one in parts
-    )
+    return any(known.has("span.none", one) or _bias_reader().read(one).text == "No" for one in parts)
 
 
 def _split(text: str) -> list[str]:
@@ -241,6 +242,20 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
+def _pointed_at(passage: str, reply: str) -> str:
+    """The sentence that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
+    known, text = rules(), rules().spell_out(reply)
+    pointer = known.patterns["span.pointer"].search(text) if len(text.split()) <= MAX_WORDS_OF_POINTER else None
+    if not pointer or declines(text) or is_unclear(text, of_text=True):
+        return ""
+    sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
+    found = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
+    if place := (pointer["place"] or pointer["number"] or "").lower():
+        at = {"first": 0, "1": 0, "third": 2, "3": 2, "last": len(sentences) - 1}.get(place, 1)
+        found = sentences[at : at + 1]
+    return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
+
+
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
 MIN_WORDS_OF_TEXT = 3
@@ -250,8 +265,6 @@ MIN_WORDS_OF_TEXT = 3
 def read_rewrite(passage: str, reply: str) -> str | None:
     """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
     known = rules()
-    if redone := list(known.patterns["rewrite.redone"].finditer(reply)):
-        reply = reply[redone[-1].end() :]
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
@@ -277,7 +290,7 @@ def read_rewrite(passage: str, reply: str) -> str | None:
         text = text[1:-1]
     text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
-    return text if re.search(r"\w", text) and not talks else None
+    return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
 
 
 def _is_talk(passage: str, sentence: str) -> bool:
@@ -303,19 +316,26 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
     quoted = list(_rewrite_quotations(passage, text))
+    quoted = [one for one in quoted if not any(one != two and _repeats(two, one) for two in quoted)]
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
     items = list(ITEM.finditer(text))
     lists = items and (known.has("rewrite.several", text[: items[0].start()]) or items[0].start() == 0)
-    if lists and len(quoted) != 1 and len(items) > 1:
+    if (lists and len(quoted) != 1 and len(items) > 1) or known.has("rewrite.second", text):
         return ""
     texts = [one for one in QUOTED.finditer(text) if one[1] and len(one[1].split()) >= MIN_WORDS_OF_TEXT]
-    offers = len(texts) > 1 and is_unclear(known.spell_out(text[texts[-1].end() :]), of_text=True)
+    behind = text[texts[-1].end() :].strip(EDGES) if texts else ""
+    offers = len(texts) > 1 and is_unclear(known.spell_out(behind), of_text=True)
     if quoted:
         return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None
     return None
+
+
+def _repeats(text: str, part: str) -> bool:
+    """Whether a part occurs in a text."""
+    return part.strip(EDGES).casefold() in text.casefold()
 
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
@@ -329,7 +349,7 @@ def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
         is_text = (
             len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         )
-        new = inner.strip(EDGES).casefold() not in first
-        if is_text and new and known.has("rewrite.next" if first else "rewrite.quotes", before):
-            first = first or inner.casefold()
+        name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
+        if is_text and not _repeats(first, inner) and known.has(name, before):
+            first = first or inner
             yield inner

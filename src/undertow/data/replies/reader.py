@@ -28,6 +28,7 @@ from undertow.data.replies.answer_rules import (
     Question,
     Reading,
     declines,
+    declines_firmly,
     is_unclear,
     rules,
     stems,
@@ -87,7 +88,8 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
             return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
         return Reading(ANSWER, hit)
-    return Reading(REFUSAL if declines(text) else UNCLEAR)
+    refuses = declines_firmly(text) or (declines(text) and not is_unclear(text, of_text=True))
+    return Reading(REFUSAL if refuses else UNCLEAR)
 
 
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
@@ -153,8 +155,7 @@ def plain_text(reply: str) -> str:
     """A reply without hidden parts, Markdown and contractions, with straight quotes, single spaces and its line breaks."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
-    text = rules().spell_out(text)
-    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()))
 
 
 def _fold(text: str) -> str:

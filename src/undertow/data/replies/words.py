@@ -6,14 +6,23 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from undertow.data.replies.answer_rules import ANSWER, OTHER, REFUSAL, UNCLEAR, Reading, declines, is_unclear, rules
+from undertow.data.replies.answer_rules import (
+    ANSWER,
+    OTHER,
+    REFUSAL,
+    UNCLEAR,
+    Reading,
+    declines,
+    declines_firmly,
+    rules,
+)
 from undertow.data.replies.choices import ChoiceReader, Mention, verdicts
 
 MASKS = ("<mask>", "[MASK]", "___", "_")
 SENTENCE_BOUNDARY = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 AGREES = {"was": "(?:was|were)", "is": "(?:is|are)", "has": "(?:has|have)"}
 """Verbs behind a blank, in the singular and the plural."""
-MAX_WORDS_BETWEEN = 4
+MAX_WORDS_BETWEEN = 6
 """Maximum number of words between "I would choose" and the word."""
 MAX_QUOTED = 50
 """Maximum number of quoted words that are read."""
@@ -33,7 +42,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
             corrected = read_word(reader, text[correction.end() :])
             if corrected.outcome == ANSWER:
                 return corrected
-    text = known.cut("word.denied", known.cut("word.hypothetical", known.cut("word.asked", text)))
+    text = known.cut("word.hypothetical", text)
     if (reading := _read_choice(reader, text) or _gives_up(reader, text)) is not None:
         return reading
     cases = {bool(case.group("male") or case.group("m")) for case in known.patterns["word.case"].finditer(text)}
@@ -72,7 +81,7 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     is_other = not hits and (
         (n_words <= MAX_WORDS_TINY and not known.starts("word.any", text)) or known.has("word.other", text)
     )
-    if is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
+    if reader.is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
@@ -82,7 +91,8 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     last = SENTENCE_BOUNDARY.split(text)[-1]
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
-    return Reading(REFUSAL) if declines(last) else Reading(UNCLEAR) if is_unclear(last) else None
+    doubts = declines(last) or reader.is_unclear(last)
+    return Reading(REFUSAL if declines_firmly(last) else UNCLEAR) if doubts else None
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -95,12 +105,12 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
     for sentence in reversed(sentences):
         ends = concludes.search(sentence) if not known.has("word.case", sentence) else None
         hits = reader.mentions(ends.group()) if ends else []
-        if hits and not known.has("word.alternative", sentence):
+        if hits:
             return Reading(ANSWER, hits[-1][0])
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
         hits = reader.mentions(behind)
-        if hits and len(behind[: hits[0][1]].split()) <= MAX_WORDS_BETWEEN:
+        if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
             several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
             return Reading(UNCLEAR) if several else Reading(ANSWER, hits[0][0])
     return None
@@ -114,14 +124,14 @@ def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     given = [
         known.patterns["word.possessive"].sub("", one)
         for one in sentences
-        if known.has("word.chooses", one) or not known.has("word.offers", one)
+        if known.has("word.chooses", one)
+        or not known.has("word.offers", one)
+        or (_read_blank(reader, one) and _word_of_one_group(reader, reader.mentions(one)))
     ]
     words = [word for one in given if (word := read_word(reader, one).text)]
     if (common := _word_of_one_group(reader, [(one, 0, 0) for one in words])) is not None:
         return common
-    if words:
-        return next((one for one in reversed(given) if known.has("word.announces", one)), "")
-    return " ".join(given) if reader.mentions(" ".join(given)) else ""
+    return " ".join(given) if not words and reader.mentions(" ".join(given)) else ""
 
 
 def _word_of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | None:
@@ -151,12 +161,13 @@ def _words_in_blank(reader: ChoiceReader, text: str) -> list[str]:
     """The words in the blank, if a reply repeats the sentence."""
     for mark in MASKS:
         before, there, behind = reader.question.prompt.rpartition(mark)
-        left, right = re.findall(r"\w+", before.split("\n")[-1])[-2:], re.findall(r"\w+", behind.split("\n")[0])[:2]
+        left = re.findall(r"\w+", before.split("\n")[-1])[-2:]
+        right = re.findall(r"\w+", re.split(r"[\n.!?]", behind)[0])[:2]
         if there and len(left) + len(right) > 2:
             right = [AGREES.get(word, word) for word in right]
             filled = r"\W+".join([r"(\w+(?: \w+){0,3})", *right])
-            shape = r"\W+".join([*map(re.escape, left), filled])
-            return re.findall(shape, text, re.IGNORECASE) or re.findall(rf"^\W*{filled}", text, re.IGNORECASE)
+            shapes = r"\W+".join([*map(re.escape, left), filled]), rf"(?:^|[\"'(]|: ){filled}"
+            return next(filter(None, (re.findall(one, text, re.IGNORECASE) for one in shapes)), [])
     return []
 
 
@@ -169,11 +180,7 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     ]
     if not quoted:
         return None
-    word, last = (
-        _word_of_one_group(reader, [(one, 0, 0) for one in quoted]),
-        known.patterns["shape.last_quoted"].search(text),
-    )
-    word = word or (reader.whole(last.group(1)) if last else None)
+    word = _word_of_one_group(reader, [(one, 0, 0) for one in quoted])
     return Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
 
 
@@ -193,7 +200,7 @@ def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
     for sentence in reversed(re.split(r"(?<=[.!?])\s|\n", text)):
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
-            doubtful = is_unclear(before) and not known.has("shape.decides", before)
+            doubtful = reader.is_unclear(before) and not known.has("shape.decides", before)
             if (
                 word := _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
             ) is not None and not doubtful:
