@@ -109,8 +109,7 @@ class YesNoReader(ChoiceReader):
             behind = start[match.end() :]
             if known.starts("shape.yes_then_no", behind):
                 return None if re.match(r"\s*(?:/|and|or)", behind) else NO
-            vague = known.starts("shape.vague_yes", match.group())
-            if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
+            if known.starts("shape.after_yes", behind) or not known.starts("shape.yes_is_not", behind):
                 return YES
         return None
 
