@@ -28,7 +28,7 @@ COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|(?<=[^\n:.]{16}:)\s+(?=\w)|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
-MIN_WORDS_OF_CLAUSE = 4
+MIN_WORDS_OF_CLAUSE, MAX_CHARS_AROUND = 4, 120
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
@@ -492,13 +492,17 @@ class ChoiceReader:
 
     def is_out(self, claim: str, start: int, end: int) -> bool:
         """Whether a mention is negated or is the standard of a comparison."""
-        known, before, behind = rules(), claim[:start], claim[end:]
-        several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
-        return (
-            (known.has("choice.demoted", before) and (several or not re.search(r"\bagainst\s+(?:the )?$", before)))
-            or known.has("choice.refused", before)
-            or known.has("choice.refused_after", behind)
+        known, before, behind = (
+            rules(),
+            claim[max(0, start - MAX_CHARS_AROUND) : start],
+            claim[end : end + MAX_CHARS_AROUND],
         )
+        if known.has("choice.refused", before) or known.has("choice.refused_after", behind):
+            return True
+        if not known.has("choice.demoted", before):
+            return False
+        several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
+        return several or not re.search(r"\bagainst\s+(?:the )?$", before)
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:
         """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""
