@@ -119,7 +119,8 @@ class ChoiceReader:
         text = self._listed.sub("the options", text)
         rest = self._without_items(text)
         reading = (self._read(rest) if rest else None) or self._read(text) or Reading(UNCLEAR)
-        return Reading(UNCLEAR) if rest and reading.outcome == REFUSAL and is_unclear(text) else reading
+        lacks = rest and reading.outcome == REFUSAL and is_unclear(text) and not declines_firmly(rest)
+        return Reading(UNCLEAR) if lacks else reading
 
     def _without_items(self, text: str) -> str:
         """The text behind a list that says something of several answers, with the answers for "option 2" and "(b)"; "" without a list."""
@@ -129,7 +130,7 @@ class ChoiceReader:
         rest = self._item.sub("", text)
         for letter, number, name in zip("abcd", "1234", names, strict=False):
             rest = re.sub(
-                rf"\b(?:option|number) [{letter}{number}]\b|\([{letter}{number}]\)", name, rest, flags=re.IGNORECASE
+                rf"\b(?:option|number) [{letter}{number}]\b|\(?\b[{letter}{number}]\)", name, rest, flags=re.IGNORECASE
             )
         return rest.strip(" .\n")
 
