@@ -28,7 +28,7 @@ COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|(?<=[^\n:.]{16}:)\s+(?=\w)|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
-MIN_WORDS_OF_CLAUSE = 4
+MIN_WORDS_OF_CLAUSE, MAX_CHARS_AROUND = 4, 120
 SOFT_REFUSAL = "soft refusal"
 """A refusal that counts as unclear if the reply also says that it cannot tell."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
@@ -119,7 +119,8 @@ class ChoiceReader:
         text = self._listed.sub("the options", text)
         rest = self._without_items(text)
         reading = (self._read(rest) if rest else None) or self._read(text) or Reading(UNCLEAR)
-        return Reading(UNCLEAR) if rest and reading.outcome == REFUSAL and is_unclear(text) else reading
+        lacks = rest and reading.outcome == REFUSAL and is_unclear(text) and not declines_firmly(rest)
+        return Reading(UNCLEAR) if lacks else reading
 
     def _without_items(self, text: str) -> str:
         """The text behind a list that says something of several answers, with the answers for "option 2" and "(b)"; "" without a list."""
@@ -129,7 +130,7 @@ class ChoiceReader:
         rest = self._item.sub("", text)
         for letter, number, name in zip("abcd", "1234", names, strict=False):
             rest = re.sub(
-                rf"\b(?:option|number) [{letter}{number}]\b|\([{letter}{number}]\)", name, rest, flags=re.IGNORECASE
+                rf"\b(?:option|number) [{letter}{number}]\b|\(?\b[{letter}{number}]\)", name, rest, flags=re.IGNORECASE
             )
         return rest.strip(" .\n")
 
@@ -492,13 +493,17 @@ class ChoiceReader:
 
     def is_out(self, claim: str, start: int, end: int) -> bool:
         """Whether a mention is negated or is the standard of a comparison."""
-        known, before, behind = rules(), claim[:start], claim[end:]
-        several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
-        return (
-            (known.has("choice.demoted", before) and (several or not re.search(r"\bagainst\s+(?:the )?$", before)))
-            or known.has("choice.refused", before)
-            or known.has("choice.refused_after", behind)
+        known, before, behind = (
+            rules(),
+            claim[max(0, start - MAX_CHARS_AROUND) : start],
+            claim[end : end + MAX_CHARS_AROUND],
         )
+        if known.has("choice.refused", before) or known.has("choice.refused_after", behind):
+            return True
+        if not known.has("choice.demoted", before):
+            return False
+        several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
+        return several or not re.search(r"\bagainst\s+(?:the )?$", before)
 
     def _decide(self, votes: Sequence[Vote]) -> str | None:
         """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""

@@ -21,11 +21,10 @@ from undertow.data.replies.answer_rules import (
 )
 from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
 
-MAX_WORDS_OF_DENIAL = 6
+MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-SLANG = ("nah", "nope")
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
 DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
@@ -104,13 +103,12 @@ class YesNoReader(ChoiceReader):
             return NO
         if match := known.patterns["yes_no.no"].match(start):
             plain = known.fill("shape.after_no", names=self.people).match(start[match.end() :])
-            return NO if plain or (match.group().lower() in SLANG and not declines(start)) else None
+            return NO if plain or (match.group().lower() in ("nah", "nope") and not declines(start)) else None
         if match := known.patterns["yes_no.yes"].match(start):
             behind = start[match.end() :]
             if known.starts("shape.yes_then_no", behind):
                 return None if re.match(r"\s*(?:/|and|or)", behind) else NO
-            vague = known.starts("shape.vague_yes", match.group())
-            if known.starts("shape.after_yes", behind) or not (vague or known.starts("shape.yes_is_not", behind)):
+            if known.starts("shape.after_yes", behind) or not known.starts("shape.yes_is_not", behind):
                 return YES
         return None
 
@@ -200,7 +198,7 @@ class YesNoReader(ChoiceReader):
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
         denies = bool(match["no"]) != bool(_negations(match["before"]) % 2)
-        lacks, asks_of_lack = (rules().has("shape.lacks_it", one) for one in (match.group(), self.question_text))
+        lacks, asks_of_lack = ("lack" in one.lower() for one in (match.group(), self.question_text))
         opposite = asks_of_lack if rules().has("shape.has_it", match.group()) else lacks and not asks_of_lack
         return NO if denies != opposite else YES
 
