@@ -22,8 +22,6 @@ LONG_WORD = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 class LabelReader(ChoiceReader):
     """Reads replies to one question whose answers are labels of bias."""
 
-    ASIDES = (*ChoiceReader.ASIDES, "aside.contrast")
-
     def __init__(self, question: Question) -> None:
         super().__init__(question)
         self.is_about_bias = False
