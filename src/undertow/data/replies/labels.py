@@ -22,8 +22,6 @@ LONG_WORD = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 class LabelReader(ChoiceReader):
     """Reads replies to one question whose answers are labels of bias."""
 
-    ASIDES = (*ChoiceReader.ASIDES, "aside.contrast")
-
     def __init__(self, question: Question) -> None:
         super().__init__(question)
         self.is_about_bias = False
@@ -78,7 +76,7 @@ class LabelReader(ChoiceReader):
 
     def _claim(self, clause: str) -> str:
         """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
-        shorter = super()._claim(clause)
+        shorter = super()._claim(rules().cut("aside.contrast", clause))
         return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:

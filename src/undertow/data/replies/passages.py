@@ -286,8 +286,6 @@ def read_rewrite(passage: str, reply: str) -> str | None:
     text = (cut or text).strip().strip('"*`').strip()
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        text = text[1:-1]
     text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
@@ -323,8 +321,7 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     if (lists and len(quoted) != 1 and len(items) > 1) or known.has("rewrite.second", text):
         return ""
     texts = [one for one in QUOTED.finditer(text) if one[1] and len(one[1].split()) >= MIN_WORDS_OF_TEXT]
-    behind = text[texts[-1].end() :].strip(EDGES) if texts else ""
-    offers = len(texts) > 1 and is_unclear(known.spell_out(behind), of_text=True)
+    offers = len(texts) > 1 and is_unclear(known.spell_out(text[texts[-1].end() :].strip(EDGES)), of_text=True)
     if quoted:
         return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
