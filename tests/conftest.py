@@ -56,8 +56,8 @@ SLOW_FILES = {
     "lab": "finetune lab pretrain verification_metrics verification_report",
     "metrics": "checklist_metrics crossed_covariates sentence_scores specification_detection",
     "models": (
-        "causal constrained_answers download extractive_qa loading masked openai openai_constrained prompt_encoder recorded_answers "
-        "seq2seq seq2seq_answers words_of_several_tokens"
+        "blanks causal constrained_answers download extractive_qa loading masked openai openai_constrained prompt_encoder "
+        "prompted_answers seq2seq seq2seq_answers"
     ),
     "packaging": "broken_plugins wheel",
     "reliability": (
