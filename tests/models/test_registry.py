@@ -77,14 +77,6 @@ def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tm
     assert missing.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("request_", "words"), [(ModelRequest("toy:slope=x"), "slope"), (ModelRequest("toy:slope=nan"), "-20 and 20")]
-)
-def test_a_request_that_cannot_be_met_is_refused(request_: ModelRequest, words: str) -> None:
-    with pytest.raises(UndertowError, match=words):
-        models.resolve(request_)
-
-
 def test_a_network_in_memory_answers_as_from_its_folder_and_is_left_as_it_was(
     network: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -122,10 +114,17 @@ def test_a_network_in_memory_answers_as_from_its_folder_and_is_left_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
-    [({"retries": "many"}, "retries must be of type int"), ({"retry": 1}, "no model family has the option 'retry'")],
+    ("name", "given", "words"),
+    [
+        ("toy", {"retries": "many"}, "retries must be of type int"),
+        ("toy", {"retry": 1}, "no model family has the option 'retry'"),
+        ("toy:slope=x", {}, "slope"),
+        ("toy:slope=nan", {}, "-20 and 20"),
+    ],
 )
-def test_an_option_that_no_family_has_or_of_another_type_is_refused(given: dict[str, str | int], words: str) -> None:
+def test_an_option_that_no_family_has_or_of_another_type_is_refused(
+    name: str, given: dict[str, str | int], words: str
+) -> None:
     with pytest.raises(UndertowError, match=words):
-        models.resolve(ModelRequest("toy", settings=given))
+        models.resolve(ModelRequest(name, settings=given))
     assert models.checked_settings({"timeout_s": 9}) == {"timeout_s": 9.0}
