@@ -196,12 +196,3 @@ def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
     assert before == again
     assert before.revision != resolve(ModelRequest(str(folder))).identity.revision
-
-
-def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: Network, tmp_path: Path) -> None:
-    folder = network("tiny_llama")
-    full, half = opened(folder), opened(folder, dtype="bfloat16")
-    assert full.identity.key("exact") != half.identity.key("exact")
-    for one, other in zip(answers(full, QUERIES, tmp_path / "s"), answers(half, QUERIES, tmp_path / "s"), strict=True):
-        assert one.logprobs_nats != other.logprobs_nats
-        assert other.logprobs_nats == pytest.approx(one.logprobs_nats, abs=1.0)

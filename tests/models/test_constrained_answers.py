@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from helpers.answering import TOLERANCE_NATS, alike, answers, found_as, told
+from helpers.answering import TOLERANCE_NATS, alike, answers, told
 from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
 from helpers.sampled_cases import briefly, paired
 from helpers.tiny_models import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import estimate
 from undertow.inference.work_units import QueryRunner, WorkUnit
 from undertow.models.backend.tree_attention import TreeKVCache
 from undertow.models.base import PrefixTree
@@ -629,16 +627,6 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
                 answers |= arrived.answers
         said.append({digest: repr(answers[digest]) for digest in distinct})
     assert said[0] == said[1]
-
-
-def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
-    with AnswerCache(tmp_path / "s") as store:
-        whole, labels = (estimate(found_as(model()), queries, store, EXACT) for queries in (mixture(), choices()))
-        assert store.summary() == []
-    assert whole.n_tokens > max(500, labels.n_tokens)
-    assert labels.n_passes == 1
-    assert whole.seconds > 0
-    assert whole.memory_bytes > 0
 
 
 def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.generation.step_readout import EMPTY, Step, answer_of, steps_that_count
+from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
 from undertow.types import Answer, GenerateQuery, Option
 
 NAN = math.nan
@@ -86,19 +86,6 @@ def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
     upper = (Option("female", ("SHE",)), Option("male", ("HE",)))
     assert list(steps_that_count([THE, lower], upper)) == [lower]
     assert len(steps_that_count([THE, Step(" she", (0.5, 0.0, 0.1), spells=False)], OPTIONS)) == 2
-
-
-def test_an_empty_answer_is_missing() -> None:
-    answer = answer_of(PROMPT, [], "")
-    assert (answer.missing_reason, answer.logprobs_nats) == (EMPTY, ())
-    assert math.isnan(answer.other_prob)
-
-
-def test_an_option_that_cannot_be_seen_stays_without_a_number() -> None:
-    answer = answered(Step("the", (0.2, NAN, 0.3)), Step("one", (0.4, NAN, 0.1)))
-    assert math.isnan(answer.logprobs_nats[1])
-    assert [probs(answer)[at] for at in (0, 2)] == pytest.approx([0.3, 0.2])
-    assert answer.other_prob == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("bad", [(NAN, NAN, NAN), (NAN, math.inf, 0.0)])
