@@ -43,6 +43,7 @@ transformers = pytest.importorskip("transformers")
 
 SMILE = "\N{GRINNING FACE}"
 Asked = MultipleChoiceQuery | ConstrainedGenerateQuery
+CONSTRAINTS = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
 DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
 DOCUMENTS = (
     "The cats of the house sat by the sea, and they said no.",
@@ -243,7 +244,7 @@ def fits(asked: Any, query: ConstrainedGenerateQuery) -> bool:
     return spelled(asked, query.display_text() + " " + query.passage)[: len(prompt)] == prompt
 
 
-@pytest.mark.parametrize(("constraint", "kind"), paired([UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN], KINDS))
+@pytest.mark.parametrize(("constraint", "kind"), paired(CONSTRAINTS, KINDS))
 def test_greedy_answers_and_best_spans_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
     short = ("the cats, the cats of the sea", f"no {SMILE} no", "Yes\nno", "the cats said")
     queries = writings(
@@ -258,7 +259,7 @@ LINE_KINDS = ("byte-level", "sentence pieces", "unigram")
 LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
 
 
-@pytest.mark.parametrize(("constraint", "kind"), paired([UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN], LINE_KINDS))
+@pytest.mark.parametrize(("constraint", "kind"), paired(CONSTRAINTS, LINE_KINDS))
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
     tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(2)]
@@ -346,11 +347,10 @@ def short_model() -> Any:
 
 
 def long_queries() -> list[Asked]:
-    constraints = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
     return [
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS),
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
-        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in constraints),
+        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in CONSTRAINTS),
     ]
 
 
@@ -424,18 +424,13 @@ def test_in_plain_batches() -> None:
 
 def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 16)
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     with noting(asked.network) as fed:
         told(asked, choices()[:1])
     assert len(fed) > 1
     assert max(fed) == 16
     check(asked, choices()[:1])
-
-
-def ready(asked: Any) -> Any:
-    """The model, its checks behind it."""
-    assert not asked.refusal
-    return asked
 
 
 def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
@@ -448,7 +443,8 @@ def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
 def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all packs, and whatever else is in them, all but the last token of what begins one."""
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 150)
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     prompts, _ = asked.split_queries(many())
     paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.nodes]
     n_nodes = len(PrefixTree.from_paths(paths).tokens)
@@ -465,7 +461,8 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     told(asked, mixture()[:20])
     feed, n_calls = TreeKVCache.feed, 0
 
@@ -564,15 +561,13 @@ def test_a_cache_that_keeps_what_it_should_not_is_found_out(
 
 
 def test_a_network_that_says_no_numbers_has_no_answers() -> None:
-    asked = ready(model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level")))
+    asked = model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level"))
+    assert not asked.refusal
     with torch.no_grad():
         asked.network.lm_head.weight.fill_(math.nan)
     queries: list[Query] = [
         choices()[0],
-        *(
-            ConstrainedGenerateQuery("The sea.", "the cats", one)
-            for one in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
-        ),
+        *(ConstrainedGenerateQuery("The sea.", "the cats", one) for one in CONSTRAINTS),
     ]
     queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
     assert {one.missing_reason for one in told(asked, queries)} == {"the model gave a probability that is not a number"}

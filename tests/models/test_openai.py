@@ -201,9 +201,8 @@ def test_protocol_paper_reads_the_five_most_probable_tokens_alone(shape: Shape, 
 
 
 @pytest.mark.parametrize(
-    ("end", "text", "prob"),
+    ("end", "text", "prob"),  # an empty token, a special one, and a real one, which is kept
     [("", "Well", 0.25), ("<|im_end|>", "Well", 0.25), (".\n", "Well.", 0.15)],
-    ids=["an empty token", "a special token", "a real token, which is kept"],
 )
 def test_token_that_ends_an_answer_is_no_step(end: str, text: str, prob: float) -> None:
     steps = [("Well", {"Well": 0.5, "she": 0.25}), (end, {end: 0.9, "she": 0.05})]
@@ -565,9 +564,9 @@ def test_request_under_way_when_the_server_refuses_is_waited_for_and_kept() -> N
 def test_model_that_spent_its_tokens_before_it_wrote_is_missing() -> None:
     """Whether the server lists what it thought or not: that is no answer."""
     thought = chat_completion([("She", {"She": 0.9, "she": 0.05}), (" or", {" or": 0.8, " he": 0.1})])
-    thought["choices"][0]["message"]["content"] = None
-    silent = {"choices": [{"message": {"content": None}, "logprobs": None, "finish_reason": "length"}]}
+    silent = {"choices": [{"message": {}, "logprobs": None, "finish_reason": "length"}]}
     for body in (thought, silent):
+        body["choices"][0]["message"]["content"] = None
         with serving(saying(body)) as seen:
             asked = stored(model_at(seen.url), [prompt(chat=True)])
             stored(model_at(seen.url), [prompt(chat=True)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, sentence_pieces, unigram, word_pieces
+from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, unigram, word_pieces
 from undertow.models.base import UnsupportedQueryError
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -263,14 +263,6 @@ def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
         assert spelled.text_of_span(spelled.tokens[start:]) in passage
 
 
-def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
-    """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
-    for kind in ("byte-level", "trimmed byte-level"):
-        asked = prompt_encoder(tokenizer_of(kind))
-        spelled = prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")).passage
-        assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
-
-
 # Examples that have no room.
 
 
@@ -329,25 +321,3 @@ def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
     encoded = asked.encode(queries)
     assert [one.place for one in encoded if isinstance(one, EncodedPrompt)] == [1, 4]
     assert all("empty" in str(encoded[place]) for place in (0, 2, 3))
-
-
-# Line breaks.
-
-
-@pytest.mark.parametrize("kind", ["byte-level", "trimmed byte-level", "sentence pieces", "unigram"])
-def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
-    asked = prompt_encoder(tokenizer_of(kind))
-    spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
-    breaks = [token for token in spelled if token in asked.vocabulary.line_breaks]
-    assert len(breaks) == 1
-    assert asked.tokenizer.decode(breaks).startswith("\n")
-
-
-def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
-    asked = prompt_encoder(sentence_pieces())
-    (token,) = asked.vocabulary.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
-    assert asked.tokenizer.decode([token]) == "?\nAnswer:"
-    assert not asked.vocabulary.line_ends & asked.vocabulary.line_breaks
-    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.vocabulary.line_breaks
-    assert not prompt_encoder(tokenizer_of("byte-level")).vocabulary.line_ends
-    assert not prompt_encoder(word_pieces()).vocabulary.line_breaks

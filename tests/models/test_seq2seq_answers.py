@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +47,7 @@ DOCUMENTS = (
 TASKS = (" The child was", " In Kenya,", ' The baker said "', "")
 STAGES = (" a child", " a", " an adult", " a teenager", " a child and a kid", " Peru")
 SHOTS = tuple(f"{document} a child " for document in DOCUMENTS)
+ALIKE = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
 PASSAGES = (*DOCUMENTS, "a kid, a kid, a child", "  her tea, her tea  ", "Ωtea Ω", "tea")
 
 
@@ -82,30 +83,28 @@ GIVEN: Mapping[str, Tokens] = {"t5": (0,), "bart": (2, 0)}
 END = {"t5": 1, "bart": 2}
 
 
+@cache
+def nats_after(network: Any, source: Tokens, decoder: Tokens) -> Any:
+    """Log-probabilities of all tokens after what the decoder wrote [token]: one text, one forward pass, no cache."""
+    fed = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([decoder])}
+    with torch.inference_mode():
+        return network(**fed, use_cache=False).logits[0, -1].double().log_softmax(-1).numpy()
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model as Undertow opens it, and what was said of it by hand so far."""
+    """A model as Undertow opens it."""
 
     kind: str
     folder: str
     model: Any
-    said: dict[tuple[Tokens, Tokens], Any] = field(default_factory=dict)
 
     def fresh(self, **settings: str) -> Any:
         """The same, loaded again, to be tampered with."""
         return opened(self.folder, **settings)
 
     def nats_after(self, source: Tokens, written: Tokens) -> Any:
-        """Log-probabilities of all tokens after what was written [token]: one text, one forward pass, no cache."""
-        if (source, written) not in self.said:
-            with torch.inference_mode():
-                logits = self.model.network(
-                    input_ids=torch.tensor([source]),
-                    decoder_input_ids=torch.tensor([[*GIVEN[self.kind], *written]]),
-                    use_cache=False,
-                ).logits
-            self.said[source, written] = logits[0, -1].double().log_softmax(-1).numpy()
-        return self.said[source, written]
+        return nats_after(self.model.network, source, (*GIVEN[self.kind], *written))
 
     def after(self, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> NatsAfter:
         return partial(self.nats_after, self.source_of(query))
@@ -182,8 +181,7 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
 
 
 def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
-    alike_labels = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
-    refused, made = told(one.model, [alike_labels, choices()[0]])
+    refused, made = told(one.model, [ALIKE, choices()[0]])
     assert "with the same token, so they cannot be distinguished" in refused.missing_reason
     assert made.text
 
@@ -248,9 +246,8 @@ def mixture() -> list[Query]:
         *writings(PASSAGES[2:4], TASKS[:3], constraint=BEST_SPAN),
         *(replace(query, labels=(" tea", " keys and tea", " keys")) for query in choices()[:4]),
         *choices(shots=SHOTS * 3)[:2],
-        MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True),
-        GenerateQuery(DOCUMENTS[0], (Option("f", ("she",)), Option("m", ("he",))), 3),
-        GenerateQuery(DOCUMENTS[1], (Option("f", ("she",)), Option("m", ("he",))), 3),
+        ALIKE,
+        *(GenerateQuery(text, (Option("f", ("she",)), Option("m", ("he",))), 3) for text in DOCUMENTS[:2]),
     ]
 
 
@@ -299,10 +296,11 @@ def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, 
     for source, answer in zip(frame, found, strict=False):
         for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
             tokens = t5.spelled(label.strip())
-            nats = [
-                float(t5.nats_after(tuple(source), (*before, *tokens[:at]))[token]) for at, token in enumerate(tokens)
-            ]
-            assert value == pytest.approx(sum(nats), abs=TOLERANCE_NATS, rel=1e-5)
+            texts = [(*before, *tokens[:at]) for at in range(len(tokens))]
+            nats = sum(
+                float(t5.nats_after(tuple(source), text)[token]) for text, token in zip(texts, tokens, strict=True)
+            )
+            assert value == pytest.approx(nats, abs=TOLERANCE_NATS, rel=1e-5)
     first = t5.nats_after(tuple(frame[0]), before)
     had, tea = t5.spelled("had tea")
     assert found[2].text.split()[0] == ("had" if first[had] > first[tea] else "tea")
