@@ -656,7 +656,7 @@ def test_budget_of_requests_counts_every_attempt_and_keeps_the_answers(failing: 
 def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, budget: int, n_requests: int) -> None:
     late = usage == "late"
     with serving(saying(FAILURES["late"] if late else GOOD | {"usage": usage})) as seen:
-        limits = {"retries": 60, "timeout_s": 0.7} if late else {}
+        limits: dict[str, Any] = {"retries": 60, "timeout_s": 0.7} if late else {}
         with pytest.raises(UndertowError, match="--max-api-tokens"):
             stored(model_at(seen.url, max_api_tokens=budget, concurrency=1, **limits), prompts(20))
         assert len(seen.requests) == n_requests
