@@ -447,7 +447,7 @@ def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
         ({"lora_alpha": math.inf}, "lora_alpha is inf"),
         ({"alpha_pattern": {"q_proj": math.nan}}, "alpha_pattern 'q_proj' is nan"),
         ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
-        ({"base_model_name_or_path": None}, "names no base"),
+        ({"base_model_name_or_path": ""}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),
         ({"target_modules": ["c_attn"]}, "do not fit its base"),
         ({"modules_to_save": ["lm_head"]}, "do not fit its base"),

@@ -81,11 +81,11 @@ def test_a_network_in_memory_is_left_as_it_was(network: Callable[[str], str], tm
     torch = pytest.importorskip("torch", reason="the model extra is not installed")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = network("tiny_llama")
+    folder = network("tiny_bloom")  # which answers by `generate`
     mine, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     settings = mine.generation_config.to_dict()
     mine.train()
-    mine.model.layers[1].eval()
+    mine.transformer.h[1].eval()
     modes = [module.training for module in mine.modules()]
     found = models.resolve_network(mine, tokenizer, "mine")
     assert (found.identity.name, found.identity.family) == ("mine", "causal")
