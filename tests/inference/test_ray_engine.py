@@ -92,7 +92,7 @@ def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_i
 
 def worker_of(folder: Path, versions: Any = dict, expected: Any = None, key: str = "", **source: str) -> Worker:
     model = ModelSource(lambda: TOY, key or TOY.identity.key(EXACT), versions, expected or {}, **source)
-    return Worker(0, model, str(folder / "not there"), "1")
+    return Worker(0, model, str(folder / "there"), "1")
 
 
 def test_a_worker_opens_its_model_with_the_first_call_and_refuses_another(
@@ -109,7 +109,10 @@ def test_a_worker_opens_its_model_with_the_first_call_and_refuses_another(
     assert arrived.answers == alone(distinct)
     assert worker.plan(asked, frozenset(distinct)) == []
     assert worker.plan(Round(2, EXACT, lambda: {}), frozenset()) == []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
     other = worker_of(tmp_path, key="0" * 64, driver="another machine")
+    assert Path.cwd() == tmp_path / "there"
     machine = f"(on {socket.gethostname()}, process "
     assert_refused(("toy: the model on ", "differs from the driver's", machine), other.open)
 

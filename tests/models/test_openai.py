@@ -564,7 +564,7 @@ def test_request_under_way_when_the_server_refuses_is_waited_for_and_kept() -> N
 def test_model_that_spent_its_tokens_before_it_wrote_is_missing() -> None:
     """Whether the server lists what it thought or not: that is no answer."""
     thought = chat_completion([("She", {"She": 0.9, "she": 0.05}), (" or", {" or": 0.8, " he": 0.1})])
-    silent = {"choices": [{"message": {}, "logprobs": None, "finish_reason": "length"}]}
+    silent: dict[str, Any] = {"choices": [{"message": {}, "logprobs": None, "finish_reason": "length"}]}
     for body in (thought, silent):
         body["choices"][0]["message"]["content"] = None
         with serving(saying(body)) as seen:

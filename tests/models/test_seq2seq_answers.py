@@ -296,9 +296,9 @@ def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, 
     for source, answer in zip(frame, found, strict=False):
         for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
             tokens = t5.spelled(label.strip())
-            texts = [(*before, *tokens[:at]) for at in range(len(tokens))]
+            written = [(*before, *tokens[:at]) for at in range(len(tokens))]
             nats = sum(
-                float(t5.nats_after(tuple(source), text)[token]) for text, token in zip(texts, tokens, strict=True)
+                float(t5.nats_after(tuple(source), text)[token]) for text, token in zip(written, tokens, strict=True)
             )
             assert value == pytest.approx(nats, abs=TOLERANCE_NATS, rel=1e-5)
     first = t5.nats_after(tuple(frame[0]), before)
