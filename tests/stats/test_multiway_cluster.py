@@ -185,35 +185,23 @@ def by_statsmodels(fit: OLS, rows: Codes, columns: Codes) -> tuple[float, float]
     return whole, whole**2 / (cell**2 / (n_cells - 1) + row**2 / (n_rows - 1) + column**2 / (n_columns - 1))
 
 
-def test_means_are_clustered_as_by_statsmodels() -> None:
+@pytest.mark.parametrize("is_half", [False, True])
+def test_ratios_are_clustered_as_by_statsmodels(is_half: bool) -> None:
+    """All items count, or half of them, in every row and column as many: then the mean of these has the ratio's variance."""
     rng = np.random.default_rng(4)
-    rows, columns = design(9, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6])
-    cells = rng.normal(size=(9, 7))[rows, columns]
-    values = 3 + rng.normal(size=9)[rows] + rng.normal(size=7)[columns] + cells + rng.normal(size=len(rows))
-    fit = OLS(values, np.ones(len(values))).fit()
-    variance, df = by_statsmodels(fit, rows, columns)
-    estimate = ratio_interval(values, np.ones(len(values)), rows, columns, level=0.9, bounded=False, null=2.0)
-    assert estimate.value == pytest.approx(fit.params[0])
-    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.95, df) * math.sqrt(variance))
-    assert estimate.value - estimate.low == pytest.approx(estimate.high - estimate.value)
+    rows, columns = design(12, [column for column in range(8) for _ in range(2)])
+    counted = (rows + columns) % 2 == 0 if is_half else np.ones(len(rows), dtype=bool)
+    cells = rng.normal(size=(12, 8))[rows, columns]
+    values = 3 + rng.normal(size=12)[rows] + rng.normal(size=8)[columns] + cells + rng.normal(size=len(rows))
+    fit = OLS(values[counted], np.ones(counted.sum())).fit()
+    variance, df = by_statsmodels(fit, rows[counted], columns[counted])
+    estimate = ratio_interval(
+        np.where(counted, values, 99.0), counted, rows, columns, level=0.9, bounded=False, null=2.0
+    )
+    assert (estimate.value, estimate.n) == (pytest.approx(fit.params[0]), counted.sum())
+    half = stats.t.ppf(0.95, df) * math.sqrt(variance)
+    assert limits(estimate) == pytest.approx((estimate.value - half, estimate.value + half))
     assert estimate.p == pytest.approx(2 * stats.t.sf(abs(estimate.value - 2) / math.sqrt(variance), df))
-
-
-def test_ratios_are_clustered_as_influences_by_statsmodels() -> None:
-    """Half of the items count, in every row and column as many. The influences' mean has the ratio's variance."""
-    rng = np.random.default_rng(8)
-    rows, columns = design(12, [0, 1, 2, 3, 4, 5, 6, 7])
-    counted = (rows + columns) % 2 == 0
-    row, column = rng.normal(size=12)[rows], rng.normal(size=8)[columns]
-    values = row + column + 0.4 * rng.normal(size=len(rows))
-    y = np.where(counted, values, 99.0)
-    estimate = ratio_interval(y, counted, rows, columns, bounded=False)
-    assert estimate.value == pytest.approx(values[counted].mean())
-    assert estimate.n == 48
-    n = int(counted.sum())
-    influence = (values[counted] - estimate.value) / n
-    variance, df = by_statsmodels(OLS(n * influence, np.ones(n)).fit(), rows[counted], columns[counted])
-    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.975, df) * math.sqrt(variance))
 
 
 # Invariances ---------------------------------------------------------------------------------------------------------
