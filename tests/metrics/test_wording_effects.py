@@ -85,14 +85,6 @@ def test_shares_of_models_wordings_and_examples_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_what_sources_do_together_is_said_apart() -> None:
-    """The second wording helps one model by 20 points and harms the other as much: no main effect at all."""
-    frame = together([scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2)])
-    assert shares(frame) == {
-        EVERYTHING: {"model": pytest.approx(0), "wording": pytest.approx(0), "interactions": pytest.approx(100)}
-    }
-
-
 def test_shares_of_draws_and_classes_by_hand() -> None:
     """One prompt without examples, two draws of five.
 
@@ -192,17 +184,6 @@ def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
 
 
 # Slots.
-
-
-def test_shares_of_slots_by_hand() -> None:
-    """All four combinations: 15 points by one slot, 5 by the other, nothing by both together."""
-    frame = together(
-        [scoring(50 + 15 * a + 5 * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}") for a, b in product((-1, 1), repeat=2)]
-    )  # fmt: skip
-    found = shares(frame)
-    assert found["m", "question", "0", "none", "greedy"] == {
-        "slot a": pytest.approx(90), "slot b": pytest.approx(10), "slots together": pytest.approx(0, abs=1e-9),
-    }  # fmt: skip
 
 
 def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
