@@ -78,24 +78,6 @@ def test_means_are_those_of_loops(table: list[list[float]]) -> None:
     assert (found.value, found.sd) == pytest.approx((value, sd), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [6, 40])
-def test_intervals_cover_what_other_documents_have(n: int) -> None:
-    """Documents differ and cells go with them, so that answers of one document are no independent evidence.
-
-    The interval covers the mean that it should in 95 of 100 samples or more; one that took answers for independent, half as wide with
-    40 documents, would do so in some 60, and plain percentiles of six in 89.
-    """
-    rng = np.random.default_rng(5)
-    covered, n_samples = 0, 200
-    for _ in range(n_samples):
-        easy = rng.beta(0.4, 0.2, n)  # chance of a right answer, two thirds on average
-        found = mean_over_cells(rng.random((n, 6)) < easy[:, np.newaxis], UNIT)
-        assert found.low < found.high
-        assert found.low <= found.value <= found.high
-        covered += found.low <= 2 / 3 <= found.high
-    assert 0.93 <= covered / n_samples <= 1
-
-
 def test_documents_of_a_cluster_are_no_independent_evidence() -> None:
     """Each of twelve, four times over: as four documents of a cluster they say what twelve do."""
     once = np.random.default_rng(4).random((12, 2))

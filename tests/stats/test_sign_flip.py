@@ -99,15 +99,6 @@ def left_of_means(values: Floats) -> tuple[Floats, JackknifeReplicates]:
     return values.sum(axis=0) / len(values), JackknifeReplicates(without, np.ones(without.shape, dtype=bool))
 
 
-def test_of_means_it_is_the_paired_t_interval() -> None:
-    values = np.random.default_rng(0).normal(1.0, 2.0, size=(9, 1))
-    whole, left = left_of_means(values)
-    found = paired_errors(whole, [left])
-    expected = stats.ttest_1samp(values[:, 0], 0).confidence_interval()
-    assert (found.low[0], found.high[0]) == pytest.approx(tuple(expected), rel=1e-12)
-    assert found.n_clusters[0] == 9
-
-
 def test_p_of_many_clusters_is_never_zero_and_near_that_of_the_t_test() -> None:
     rng = np.random.default_rng(2)
     far, near = rng.normal(3.0, 1.0, size=(40, 1)), rng.normal(0.3, 1.0, size=(40, 1))
