@@ -99,6 +99,9 @@ def test_shares_of_draws_and_classes_by_hand() -> None:
             for shots, sampling, draw, score in settings
         ]
     )
+    told = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    levels = {"description class": 2, "shots": 2, "draw": 2, "interactions": None}
+    assert {one.group["source"]: one.extras.get("levels") for one in told} == levels
     ((_, sources),) = shares(frame).items()
     total = 1200 + 400 + 150
     assert sources == {
@@ -163,44 +166,18 @@ def test_one_way_of_asking_has_no_spread() -> None:
     assert shares(scoring(50)) == {}
 
 
-def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
-    frame = together(
-        [
-            scoring(
-                50 + 5 * w + 10 * draw + shots,
-                wording=f"w{w}",
-                draw=draw,
-                shots=shots,
-                sampling="random" if shots else "none",
-            )
-            for w in range(3)
-            for shots, draw in ((0, 0), (5, 0), (5, 1))
-        ]
-    )
-    found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
-    assert {one.group["source"]: one.extras.get("levels") for one in found} == {
-        "wording": 3, "shots": 2, "draw": 2, "interactions": None,
-    }  # fmt: skip
-
-
 # Slots.
 
 
 def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
     """A wording that is up in one draw is down in the other; the other class has a slot of its own."""
-    frame = together(
-        [
-            *(
-                scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
-                for a, b, draw in product((-1, 1), repeat=3)
-            ),
-            *(
-                scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d)
-                for c in range(3) for d in range(2)
-            ),
-        ]
-    ).assign(shots=5, sampling="random")  # fmt: skip
-    found = shares(frame)
+    frames = [
+        scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
+        for a, b, draw in product((-1, 1), repeat=3)
+    ]
+    for c, draw in product(range(3), range(2)):
+        frames.append(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=draw))
+    found = shares(together(frames).assign(shots=5, sampling="random"))
     assert found["m", "question", "5", "random", "greedy"] == {
         "slot a": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
     }  # fmt: skip
