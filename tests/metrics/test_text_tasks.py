@@ -176,21 +176,11 @@ def test_settings_are_kept_apart() -> None:
         ("a", 0, "none", "greedy"), ("b", 0, "none", "greedy"), ("a", 5, "random", "greedy"), ("a", 5, "weak-oracle", "greedy"),
         ("a", 0, "none", "exact"),
     ]  # fmt: skip
-    frames = [
-        identified(
-            ["race"] * n + ["age"] * (5 - n),
-            ["race"] * 5,
-            model=model,
-            shots=shots,
-            sampling=sampling,
-            decoding=decoding,
-        )
-        for n, (model, shots, sampling, decoding) in enumerate(settings)
-    ]
+    groups = [dict(zip(("model", "shots", "sampling", "decoding"), one, strict=True)) for one in settings]
+    frames = [identified(["race"] * n + ["age"] * (5 - n), ["race"] * 5, **one) for n, one in enumerate(groups)]
     found = told(pd.concat(frames, ignore_index=True), IDENTIFICATION, DIMENSIONS)
-    for n, (model, shots, sampling, decoding) in enumerate(settings):
-        group = {"model": model, "shots": str(shots), "sampling": sampling, "decoding": decoding}
-        assert only(found, "exact_match", **group).value == 20.0 * n
+    for n, group in enumerate(groups):
+        assert only(found, "exact_match", **{name: str(level) for name, level in group.items()}).value == 20.0 * n
 
 
 # What is missing.
@@ -301,12 +291,8 @@ def test_overlap_of_texts_by_hand_and_by_the_packages_it_is_from(task: str) -> N
 
 
 def test_the_copy_baseline_is_that_of_the_packages() -> None:
-    passages = [
-        "I say that women lack all sense tomorrow, too.",
-        "the boy slept",
-        "an angry old cat",
-        "Nobody was there",
-    ]
+    said = "I say that women lack all sense tomorrow, too."
+    passages = [said, "the boy slept", "an angry old cat", "Nobody was there"]
     golds = [gold for _, gold in PAIRS]
     found = told(written(REPHRASING, passages), REPHRASING)
     copy = {name: only(found, name, description_class=COPY) for name in ("token_f1", "bleu4", "meteor", "exact_match")}
@@ -388,18 +374,11 @@ def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
 def test_each_setting_has_the_baseline_of_its_own_texts() -> None:
     """The copies of one model's texts are right, and those of the other's are not."""
     rows = [
-        {
-            "document": f"d{at}",
-            "gold": "a",
-            "answer": "a",
-            "passage": "a" if at < 2 else "b",
-            "model": model,
-            "missing_reason": why,
-        }
-        for model in "mn"
-        for at, why in enumerate(["", "", "lost", "lost"] if model == "m" else ["lost", "lost", "", ""])
+        {"document": f"d{at}", "passage": "aabb"[at], "model": model, "missing_reason": "" if at in kept else "lost"}
+        for model, kept in (("m", (0, 1)), ("n", (2, 3)))
+        for at in range(4)
     ]
-    found = told(table(rows), REPHRASING)
+    found = told(table(rows).assign(gold="a", answer="a"), REPHRASING)
     assert [only(found, "token_f1", model=model).null_value for model in "mn"] == [100.0, 0.0]
     assert [only(found, "bleu4", model=model).null_value for model in "mn"] == pytest.approx([100.0, 0.0], abs=100)
     assert only(found, "token_f1", description_class=COPY).value == 50.0
