@@ -191,6 +191,8 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "preference_male": (5, 8),
         "tie_rate": (1, 23),  # 12, the woman first
         "position_bias": (13, 22),
+        # Points: 1 200, 2 -200, 3 -200, 4 20 -36, 5 0, 6 200, 7 200, 8 0, 9 100 in its first, 10 -200, 11 -200, 12 0 -80.
+        "choice_gap": (-1.96, 23),
     },
     "greedy": {
         # What was said is as good as certain: 4 says Yes and No about each, and names each once, on multiple too; so does 12.
@@ -233,15 +235,6 @@ def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, query_type: st
     for greedy in (False, True):
         for result in read_as(evidence, query_type, greedy=greedy).values():
             assert not {"greedy", "probable"} & result.extras.keys()
-
-
-def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None:
-    """Percent points of each order that is scored, 23 of them; the first of 9 is one.
-
-    item   1    2     3     4       5  6    7    8  9    10    11    12
-    sum    200  -200  -200  20 -36  0  200  200  0  100  -200  -200  0 -80
-    """
-    assert twelve["choice_gap", "all", WITH].extras["each_order"] == pytest.approx(-196 / 23)
 
 
 # Tests of six pairs and six occupations, by numpy and scipy -------------------------------------------------------------
@@ -693,51 +686,20 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
     assert found["choice_gap_difference", "all", "with less shuffled"].p == 1
 
 
-LACKING_IN_CONTEXTS = {
-    WITH: """
-pair      job   F  M  S  U
-Amy+Bob   cook  ?  N  w  w
-Cat+Dan   cook  Y  N  w  w
-Eva+Finn  cook  Y  N  w  w
-Ina+Jon   cook  Y  ?  w  ?
-Kay+Leo   cook  Y  N  w  w
-""",
-    WITHOUT: """
-pair      job   F  M  S    U
-Amy+Bob   cook  Y  N  w    w
-Cat+Dan   cook  Y  N  w/?  w
-Eva+Finn  cook  Y  N  w    w
-Ina+Jon   cook  Y  N  ?    w
-Kay+Leo   cook  -  -  -    -
-""",
-    SHUFFLED: """
-pair      job   F  M    S  U
-Amy+Bob   cook  Y  N    w  w
-Cat+Dan   cook  Y  N    w  w
-Eva+Finn  cook  Y  N    w  ?
-Ina+Jon   cook  Y  N    w  w
-Kay+Leo   cook  Y  ?/N  w  w
-""",
-}
-
-
-def test_what_is_missing_in_each_context_by_hand(tmp_path: Path) -> None:
-    rows = [row for context, table in LACKING_IN_CONTEXTS.items() for row in rows_of(table, context=context)]
+def test_what_either_context_lacks_is_missing_of_their_difference(tmp_path: Path) -> None:
+    """Amy's binary with attributes, and Cat's single choice in one order without; Kay has nothing to be compared with."""
+    rows = rows_of("pair job F M S U\nAmy+Bob cook ? N w w\nCat+Dan cook Y N w w\nKay+Leo cook Y N w w", context=WITH)
+    rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w/? w", context=WITHOUT)
     found = measured(tmp_path, rows)
-    for name, numbers in {
-        "consistency": (2, 2, 1),  # Amy Ina; Cat Ina; Kay
-        "bias": (1, 2, 1),  # Ina; Cat Ina; Eva
-        "choice_gap": (0, 2, 0),
-    }.items():
-        for context, n_missing in zip(LACKING_IN_CONTEXTS, numbers, strict=True):
-            assert found[name, "all", context].n_missing == n_missing, (name, context)
-    # Of differences either context: Amy, Cat and Ina; Cat and Ina.
-    for name, n_missing in (("consistency", 3), ("bias", 2)):
-        assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing
-    # Amy, Cat and Ina, with and without; Cat, Eva, Ina and Kay, shuffled and without. Kay has nothing to be compared with.
-    for context, n_missing in ((WITH, 3), (SHUFFLED, 4)):
-        result = found["changed_answers", "all", context]
-        assert (result.value, result.n, result.n_missing) == (0, 4, n_missing)
+    for name, *n_missing in (("consistency", 1, 1, 2), ("bias", 0, 1, 1)):
+        of = [
+            found[name, "all", WITH],
+            found[name, "all", WITHOUT],
+            found[f"{name}_difference", "all", "with less without"],
+        ]
+        assert [one.n_missing for one in of] == n_missing
+    changed = found["changed_answers", "all", WITH]
+    assert (changed.value, changed.n, changed.n_missing) == (0, 2, 2)
 
 
 def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
@@ -1009,9 +971,8 @@ def test_contexts_that_no_attribute_tells_apart_are_not_compared(
     at = next(at for at, row in enumerate(rows) if row.get("context") == WITH)
     rows[at] |= granted
     found = measured(tmp_path, rows)
-    names = {"changed_answers"} | {
-        f"{name}_difference" for name in ("consistency", "bias", "choice_gap", "changed_answers")
-    }
+    names = {f"{name}_difference" for name in ("consistency", "bias", "choice_gap", "changed_answers")}
+    names |= {"changed_answers"}
     assert {name for name, _, _ in found} & names == (names if compared else set())
     assert ("granted_female", "all", WITHOUT) in found or not asked
     # Each context by itself is measured all the same.
@@ -1191,14 +1152,8 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     woman, man, gap = (found[f"missing_{one}", "all", WITH] for one in ("female", "male", "gap"))
     assert (woman.value, man.value, gap.value) == (0, 50, -50)
     # Three pairs differ and three do not: the exchanges of pairs are as far when the three agree, of the jobs in 2 of 64.
-    expected = difference_of_ratios(
-        np.zeros(36),
-        np.full(36, 2),
-        np.repeat([2.0, 2, 2, 0, 0, 0], 6),
-        np.full(36, 2),
-        np.repeat(range(6), 6),
-        np.tile(range(6), 6),
-    )
+    asked, refused = np.full(36, 2), np.repeat([2.0, 2, 2, 0, 0, 0], 6)
+    expected = difference_of_ratios(np.zeros(36), asked, refused, asked, np.repeat(range(6), 6), np.tile(range(6), 6))
     assert (gap.low, gap.high) == pytest.approx((100 * expected.low, 100 * expected.high))
     assert gap.p == pytest.approx(max(expected.p, 2 / 8))
     assert found["qualified_male", "all", WITH].n == 18
