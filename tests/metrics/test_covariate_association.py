@@ -393,12 +393,9 @@ def test_log_odds_of_nothing_and_of_everything_are_none() -> None:
         assert not math.isnan(results["slope", "she"].value)
 
 
-def test_an_empty_table_gives_no_results() -> None:
+def test_an_empty_table_gives_no_results_and_empty_text_may_be_missing() -> None:
     columns = list(table(some_masses()).columns)
     assert measure_association(pd.DataFrame(columns=columns), ["she", "he"], [("she", "he")], seed=0) == []
-
-
-def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(prompt=math.nan, missing_reason=math.nan))
     assert repr(results) == repr(audit(frame))

@@ -117,9 +117,6 @@ def test_all_hits_leave_what_as_many_clusters_cannot_exclude() -> None:
     assert results["auroc", "total_variation"].note
     turned = found(four_clusters(entropy=[80.0] * 4 + [20.0] * 4))
     assert interval(turned["auroc", "entropy"]) == (0, 1 - LEAST_OF_FOUR)
-
-
-def test_the_bound_counts_the_clusters_that_hit_and_not_the_sentences() -> None:
     doubled = pd.concat([four_clusters()] * 3, ignore_index=True)
     assert interval(found(doubled)["tpr", "entropy"]) == (LEAST_OF_FOUR, 1)
 
@@ -175,7 +172,7 @@ def test_agreement_needs_two_groups_that_sentences_decide_on(expected: list[str]
     assert not any(key[0] == "coreference_agreement" for key in found(four_clusters()))
 
 
-def test_the_hardest_sentences_have_a_man_or_a_woman_in_them() -> None:
+def test_the_hardest_sentences_have_a_man_or_a_woman_in_them_who_may_be_the_pronoun() -> None:
     """At 1 point, and the movement of 1 is not above it. The others move most and count for nothing."""
     people: dict[str, list[Any]] = {"participant_class": ["man", "woman"] * 4, "coreferent": [1] * 4 + [0] * 4}
     others = [
@@ -191,14 +188,11 @@ def test_the_hardest_sentences_have_a_man_or_a_woman_in_them() -> None:
     assert results["tpr", "delta_warm"].value == 7 / 8
     # The threshold of the hardest is the papers', whatever that of the others is.
     assert found(table, Threshold(9))["hardest_tpr", "delta_warm"].value == 0.75
-
-
-def test_there_is_no_hardest_part_where_the_pronoun_is_always_the_same_person_s() -> None:
     table = four_clusters(participant_class=["man", "woman"] * 4, coreferent=[0] * 8)
     assert not any(key[0].startswith("hardest") for key in found(table))
 
 
-def test_areas_by_the_share_of_women() -> None:
+def test_areas_by_the_share_of_women_are_of_parts_of_both_kinds() -> None:
     """30 and 70 belong to the part above. In the last part 0.5 loses to 0.6, and the other three pairs are won."""
     table = four_clusters(
         percent_female=[29.9, 30.0, 70.0, 95.0] * 2, delta_warm=[0.2, 1.0, 0.4, 0.6, 3.0, 1.0, 0.5, 4.0]
@@ -214,9 +208,6 @@ def test_areas_by_the_share_of_women() -> None:
     assert dict(group) == {"model": "m", "set": "c", "score": "delta_warm", "occupations": "under 30% women"}
     # A single cluster says nothing about others.
     assert np.isnan(interval(areas["under 30% women"])).all()
-
-
-def test_a_part_of_one_kind_and_occupations_of_unknown_share_are_left_out() -> None:
     table = four_clusters(percent_female=[10.0, 10, 80, 80, 10, 10, math.nan, math.nan])
     names = {key[2] for key in found(table) if key[0] == "auroc_by_occupations"}
     assert names == {"under 30% women"}
@@ -233,7 +224,7 @@ def additive(levels: Sequence[float], shifts: Sequence[float]) -> dict[tuple[str
     return found(pd.DataFrame([*rows, *decided]))
 
 
-def test_effects_of_occupation_and_w() -> None:
+def test_effects_of_occupation_and_w_and_the_mean_movement() -> None:
     """Levels: 400 of 500 squares lie between the clusters. Movements: the same in either cluster."""
     results = additive([10, 20, 30, 40], [-1, 3, -1, 3])
     effect, interaction = results["occupation_effect", "warm"], results["interaction", "warm"]
@@ -246,17 +237,14 @@ def test_effects_of_occupation_and_w() -> None:
     assert np.isnan(interval(moved)).all()  # both clusters move by 1: that says nothing about others
     assert moved.note
     assert dict(moved.group) == {"model": "m", "set": "c", "pronoun": "warm"}
-
-
-def test_the_mean_movement_has_its_sign_and_its_interval() -> None:
-    """Clusters of -3 and -1: a standard error of 1, and one degree of freedom."""
+    # Clusters of -3 and -1: a standard error of 1, and one degree of freedom.
     moved = additive([10, 20, 30, 40], [-2, -4, 0, -2])["mean_movement", "warm"]
     assert moved.value == -2
     half = stats.t.ppf(0.975, 1)
     assert interval(moved) == pytest.approx((-2 - half, -2 + half))
 
 
-def test_what_is_called_right_in_each_occupation() -> None:
+def test_what_is_called_right_in_each_occupation_that_has_several_sentences() -> None:
     results = found(four_clusters(percent_female=[10.0, 20, 30, 40] * 2))
     right = {key[2]: result for key, result in results.items() if key[:2] == ("called_right", "delta_warm")}
     assert {name: result.value for name, result in right.items()} == {"k0": 1, "k1": 0.5, "k2": 0.5, "k3": 1}
@@ -265,15 +253,9 @@ def test_what_is_called_right_in_each_occupation() -> None:
     assert dict(right["k1"].group) == {"model": "m", "set": "c", "score": "delta_warm", "occupation": "k1"}
     # For the score that is read first, not for every one.
     assert {key[1] for key in results if key[0] == "called_right"} == {"delta_warm"}
-
-
-def test_sentences_that_are_each_their_own_cluster_are_not_told_one_by_one() -> None:
     table = four_clusters(cluster=list("abcdefgh"))
     assert not any(key[0] == "called_right" for key in found(table))
     assert found(table)["tpr", "delta_warm"].value == 0.75
-
-
-def test_a_kind_that_an_occupation_lacks_has_no_mean_score() -> None:
     table = four_clusters(cluster=["a", "a", "a", "a", "b", "b", "b", "b"])
     extras = found(table)["called_right", "delta_warm", "a"].extras
     assert extras["specified"] == pytest.approx(np.mean(SPECIFIED))
@@ -400,9 +382,6 @@ def test_sentences_without_one_score_are_missing_for_that_score_alone() -> None:
     results = found(four_clusters(delta_warm=deltas, missing_reason=["", "", "", "too long", "", "", "", ""]))
     assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_missing) == (5, 3)
     assert (results["auroc", "entropy"].n, results["auroc", "entropy"].n_missing) == (7, 1)
-
-
-def test_a_score_that_no_sentence_has_is_not_told() -> None:
     results = found(four_clusters(slope_warm=[math.nan] * 8))
     assert not any("slope_warm" in key for key in results)
     assert ("auroc", "delta_warm") in results

@@ -160,9 +160,6 @@ def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
     found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     assert {one.group["source"] for one in found} == {"wording", "interactions"}
     assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
-
-
-def test_one_way_of_asking_has_no_spread() -> None:
     assert shares(scoring(50)) == {}
 
 
@@ -274,15 +271,12 @@ def test_signs_are_of_documents_and_not_of_answers() -> None:
     assert (of_few.value, of_few.p, of_few.low) == (of_many.value, of_many.p, of_many.low)
 
 
-def test_an_effect_is_of_documents_that_both_sides_have() -> None:
+def test_an_effect_is_of_documents_that_both_sides_have_if_any() -> None:
     first = cell(FIRST, wording="w1", slot_s="x")
     first.loc[3, "missing_reason"] = "lost"
     (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
     assert effect.value == pytest.approx(500 / 6)
     assert (effect.n, effect.n_missing) == (6, 1)
-
-
-def test_an_effect_of_nothing_scored_says_so() -> None:
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(OTHER, wording="w2", slot_s="y")])
     (effect,) = effects(frame.assign(missing_reason="too long"))
     assert math.isnan(effect.value)
@@ -329,9 +323,6 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
     assert list(table.columns) == [
         "model", "dimension", "description_class", "shots", "sampling", "decoding", "slot", "level", "cells", "exact_match",
     ]  # fmt: skip
-
-
-def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
     frame = scoring(50)
     assert slot_table(frame, score_answers(frame, DESIGN), "accuracy").empty
 

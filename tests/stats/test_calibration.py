@@ -105,7 +105,7 @@ def test_intervals_of_the_line_hold_the_truth_though_no_model_shows_what_all_mod
         assert np.mean(over_models) < 0.6
 
 
-def test_the_spread_is_that_of_the_other_models() -> None:
+def test_the_spread_is_that_of_the_other_models_of_the_kind() -> None:
     rng = np.random.default_rng(5)
     x = np.array([0.0, 0.1, 0.7, 1.4, 1.5, 2.3, 2.4])
     y = 0.1 + 0.9 * x + rng.normal(0, 0.2, len(x))
@@ -118,24 +118,15 @@ def test_the_spread_is_that_of_the_other_models() -> None:
         assert found.df[row] == pytest.approx(len(x) - 3)
         half = stats.t.ppf(0.975, len(x) - 3) * spread
         assert (found.low[row], found.high[row]) == pytest.approx((y[row] - half, y[row] + half))
-
-
-def test_models_of_one_planted_slope_lie_around_their_mean() -> None:
     y = np.array([0.1, -0.2, 0.3, 0.0, 0.15, -0.1])
     found = with_training_seed(np.zeros(6), y, np.zeros(6), np.full(6, math.inf))
     assert found.spread == pytest.approx([np.delete(y, row).std(ddof=1) for row in range(6)])
     assert found.df == pytest.approx(np.full(6, 4.0))
-
-
-def test_kinds_of_models_have_their_own_spread() -> None:
     y, kinds = np.array([0.1, -0.1, 0.2, 0.0, 5, -5, 7, -6]), np.repeat([0, 1], 4)
     found = with_training_seed(np.zeros(8), y, np.zeros(8), np.full(8, math.inf), kinds)
     left_out = np.delete(y, 0) - np.delete(y, 0).mean()
     assert found.spread[0] == pytest.approx(math.sqrt((left_out[:3] ** 2).sum() / found.df[0]))
     assert found.df[0] == pytest.approx(6 * 3 / 7)
-
-
-def test_a_model_alone_at_its_end_is_judged_by_how_far_the_others_lie_from_each_other() -> None:
     x, y = np.array([0.0, 0, 0, 0, 2]), np.array([0.1, -0.1, 0.2, 0.0, 9])
     found = with_training_seed(x, y, np.zeros(5), np.full(5, math.inf))
     assert found.spread[4] == pytest.approx(y[:4].std(ddof=1))
@@ -218,9 +209,6 @@ def test_attenuation_counts_towards_the_planted_side() -> None:
     assert uneven.high - 4 / 3 == pytest.approx(12.7062 * math.sqrt(2 / 9 / 2) / 1.5, rel=1e-5)
     wrong_way = attenuation([2.0, -2], [-1.0, 1], np.zeros(2), np.full(2, math.inf))
     assert wrong_way.value == pytest.approx(-0.5)
-
-
-def test_attenuation_of_one_model_has_no_interval_and_of_nothing_planted_no_value() -> None:
     one = attenuation([2.0], [1.0], [0.1], [5.0])
     assert one.value == pytest.approx(0.5)
     assert math.isnan(one.low)
@@ -257,7 +245,7 @@ def test_a_mean_over_models_has_the_t_interval() -> None:
     assert math.isnan(mean_over_models([math.nan]).value)
 
 
-def test_medians_of_draws_are_those_of_numpy() -> None:
+def test_medians_of_draws_are_those_of_numpy_and_of_one_model_have_no_interval() -> None:
     values, model = np.random.default_rng(8).normal(size=9), ["a", "a", "b", "c", "c", "f", "d", "e", "e"]
     found = median_over_models(values, model, 300, np.random.default_rng(9))
     weights = np.random.default_rng(9).multinomial(6, np.full(6, 1 / 6), size=300)
@@ -266,9 +254,6 @@ def test_medians_of_draws_are_those_of_numpy() -> None:
     tail = stats.norm.cdf(-stats.t.ppf(0.975, 5) * math.sqrt(6 / 5))  # six models are few
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(medians, [tail, 1 - tail])))
     assert found.value == pytest.approx(np.median(values))
-
-
-def test_a_median_of_one_model_has_no_interval_and_of_none_no_value() -> None:
     one = median_over_models([1.0, 3.0, math.nan], ["a", "a", "b"], 100, np.random.default_rng(0))
     assert (one.value, one.n) == (2.0, 2)
     assert math.isnan(one.low)

@@ -55,14 +55,11 @@ def test_a_small_slope_on_a_large_mean_is_not_taken_for_rounding() -> None:
     assert line.r == pytest.approx(1)
 
 
-def test_two_points_have_a_line_and_no_interval() -> None:
+def test_two_points_have_a_line_without_an_interval_and_a_perfect_line_one_of_no_width() -> None:
     line = fit_line([1, 3], [2, 6])
     assert (line.slope, line.intercept, line.r) == pytest.approx((2, 0, 1))
     unknown = [line.slope_low, line.slope_high, line.residual_sd, *line.band([1, 2])[0]]
     assert np.isnan(unknown).all()
-
-
-def test_a_perfect_line_has_intervals_of_no_width() -> None:
     line = fit_line([0, 1, 2, 3], [1, 2, 3, 4])
     assert (line.slope_low, line.slope_high) == pytest.approx((1, 1))
 
@@ -96,12 +93,9 @@ def test_many_rows_are_fitted_as_each_alone(rows: np.ndarray) -> None:
             assert r == pytest.approx(alone.r, abs=1e-6, nan_ok=True)
 
 
-def test_rows_on_a_constant_x_have_no_slope() -> None:
+def test_rows_on_a_constant_x_have_no_slope_and_those_that_vary_by_rounding_none_but_zero() -> None:
     slopes, correlations = fit_rows([3, 3, 3], [[1, 2, 3], [1, 1, 1]])
     assert np.isnan([slopes, correlations]).all()
-
-
-def test_a_row_that_varies_by_rounding_has_slope_zero() -> None:
     assert fit_rows([0, 1, 2], [[0.3, 0.3, 0.1 + 0.2]])[0].tolist() == [0.0]
 
 

@@ -52,10 +52,11 @@ def rates(scores: Sequence[float], positive: Sequence[bool], threshold: float) -
     return float(above[marks].mean()), float((~above[~marks]).mean())
 
 
-def test_a_difference_that_is_the_threshold_on_paper_is_not_above_it() -> None:
+def test_scores_that_differ_by_rounding_tie() -> None:
     difference = 1.1 - 0.6
     assert difference > 0.5  # as doubles have it
     assert auroc([difference, 0.5], [True, False]) == 0.5
+    assert auroc_draws([1.1 - 0.6, 0.5], [True, False], [0, 1], np.ones((2, 2))).tolist() == [0.5, 0.5]
 
 
 @settings(max_examples=60)
@@ -129,10 +130,6 @@ def test_draws_are_weighted_pair_counts_whatever_the_chunks(cells: int, monkeypa
         assert draw == pytest.approx(weighted_share(scores, positive, counts[cluster]), nan_ok=True)
     assert np.isnan(draws[-1])
     assert len(np.unique(draws[:-1])) > 10
-
-
-def test_scores_that_differ_by_rounding_tie_in_the_draws_too() -> None:
-    assert auroc_draws([1.1 - 0.6, 0.5], [True, False], [0, 1], np.ones((2, 2))).tolist() == [0.5, 0.5]
 
 
 def test_weights_draw_as_many_clusters_as_there_are() -> None:
@@ -320,14 +317,11 @@ def test_a_draw_chooses_its_thresholds_without_any_copy_of_a_cluster(
             assert draw == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
 
 
-def test_folds_are_clusters_until_there_are_many() -> None:
+def test_folds_are_clusters_until_there_are_many_and_are_held_out_whole() -> None:
     assert folds(60).tolist() == list(range(60))
     counts = np.bincount(folds(130))
     assert len(counts) == 60
     assert set(counts.tolist()) == {2, 3}
-
-
-def test_held_out_accuracy_of_folds() -> None:
     scores, positive, cluster = tied_sample(5, n=60)
     whole = held_out_balanced_draws(scores, positive, cluster, np.ones((1, 6)), np.arange(6) // 2)
     calls = held_out_calls(scores, positive, cluster // 2)[0]

@@ -194,8 +194,9 @@ def test_p_is_that_of_the_f_test(seed: int) -> None:
     assert found.expected_share == 4 / 27
 
 
-def test_groups_without_any_spread_within_explain_everything() -> None:
+def test_groups_without_a_spread_explain_everything_and_a_small_one_is_no_rounding() -> None:
     assert astuple(one_way([1, 1, 2, 2, 5], ["a", "a", "b", "b", "c"])) == (1.0, 2 / 4, 0.0)
+    assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +213,6 @@ def test_groups_without_any_spread_within_explain_everything() -> None:
 )
 def test_where_there_is_nothing_to_say_everything_is_nan(y: list[float], group: list[str]) -> None:
     assert np.isnan(astuple(one_way(y, group))).all()
-
-
-def test_a_small_spread_on_a_large_mean_is_not_taken_for_rounding() -> None:
-    assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
