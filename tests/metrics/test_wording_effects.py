@@ -127,14 +127,12 @@ def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
 
 def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() -> None:
     scores = {("none", 0): 50, ("random", 5): 70, ("weak-oracle", 5): 90}
-    frame = together(
-        [
-            scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
-            for (sampling, shots), score in scores.items()
-            for w in (-1, 1)
-        ]
-    )
-    found = shares(frame)
+    frames = [
+        scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
+        for (sampling, shots), score in scores.items()
+        for w in (-1, 1)
+    ]
+    found = shares(together(frames))
     assert {key[3] for key in found} == {"random", "weak-oracle"}
     # 100 of 4 x 100 + 4 x 25 and of 4 x 400 + 4 x 25.
     assert found[ALL, ALL, ALL, "random", "greedy"]["shots"] == pytest.approx(80)
@@ -142,17 +140,11 @@ def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() ->
 
 
 def test_decodings_have_shares_of_their_own() -> None:
-    frame = together(
-        [
-            scoring(50 + (20 * w if decoding == "greedy" else 0), wording=f"w{w}", decoding=decoding)
-            for w in (-1, 1)
-            for decoding in ("greedy", "exact")
-        ]
-    )
-    found = shares(frame)
+    moves = product((-1, 1), (("greedy", 20), ("exact", 0)))
+    frames = [scoring(50 + by * w, wording=f"w{w}", decoding=decoding) for w, (decoding, by) in moves]
+    found = shares(together(frames))
     assert found[EVERYTHING]["wording"] == 100
-    exact = found[ALL, ALL, ALL, "none", "exact"]
-    assert math.isnan(exact["wording"])
+    assert math.isnan(found[ALL, ALL, ALL, "none", "exact"]["wording"])
 
 
 def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
@@ -257,17 +249,12 @@ def test_documents_that_all_differ_alike_have_an_exact_interval_or_none() -> Non
 
 def test_signs_are_of_documents_and_not_of_answers() -> None:
     """Twelve wordings at each level that all say the same are no more evidence than one."""
-    few, many = (
-        together(
-            [
-                cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}")
-                for level, right in (("x", [False] * 7), ("y", [True] * 6 + [False]))
-                for at in range(n)
-            ]
-        )
-        for n in (1, 12)
-    )
-    of_few, of_many = (next(one for one in effects(frame) if one.group["slot"] == "s") for frame in (few, many))
+    found = []
+    for n in (1, 12):
+        sides = product((("x", [False] * 7), ("y", [True] * 6 + [False])), range(n))
+        frames = [cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}") for (level, right), at in sides]
+        found += [one for one in effects(together(frames)) if one.group["slot"] == "s"]
+    of_few, of_many = found
     assert (of_few.value, of_few.p, of_few.low) == (of_many.value, of_many.p, of_many.low)
 
 

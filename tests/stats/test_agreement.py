@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from undertow.metrics.text.overlap import bleu_stats
 from undertow.stats import percentile_interval
 from undertow.stats.arrays import Estimate
 from undertow.stats.classification.agreement import (
@@ -109,9 +110,8 @@ def f1_by_loops(gold: list[int], said: list[int], positive: int | None) -> float
     return sum(scores) / len(scores) if scores else math.nan
 
 
-ANSWERS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-1, 2)), max_size=9
-)  # of a document: gold, and two cells
+ANSWERS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-1, 2)), max_size=9)
+"""Of documents: gold, and two cells."""
 
 
 @settings(max_examples=20)
@@ -157,33 +157,16 @@ def test_confusion_is_that_of_loops(rows: list[tuple[int, int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted", "message"),
-    [
-        ([0, 2], [0, 0], "gold"),
-        ([0, -1], [0, 0], "gold"),
-        ([0, 1], [0, -2], "predicted"),
-        ([0, 1], [0, 2], "predicted"),
-    ],
+    ("gold", "said", "named"), [(2, 0, "gold"), (-1, 0, "gold"), (1, -2, "predicted"), (1, 2, "predicted")]
 )
-def test_wrong_codes_are_refused(gold: list[int], predicted: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        f1_over_cells(gold, [[one] for one in predicted], 2, None, seed=0)
+def test_wrong_codes_are_refused(gold: int, said: int, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        f1_over_cells([0, gold], [[0], [said]], 2, None, seed=0)
 
 
 # BLEU ----------------------------------------------------------------------------------------------------------------
 
 TEXTS = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)
-
-
-def counted(answer: str, reference: str) -> list[int]:
-    """BLEU's statistics of a pair of texts, by counting n-grams."""
-    own, wanted = answer.split(), reference.split()
-    matched, offered = [], []
-    for order in range(1, 5):
-        grams, others = ([tuple(text[i : i + order]) for i in range(len(text) - order + 1)] for text in (own, wanted))
-        matched.append(sum(min(grams.count(gram), others.count(gram)) for gram in set(grams)))
-        offered.append(len(grams))
-    return [len(own), len(wanted), *matched, *offered]
 
 
 @settings(max_examples=6)
@@ -193,7 +176,8 @@ def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
 ) -> None:
     """Two answers, and the reference that both should be; scores of the sums by sacrebleu's own formula."""
     metrics = pytest.importorskip("sacrebleu.metrics.bleu", reason="sacrebleu is not installed")
-    statistics = np.array([[counted(row[cell], row[2]) for cell in (0, 1)] for row in rows])
+    references = [row[2] for row in rows]
+    statistics = np.stack([bleu_stats([row[cell] for row in rows], references) for cell in (0, 1)], axis=1)
 
     def cells(documents: list[int]) -> list[float]:
         sums = [[int(total) for total in statistics[documents, cell].sum(axis=0)] for cell in (0, 1)]
@@ -212,7 +196,7 @@ def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
 
 
 def test_bleu_of_missing_answers() -> None:
-    whole = np.array([[counted("a b c d e", "a b c d f g")] * 2] * 3, dtype=float)
+    whole = np.tile(bleu_stats(["a b c d e"], ["a b c d f g"]).astype(float), (3, 2, 1))
     whole[1, 1] = whole[0] = math.nan
     whole[2, 1, 4] = math.nan  # one number missing makes a pair missing
     found = bleu_over_cells(whole, seed=0)
