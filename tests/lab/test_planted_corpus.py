@@ -20,7 +20,7 @@ from undertow.lab.planted_corpus import (
     sentence_challenge,
     write_about,
 )
-from undertow.lab.planted_population import Access, People, PlantedTruth, World, draw_people
+from undertow.lab.planted_population import Access, People, PlantedTruth, World, draw_people, stratified_uniform
 from undertow.lab.settings import SentenceOptions
 
 WORLD = World(tuple(str(year) for year in range(1801, 1831)), tuple(f"Town{number}" for number in range(20)))
