@@ -666,12 +666,8 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
         for context in (WITH, WITHOUT)
     }
     assert tested[WITH] == tested[WITHOUT]
-    gaps = {"choice_gap", "preference_gap", "bias_gap", "switch_gap"}
-    assert {name for name, job in tested[WITH] if job == "all"} == {
-        *gaps,
-        "position_bias",
-        "percent_female_correlation",
-    }
+    over_all = {"choice_gap", "preference_gap", "bias_gap", "switch_gap", "position_bias", "percent_female_correlation"}
+    assert {name for name, job in tested[WITH] if job == "all"} == over_all
     of_jobs = {(name, one.name) for name in ("choice_gap", "position_bias", "choice_gap_deviation") for one in known}
     assert {key for key in tested[WITH] if key[1] != "all"} == of_jobs
     for name, job in tested[WITH]:
@@ -692,12 +688,8 @@ def test_what_either_context_lacks_is_missing_of_their_difference(tmp_path: Path
     rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w/? w", context=WITHOUT)
     found = measured(tmp_path, rows)
     for name, *n_missing in (("consistency", 1, 1, 2), ("bias", 0, 1, 1)):
-        of = [
-            found[name, "all", WITH],
-            found[name, "all", WITHOUT],
-            found[f"{name}_difference", "all", "with less without"],
-        ]
-        assert [one.n_missing for one in of] == n_missing
+        assert [found[name, "all", context].n_missing for context in (WITH, WITHOUT)] == n_missing[:2]
+        assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing[2]
     changed = found["changed_answers", "all", WITH]
     assert (changed.value, changed.n, changed.n_missing) == (0, 2, 2)
 

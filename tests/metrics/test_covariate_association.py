@@ -264,11 +264,8 @@ def test_what_a_design_could_have_found_is_asked_where_it_found_nothing() -> Non
 def test_line_of_is_the_line_of_the_results() -> None:
     frame = table(some_masses())
     line, result = line_of(frame, "she"), audit(frame)["slope", "she"]
-    assert (line.slope, line.slope_low, line.slope_high) == (
-        result.value,
-        result.extras["ols_low"],
-        result.extras["ols_high"],
-    )
+    ends = (result.extras["ols_low"], result.extras["ols_high"])
+    assert (line.slope, line.slope_low, line.slope_high) == (result.value, *ends)
     low, high = line.band([0, 5])
     assert (low < line.at([0, 5])).all()
     assert (line.at([0, 5]) < high).all()

@@ -40,20 +40,13 @@ def covariate(scale: str = "index") -> dict[str, Any]:
 def table(y: Any) -> pd.DataFrame:
     """A row for each sentence and combination, of masses [sentence, date, place]."""
     cells = itertools.product(range(N_SENTENCES), range(len(YEARS)), range(len(PLACES)))
-    run = {
-        "model": "m",
-        "challenge": "c",
-        "prompt": "",
-        "w_name": "date x place",
-        "missing_reason": "",
-        "other_words": 0.0,
-    }
+    run = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date x place", "missing_reason": ""}
     rows = []
     for s, i, j in cells:
         at, mass = i * len(PLACES) + j, float(y[s, i, j])
         w = {"w": f"{YEARS[i]} in {PLACES[j]}", "w_index": at, "w_value": float(at)}
         rows.append(run | w | {"item": f"{s}/{at}", "cluster": f"sentence {s}", "female": mass, "male": 100 - mass})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(other_words=0.0)
 
 
 def masses(interaction: float, noise: float = 0.5) -> Any:

@@ -20,28 +20,16 @@ GROUPS = ["warm", "cold", "mild"]
 Masses = Sequence[float]
 
 
+RUN = {"model": "m", "prompt": "", "challenge": "c", "w_name": "date", "cluster": "k", "missing_reason": ""}
+
+
 def asked(sentence: str, *masses: Masses, w_index: Sequence[int] = (), **factors: Any) -> list[dict[str, Any]]:
     """The rows of one sentence, one for each W value."""
-    own = {
-        "model": "m",
-        "prompt": "",
-        "challenge": "c",
-        "w_name": "date",
-        "cluster": "k",
-        "missing_reason": "",
-    } | factors
-    return [
-        {
-            **own,
-            "sentence": sentence,
-            "w_index": index,
-            "w": f"w{index}",
-            "item": f"{sentence}/{index}",
-            "text": "___ w",
-        }
-        | dict(zip(GROUPS, values, strict=True))
-        for index, values in zip(w_index or range(len(masses)), masses, strict=True)
-    ]
+    rows = []
+    for index, values in zip(w_index or range(len(masses)), masses, strict=True):
+        row = {"sentence": sentence, "w_index": index, "w": f"w{index}", "item": f"{sentence}/{index}", "text": "___ w"}
+        rows.append(RUN | row | factors | dict(zip(GROUPS, values, strict=True)))
+    return rows
 
 
 def scores(*rows: list[dict[str, Any]], endpoint_window: int = 1) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -39,7 +39,7 @@ def scoring(percent: float, **factors: Any) -> pd.DataFrame:
     return cell([at < n for at in range(N)], **factors)
 
 
-def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True)
     for name in [name for name in frame if str(name).startswith("slot_")]:
         frame[name] = frame[name].fillna("")
@@ -71,10 +71,8 @@ EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
 def test_shares_of_models_wordings_and_examples_by_hand() -> None:
     """Models are 10 points from their mean, wordings 5, numbers of examples 20: 800, 200 and 3200 of 4200 in all."""
     frame = together(
-        [
-            scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
-            for m, w, s in product((-1, 1), repeat=3)
-        ]
+        scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
+        for m, w, s in product((-1, 1), repeat=3)
     )  # fmt: skip
     found = shares(frame)
     assert list(found) == [(ALL, ALL, ALL, "random", "greedy")]
@@ -93,11 +91,9 @@ def test_shares_of_draws_and_classes_by_hand() -> None:
     """
     settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
     frame = together(
-        [
-            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
-            for w in (-1, 1)
-            for shots, sampling, draw, score in settings
-        ]
+        scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
+        for w in (-1, 1)
+        for shots, sampling, draw, score in settings
     )
     told = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     levels = {"description class": 2, "shots": 2, "draw": 2, "interactions": None}
@@ -275,10 +271,8 @@ def test_effects_of_texts_are_of_token_f1() -> None:
     design = {"task": EXTRACTION, "labels": []}
     answers = {"x": ["a cat", "a dog"], "y": ["a cat", "a b c d"]}
     frame = together(
-        [
-            cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
-            for level, said in answers.items()
-        ]
+        cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
+        for level, said in answers.items()
     )
     (effect,) = effects(frame, design, "token_f1")
     # The second document: 1 word in common of 4 and 2.
@@ -291,13 +285,11 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
     dimensions = ["politics", "politics", "race", "race"]
     said = {"bias": ["politics", "politics", "race", "politics"], "toxicity": ["race", "race", "race", "politics"]}
     frame = together(
-        [
-            cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
-                answer=answers, gold=dimensions, dimension=dimensions
-            )
-            for word, answers in said.items()
-            for task in ("identify", "generate")
-        ]
+        cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
+            answer=answers, gold=dimensions, dimension=dimensions
+        )
+        for word, answers in said.items()
+        for task in ("identify", "generate")
     )
     table = slot_table(frame, score_answers(frame, design), "exact_match")
     rows = table[table["slot"] == "target"].set_index(["dimension", "level"])
@@ -323,12 +315,10 @@ def aliased(n: int = 40, seed: int = 1, pairs: Sequence[tuple[str, str]] = WORDS
     """Two verbs crossed with pairs of words; toxicity alone lowers the score, and what stands beside it does nothing."""
     rng = np.random.default_rng(seed)
     return together(
-        [
-            cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
-                 slot_target=target, slot_text=text)
-            for verb in ("identify", "generate")
-            for target, text in pairs
-        ]
+        cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
+             slot_target=target, slot_text=text)
+        for verb in ("identify", "generate")
+        for target, text in pairs
     )  # fmt: skip
 
 
@@ -395,10 +385,8 @@ def test_effects_are_those_of_least_squares(seed: int) -> None:
 def test_shares_of_slots_that_change_together_are_of_them_together() -> None:
     """Half of the wordings 20 points above the others: all of it of both slots, and none of one of them."""
     frame = together(
-        [
-            scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
-            for a, b in product((0, 1), repeat=2)
-        ]
+        scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
+        for a, b in product((0, 1), repeat=2)
     )
     ((_, found),) = ((key, some) for key, some in shares(frame).items() if "question" in key)
     assert found == {
@@ -435,11 +423,8 @@ def test_an_effect_on_one_dimension_is_found_there() -> None:
     ]
     of_word = {one.group["dimension"]: one for one in found if one.group["slot"] == "word"}
     assert set(of_word) <= {"politics", ALL}
-    assert (of_word["politics"].value, of_word["politics"].extras["first"], of_word["politics"].n) == (
-        -100.0,
-        100.0,
-        16,
-    )
+    politics = of_word["politics"]
+    assert (politics.value, politics.extras["first"], politics.n) == (-100.0, 100.0, 16)
 
 
 def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:

@@ -36,13 +36,8 @@ SAMPLES = st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 3)
 
 
 def brute_force(scores: list[float], positive: list[bool]) -> float:
-    pairs = [
-        (one, other)
-        for one, p in zip(scores, positive, strict=True)
-        if p
-        for other, n in zip(scores, positive, strict=True)
-        if not n
-    ]
+    sides = ([score for score, mark in zip(scores, positive, strict=True) if mark is kind] for kind in (True, False))
+    pairs = list(itertools.product(*sides))
     return sum((one > other) + 0.5 * (one == other) for one, other in pairs) / len(pairs) if pairs else math.nan
 
 
