@@ -164,13 +164,18 @@ def test_equal_trainings_are_equal_files_and_leave_the_draws_of_others_alone(tmp
     assert "training.json" in one
 
 
-def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_or_record_is_refused_by_name(tmp_path: Path) -> None:
     for name, held in (("cut", b"\x99" * 9), ("empty", b"")):
         work = tmp_path / f"{name}.unfinished"
         work.mkdir()
         (work / "checkpoint.safetensors").write_bytes(held)
         with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is corrupt; remove it"):
             train(lessons(), SMALL, tmp_path / name)
+    folder = train(lessons(), SMALL, tmp_path / "it").folder
+    for content in (b"[]", b'{"losses": [1]}', b"\xff"):
+        (folder / "training.json").write_bytes(content)
+        with pytest.raises(UndertowError, match=r"training\.json: "):
+            train(lessons(), SMALL, folder)
 
 
 def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path) -> None:
@@ -187,14 +192,6 @@ def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path) -> Non
     steps: list[int] = []
     train(lessons(), config, tmp_path / "it", lambda done, total, loss: steps.append(done))
     assert steps[0] == 5
-
-
-def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
-    folder = train(lessons(), SMALL, tmp_path / "it").folder
-    for content in (b"[]", b'{"losses": [1]}', b"\xff"):
-        (folder / "training.json").write_bytes(content)
-        with pytest.raises(UndertowError, match=r"training\.json: "):
-            train(lessons(), SMALL, folder)
 
 
 def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     assert ("choice_gap_deviation", "all", WITH) not in twelve
 
 
-DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
+DETAIL: Mapping[str, Mapping[str, tuple[float, int]]] = {
     "each_order": {
         # One Yes and one No in the order itself: 1 2/2, 4 2/2, 5 1/2, 6 1/1, 9 1/1, 11 2/2, 12 1/2 (its first is a tie).
         "consistency": (10, 12),
@@ -476,7 +476,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
     assert found["choice_gap", "all", WITHOUT].value == 100
 
 
-def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
+def test_an_empty_cell_is_a_column_that_is_not_there_and_none_without_a_default(tmp_path: Path) -> None:
     columns = ("question_type", "woman", "man", "occupation", "answer", "subject")
     others = ["challenge", *(name for name in COLUMNS if name not in columns and not name.endswith("_percent"))]
     rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
@@ -494,9 +494,6 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, value in expected.items():
         assert list(empty[name]) == [value, value], name
-
-
-def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
     assert list(AUDIT.load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
@@ -596,7 +593,7 @@ def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
     found = measured(tmp_path, rows)
     for name, difference, p in (("consistency", 50, SURE), ("bias", 0, 1), ("choice_gap", -100, SURE)):
         result = found[f"{name}_difference", "all", "with less without"]
-        assert (result.value, result.p) == (pytest.approx(difference), p)
+        assert [result.value, result.p] == pytest.approx([difference, p], abs=1e-12)
 
 
 IN_CONTEXTS = {

@@ -218,7 +218,8 @@ def test_plain_entropy_is_of_the_same_model_prompt_and_set_for_every_w() -> None
 
 
 def test_sentences_come_as_they_were_asked_with_their_factors() -> None:
-    ends, clerk = ([30, 60, 10], [20, 60, 20]), {"occupation": "clerk", "well_specified": False}
+    ends: tuple[Masses, Masses] = ([30, 60, 10], [20, 60, 20])
+    clerk: dict[str, Any] = {"occupation": "clerk", "well_specified": False}
     table = scores(
         asked("zebra", *ends, occupation="cook", well_specified=True),
         asked("ant", *ends, **clerk),

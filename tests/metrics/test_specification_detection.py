@@ -431,7 +431,7 @@ def test_a_combined_score_is_a_chance_that_tells_the_kinds_apart_and_never_saw_i
     assert (after[~own] != before[~own]).all()
 
 
-def test_a_combined_score_is_fitted_to_each_model_alone_and_leaves_out_what_has_no_number() -> None:
+def test_a_combined_score_is_fitted_to_each_model_alone_and_to_both_kinds() -> None:
     scored, other = many(), many(1).assign(model="n")
     alone = with_combined(scored, GROUPS)["combined"]
     together = with_combined(pd.concat([scored, other], ignore_index=True), GROUPS)["combined"]
@@ -441,9 +441,6 @@ def test_a_combined_score_is_fitted_to_each_model_alone_and_leaves_out_what_has_
     found_with_blank = with_combined(blank, GROUPS)["combined"]
     assert math.isnan(found_with_blank[7])
     np.testing.assert_array_equal(found_with_blank.drop(index=7), without)
-
-
-def test_without_both_kinds_there_is_nothing_to_fit() -> None:
     assert with_combined(many().assign(well_specified=True), GROUPS)["combined"].isna().all()
     assert with_combined(many().drop(columns="well_specified"), GROUPS)["combined"].isna().all()
 

@@ -478,7 +478,7 @@ def test_draws_of_a_wording_are_taken_together() -> None:
 # One correction for all tests of a run.
 
 
-def test_dimensions_are_tested_against_texts_dealt_at_random() -> None:
+def test_dimensions_are_tested_against_texts_dealt_at_random_unless_they_are_few() -> None:
     """Twelve texts of each of two: the exact chance that dealing puts as many right answers on one side."""
     golds = ["race"] * 12 + ["age"] * 12
     answers = ["race"] * 9 + ["none"] * 3 + ["age"] * 2 + ["none"] * 10
@@ -490,9 +490,6 @@ def test_dimensions_are_tested_against_texts_dealt_at_random() -> None:
     assert gap.p == pytest.approx(exact, abs=0.003)
     assert gap.low <= gap.value <= gap.high
     assert (gap.low > 0) == (gap.p < 0.05)
-
-
-def test_dimensions_of_few_texts_are_not_compared() -> None:
     golds = ["race"] * 12 + ["age"] * 5
     found = told(identified(golds, golds), IDENTIFICATION, DIMENSIONS)
     assert not [one for one in found if one.measure == "dimension_gap"]

@@ -436,9 +436,6 @@ def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:
     whole = next(one for one in told if one.group["slot"] == "word" and one.group["dimension"] == ALL)
     parts = [one for one in told if one.group["slot"] == "word" and one.group["dimension"] != ALL]
     assert whole.value == pytest.approx(np.mean([one.value for one in parts]))
-
-
-def test_a_dimension_of_all_texts_is_told_once() -> None:
     frame = by_dimension(8)
     frame["dimension"] = "politics"
     assert {one.group["dimension"] for one in effects(frame, OF_DIMENSIONS, "exact_match")} == {ALL}

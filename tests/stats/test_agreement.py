@@ -213,15 +213,12 @@ def test_bleu_of_missing_answers() -> None:
 UNEVEN = [0, 0, 0, 1, 2]
 
 
-def test_the_most_frequent_class_of_the_others() -> None:
+def test_the_most_frequent_class_of_the_others_says_nothing_of_its_own_cluster() -> None:
     """Without one of three, 0 and the others have two and one, or three and none; of equals the lowest."""
     assert held_out_majority(UNEVEN, 4).tolist() == [0, 0, 0, 0, 0]
     assert held_out_majority([1, 0, 2, 2], 3).tolist() == [2, 2, 0, 0]
     assert held_out_majority([0, 1, 2, 3], 4).tolist() == [1, 0, 0, 0]
     assert held_out_majority([0, 1] * 3, 2).tolist() == [1, 0] * 3
-
-
-def test_a_cluster_says_nothing_of_itself() -> None:
     assert held_out_majority([0, 0, 0, 1, 1], 2, ["a", "a", "a", "b", "c"]).tolist() == [1, 1, 1, 0, 0]
     assert held_out_majority([0, 0], 2, ["a", "a"]).tolist() == [-1, -1]
     assert held_out_majority([], 2).tolist() == []
@@ -235,12 +232,9 @@ def test_guesses_are_right_as_often_as_over_every_way_to_guess(positive: int | N
     assert random_f1(UNEVEN, n_classes, positive) == pytest.approx(expected)
 
 
-def test_guesses_about_many_documents_come_to_the_expected_counts() -> None:
+def test_guesses_about_many_documents_come_to_the_expected_counts_and_about_none_to_nothing() -> None:
     """Half of 20,000 documents yes: guesses have precision and recall of one half."""
     assert random_f1(np.arange(20_000) % 2, 2, 1) == pytest.approx(0.5, abs=1e-4)
-
-
-def test_chance_of_nothing() -> None:
     assert np.isnan([random_f1([], 2, None), random_f1(UNEVEN, 4, 3)]).all()
     with pytest.raises(ValueError, match="gold"):
         random_f1([0, 5], 2, 0)

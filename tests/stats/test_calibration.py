@@ -118,8 +118,8 @@ def test_errors_over_models_and_over_sentences_are_joined() -> None:
         return float(((one.high - one.value) / stats.t.ppf(0.975, df)) ** 2)
 
     line, found = calibrate(*known), calibrate(x, y, own, free)
-    for one, of_models, of_sentences in ((found.slope, line.slope, 0.004), (found.intercept, line.intercept, 0.01)):
-        assert one.high - one.value == pytest.approx(joined([(variance(of_models, 10), 10), (of_sentences, 9)]))
+    for one, over_models, shared in ((found.slope, line.slope, 0.004), (found.intercept, line.intercept, 0.01)):
+        assert one.high - one.value == pytest.approx(joined([(variance(over_models, 10), 10), (shared, 9)]))
     low, high = found.band([0.0, 2.0])
     assert (low[0], high[0]) == pytest.approx((found.intercept.low, found.intercept.high))
     of_models = line.line.residual_sd**2 * (1 / 12 + (2 - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum())
@@ -159,9 +159,6 @@ def test_attenuation_counts_towards_the_planted_side() -> None:
     assert one.value == pytest.approx(0.5)
     assert math.isnan(one.low)
     assert math.isnan(attenuation([0.0, 0], [1.0, 2], [0.1, 0.1], [5.0, 5]).value)
-
-
-def test_sentences_shared_by_all_models_are_not_averaged_out() -> None:
     few, many = (attenuation(np.ones(n), np.ones(n), np.full(n, 0.1), np.full(n, math.inf)) for n in (3, 300))
     assert few.high == pytest.approx(many.high)
     assert few.high == pytest.approx(1 + 0.1959964, rel=1e-5)

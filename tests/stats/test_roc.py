@@ -93,6 +93,8 @@ def test_what_is_not_there_is_nan_and_what_is_wrong_is_refused() -> None:
     assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
     with pytest.raises(ValueError, match="finite"):
         auroc([math.nan, 1.0], [True, False])
+    draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
+    assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
 
 
 def weighted_share(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
@@ -146,11 +148,6 @@ def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], 
         repeated = [(value, mark) for value, mark, at in zip(own, marks, of, strict=True) for _ in range(counts[at])]
         expected = brute_force([float(value) for value, _ in repeated], [mark for _, mark in repeated])
         assert draw == pytest.approx(expected, nan_ok=True)
-
-
-def test_a_draw_with_a_score_that_is_missing_has_no_area() -> None:
-    draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
-    assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
 
 
 def exact_p(scores: list[float], positive: list[bool], cluster: list[int]) -> float:

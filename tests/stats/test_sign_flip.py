@@ -158,7 +158,7 @@ def test_p_of_a_margin_in_two_ways_is_no_less_than_that_of_the_t_interval() -> N
             assert (p < 0.05) <= (whole[0] - half > margin)
 
 
-def test_contributions_below_rounding_are_ties() -> None:
+def test_contributions_of_nothing_or_below_rounding_are_ties() -> None:
     """Six differences of 1e-12 of what was subtracted, all of one sign: without sizes the test would find them."""
     whole, left = left_of_means(np.full((6, 1), 1e-12) + 1e-14 * SIX)
     assert paired_errors(whole, [left]).p[0] == 2 / 64
@@ -167,6 +167,9 @@ def test_contributions_below_rounding_are_ties() -> None:
     whole, left = left_of_means(among)
     # All ten contributions are pseudo-values of one mean; those of 1e-12 flip nothing.
     assert paired_errors(whole, [left], sizes=1.0).p[0] == 2 / 64
+    left = JackknifeReplicates(np.zeros((6, 1)), np.ones((6, 1), dtype=bool))
+    found = paired_errors([0.0], [left])
+    assert (found.low[0], found.high[0], found.p[0]) == (0.0, 0.0, 1.0)
 
 
 def test_clusters_that_have_nothing_of_a_difference_count_for_nothing() -> None:
@@ -179,12 +182,6 @@ def test_clusters_that_have_nothing_of_a_difference_count_for_nothing() -> None:
     assert (among.low[0], among.high[0]) == pytest.approx((alone.low[0], alone.high[0]))
     assert among.p[0] == alone.p[0]
     assert among.n_clusters[0] == 6
-
-
-def test_where_nothing_differs_there_is_nothing_to_find() -> None:
-    left = JackknifeReplicates(np.zeros((6, 1)), np.ones((6, 1), dtype=bool))
-    found = paired_errors([0.0], [left])
-    assert (found.low[0], found.high[0], found.p[0]) == (0.0, 0.0, 1.0)
 
 
 def test_what_cannot_be_had_is_missing() -> None:

@@ -152,15 +152,12 @@ def test_random_exchanges_come_near_all_exchanges(nothing_kept: None, monkeypatc
     assert (np.abs(drawn - exact) <= 5 * error + 1 / sign_flip.N_EXCHANGES).all()
 
 
-def test_random_exchanges_count_the_observed_one_and_are_never_zero() -> None:
-    # Of 2**40 exchanges two are as far, and none of them is drawn.
-    assert p_of([cluster(1, 1, 0, 1)] * 40) == 1 / (1 + sign_flip.N_EXCHANGES)
-
-
-def test_random_exchanges_are_of_the_seed() -> None:
+def test_random_exchanges_are_of_the_seed_and_count_the_observed_one() -> None:
     sides = random_sides(30, 5, seed=2)
     assert np.array_equal(sign_flip_pvalues(*sides, seed=4), sign_flip_pvalues(*sides, seed=4))
     assert not np.array_equal(sign_flip_pvalues(*sides, seed=4), sign_flip_pvalues(*sides, seed=5))
+    # Of 2**40 exchanges two are as far, and none of them is drawn.
+    assert p_of([cluster(1, 1, 0, 1)] * 40) == 1 / (1 + sign_flip.N_EXCHANGES)
 
 
 def test_tests_between_change_nothing(nothing_kept: None) -> None:

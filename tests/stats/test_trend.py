@@ -181,12 +181,17 @@ def test_series_are_judged_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         )
 
 
-def test_below_eight_values_there_is_a_slope_and_no_claim() -> None:
+def test_below_eight_values_or_with_an_unknown_part_there_is_a_slope_and_no_claim() -> None:
     y = crossed(0, (6, 7))
     found = trend(np.arange(7), parts_of(y[None]))
     assert found.slope[0] == pytest.approx(np.polyfit(range(7), y.mean(axis=0), 1)[0])
     assert np.isnan([found.low, found.high, found.p, found.autocorrelation, found.values_sd]).all()
     assert np.isnan(trend([1.0], parts_of(np.ones((1, 6, 1)), np.ones(1))).slope).all()
+    parts = parts_of(crossed()[None])
+    for name in ("white_variance", "slope_variance", "df"):
+        found = trend(np.arange(10), replace(parts, **{name: np.array([math.nan])}))
+        assert np.isfinite(found.slope).all()
+        assert np.isnan([found.low, found.high, found.p]).all()
 
 
 def test_means_on_a_line_exactly_tell_no_error() -> None:
@@ -345,14 +350,7 @@ def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
     assert none.low == 0 <= none.value < none.high
 
 
-def test_rounding_is_no_effect() -> None:
-    """Shares that are equal on paper differ in their last digits, and not at random."""
-    y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
-    assert covariate_effect(y, np.ones_like(y)) == Estimate(0.0, 0.0, 0.0, p=1.0)
-    assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
-
-
-def test_what_tells_no_effect() -> None:
+def test_what_tells_no_effect_and_rounding_is_none() -> None:
     flat = covariate_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
     assert (flat.value, flat.p) == (0.0, 1.0)
     for shape in ((2, 4), (1, 4), (6, 1)):
@@ -362,11 +360,7 @@ def test_what_tells_no_effect() -> None:
     empty = np.ones((6, 3))
     empty[:, 1] = 0
     assert math.isnan(covariate_effect(empty, empty).value)
-
-
-def test_a_parts_field_that_is_unknown_leaves_everything_open() -> None:
-    parts = parts_of(crossed()[None])
-    for name in ("white_variance", "slope_variance", "df"):
-        found = trend(np.arange(10), replace(parts, **{name: np.array([math.nan])}))
-        assert np.isfinite(found.slope).all()
-        assert np.isnan([found.low, found.high, found.p]).all()
+    # Shares that are equal on paper differ in their last digits, and not at random.
+    y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
+    assert covariate_effect(y, np.ones_like(y)) == Estimate(0.0, 0.0, 0.0, p=1.0)
+    assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
