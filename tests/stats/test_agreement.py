@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from undertow.metrics.text.overlap import bleu_stats
 from undertow.stats import percentile_interval
@@ -29,7 +28,6 @@ from undertow.stats.intervals.cluster_errors import cluster_weights
 
 pytestmark = pytest.mark.resamples
 
-Floats = NDArray[np.float64]
 
 SEEDS = st.integers(0, 2**31)
 UNIT = (0.0, 1.0)
