@@ -26,6 +26,7 @@ from undertow.metrics.text.scores import (
     MAJORITY,
     RANDOM_SPAN,
     REPHRASING,
+    Baselines,
     confusion_counts,
     score_answers,
 )
@@ -529,3 +530,16 @@ def test_only_the_first_measure_of_a_task_is_claimed_and_a_single_test_keeps_its
     names = ("claim_low", "claim_high", "above_low", "above_high")
     low, high, *plain = (one.extras[name] for name in names)
     assert [low, high] == pytest.approx(plain)
+
+
+def test_models_that_guess_are_seldom_better_or_worse_than_the_best_answer_without_a_model() -> None:
+    """Model, guess and most frequent label are all right on half of other texts: p below 0.05 in one of twenty sets or fewer."""
+    rng = np.random.default_rng(3)
+    ps = []
+    for _ in range(100):
+        golds, answers = (rng.choice(["Yes", "No"], 12).tolist() for _ in range(2))
+        (answered,) = score_answers(diagnosed({"w": answers}, golds), {"task": DIAGNOSIS, "labels": YES_NO}).values()
+        gain = Baselines(2).gain(answered, "accuracy")
+        assert gain is not None
+        ps.append(gain.p)
+    assert np.mean(np.array(ps) < 0.05) <= 0.07

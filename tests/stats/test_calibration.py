@@ -1,16 +1,16 @@
-"""Calibration: the arithmetic by other ways."""
+"""Calibration: the arithmetic by other ways, and whether intervals hold the truth as often as they say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from undertow.stats.arrays import Estimate
+from helpers.sampled_cases import briefly
 from undertow.stats.calibration import (
     MIN_MODELS,
     attenuation,
@@ -24,12 +24,88 @@ from undertow.stats.calibration import (
 
 Floats = NDArray[np.float64]
 
+N_LABS = 600
+N_CLUSTERS = 16
+
+
+class Lab(NamedTuple):
+    """Readings of models that were all asked the same sentences."""
+
+    planted: Floats
+    measured: Floats
+    low: Floats
+    high: Floats
+
+    def readings(self, n_clusters: float = N_CLUSTERS) -> tuple[Floats, Floats, Floats, Floats]:
+        errors, df = standard_errors(self.low, self.high, np.full(len(self.planted), n_clusters))
+        return self.planted, self.measured, errors, df
+
+
+class Errors(NamedTuple):
+    """Standard deviations of what makes a reading err."""
+
+    seed: float
+    scale: float  # of all models, where sentences respond more or less
+    offset: float  # of all models, where sentences move by themselves
+    own: float = 0.0  # of each model with each sentence
+
+
+def draw_lab(planted: ArrayLike, errors: Errors, rng: np.random.Generator, slope: float = 1.0) -> Lab:
+    """A slope for each model and cluster of sentences; each reading's interval is that of a bootstrap over clusters."""
+    x = np.asarray(planted, dtype=np.float64)
+    k = N_CLUSTERS
+    scale, offset = rng.normal(0, errors.scale * k**0.5, k), rng.normal(0, errors.offset * k**0.5, k)
+    own = rng.normal(0, errors.own * k**0.5, (len(x), k))
+    slopes = x[:, None] * (slope + scale) + offset + own + rng.normal(0, errors.seed, len(x))[:, None]
+    measured, half = slopes.mean(axis=1), stats.t.ppf(0.975, k - 1) * slopes.std(axis=1, ddof=1) / k**0.5
+    return Lab(x, measured, measured - half, measured + half)
+
 
 def planted_slopes(n_seeds: int) -> Floats:
     return np.repeat([0.0, 0.75, 1.5, 2.25], n_seeds)
 
 
-def test_the_spread_is_that_of_the_other_models_of_the_kind() -> None:
+SHARED = [
+    Errors(seed=0.1, scale=0.05, offset=0.05),
+    Errors(seed=0.1, scale=0.1, offset=0.1),
+    Errors(seed=0.2, scale=0.03, offset=0.03),
+]
+
+
+@pytest.mark.parametrize("n_seeds", briefly([2, 5]))
+@pytest.mark.parametrize("errors", briefly(SHARED))
+def test_intervals_with_the_training_seed_hold_the_truth_as_often_as_they_say(n_seeds: int, errors: Errors) -> None:
+    rng, inside, inside_own = np.random.default_rng(1), [], []
+    for _ in range(N_LABS):
+        lab = draw_lab(planted_slopes(n_seeds), errors, rng)
+        found = with_training_seed(*lab.readings())
+        inside.append((found.low <= lab.planted) & (lab.planted <= found.high))
+        inside_own.append((lab.low <= lab.planted) & (lab.planted <= lab.high))
+    assert 0.93 <= np.mean(inside) <= 0.97
+    assert np.mean(inside_own) < 0.91  # the audit's own interval leaves the training seed out
+
+
+@pytest.mark.parametrize("errors", briefly(SHARED))
+def test_intervals_of_the_line_hold_the_truth_though_no_model_shows_what_all_models_share(errors: Errors) -> None:
+    rng, slopes, intercepts, over_models, ratios = np.random.default_rng(2), [], [], [], []
+    for _ in range(N_LABS):
+        lab = draw_lab(planted_slopes(4), errors, rng)
+        found = calibrate(*lab.readings())
+        slopes.append(found.slope.low <= 1 <= found.slope.high)
+        intercepts.append(found.intercept.low <= 0 <= found.intercept.high)
+        over_models.append(found.line.slope_low <= 1 <= found.line.slope_high)
+        planted, measured, own, df = (part[-8:] for part in lab.readings())
+        ratio = attenuation(planted, measured, own, df)
+        ratios.append(ratio.low <= 1 <= ratio.high)
+    # 600 labs know a share of .95 to about ±.017, two standard errors.
+    assert 0.925 <= np.mean(slopes) <= 0.975
+    assert 0.925 <= np.mean(intercepts) <= 0.975
+    assert 0.925 <= np.mean(ratios) <= 0.98
+    if errors.scale == 0.1:
+        assert np.mean(over_models) < 0.6
+
+
+def test_the_spread_is_that_of_the_other_models() -> None:
     rng = np.random.default_rng(5)
     x = np.array([0.0, 0.1, 0.7, 1.4, 1.5, 2.3, 2.4])
     y = 0.1 + 0.9 * x + rng.normal(0, 0.2, len(x))
@@ -42,15 +118,24 @@ def test_the_spread_is_that_of_the_other_models_of_the_kind() -> None:
         assert found.df[row] == pytest.approx(len(x) - 3)
         half = stats.t.ppf(0.975, len(x) - 3) * spread
         assert (found.low[row], found.high[row]) == pytest.approx((y[row] - half, y[row] + half))
+
+
+def test_models_of_one_planted_slope_lie_around_their_mean() -> None:
     y = np.array([0.1, -0.2, 0.3, 0.0, 0.15, -0.1])
     found = with_training_seed(np.zeros(6), y, np.zeros(6), np.full(6, math.inf))
     assert found.spread == pytest.approx([np.delete(y, row).std(ddof=1) for row in range(6)])
     assert found.df == pytest.approx(np.full(6, 4.0))
+
+
+def test_kinds_of_models_have_their_own_spread() -> None:
     y, kinds = np.array([0.1, -0.1, 0.2, 0.0, 5, -5, 7, -6]), np.repeat([0, 1], 4)
     found = with_training_seed(np.zeros(8), y, np.zeros(8), np.full(8, math.inf), kinds)
     left_out = np.delete(y, 0) - np.delete(y, 0).mean()
     assert found.spread[0] == pytest.approx(math.sqrt((left_out[:3] ** 2).sum() / found.df[0]))
     assert found.df[0] == pytest.approx(6 * 3 / 7)
+
+
+def test_a_model_alone_at_its_end_is_judged_by_how_far_the_others_lie_from_each_other() -> None:
     x, y = np.array([0.0, 0, 0, 0, 2]), np.array([0.1, -0.1, 0.2, 0.0, 9])
     found = with_training_seed(x, y, np.zeros(5), np.full(5, math.inf))
     assert found.spread[4] == pytest.approx(y[:4].std(ddof=1))
@@ -98,36 +183,14 @@ def test_shared_sentence_errors_are_taken_apart_into_scale_and_offset() -> None:
     assert found.intercept.high == pytest.approx(1.959964 * 0.1, rel=1e-5)
 
 
-def joined(parts: Sequence[tuple[Floats | float, Floats | float]]) -> Floats:
-    """Half of an interval whose variance is the sum of some, each with its degrees of freedom, by Satterthwaite."""
-    variance = sum(np.asarray(one) for one, _ in parts)
-    df = variance**2 / sum(np.asarray(one) ** 2 / of for one, of in parts)
-    return np.asarray(stats.t.ppf(0.975, df) * np.sqrt(variance))
-
-
-def test_errors_over_models_and_over_sentences_are_joined() -> None:
-    """Errors over models alone, as the tests above and below have them, and those of sentences, of nine degrees of freedom."""
-    x, free = planted_slopes(3), np.full(12, 9.0)
-    y, own = x + np.random.default_rng(7).normal(0, 0.1, 12), np.sqrt(0.01 + 0.004 * x**2)
-    known = x, y, np.zeros(12), np.full(12, math.inf)
-    alone, both = with_training_seed(*known), with_training_seed(x, y, own, free)
-    half = joined([(alone.spread**2, alone.df), (own**2, 9)])
-    assert np.array([both.low, both.high]) == pytest.approx(np.array([y - half, y + half]))
-
-    def variance(one: Estimate, df: int) -> float:
-        return float(((one.high - one.value) / stats.t.ppf(0.975, df)) ** 2)
-
-    line, found = calibrate(*known), calibrate(x, y, own, free)
-    for one, over_models, shared in ((found.slope, line.slope, 0.004), (found.intercept, line.intercept, 0.01)):
-        assert one.high - one.value == pytest.approx(joined([(variance(over_models, 10), 10), (shared, 9)]))
-    low, high = found.band([0.0, 2.0])
-    assert (low[0], high[0]) == pytest.approx((found.intercept.low, found.intercept.high))
-    of_models = line.line.residual_sd**2 * (1 / 12 + (2 - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum())
-    assert (high[1] - low[1]) / 2 == pytest.approx(joined([(of_models, 10), (0.01 + 0.004 * 4, 9)]))
-    of_sentences = attenuation(x, x, own, free)
-    parts = [(variance(attenuation(*known), 11), 11), (variance(of_sentences, 9), 9)]
-    ratio = attenuation(x, y, own, free)
-    assert ratio.high - ratio.value == pytest.approx(joined(parts))
+def test_the_band_at_zero_is_the_interval_of_the_intercept() -> None:
+    lab = draw_lab(planted_slopes(3), SHARED[0], np.random.default_rng(7))
+    found = calibrate(*lab.readings())
+    (low,), (high,) = found.band([0.0])
+    assert (low, high) == pytest.approx((found.intercept.low, found.intercept.high))
+    least, most = found.band([-1.0, 2.0])
+    assert (least < found.line.at([-1.0, 2.0])).all()
+    assert (most > found.line.at([-1.0, 2.0])).all()
 
 
 def test_the_band_widens_in_proportion_where_sentences_respond_differently() -> None:
@@ -155,10 +218,16 @@ def test_attenuation_counts_towards_the_planted_side() -> None:
     assert uneven.high - 4 / 3 == pytest.approx(12.7062 * math.sqrt(2 / 9 / 2) / 1.5, rel=1e-5)
     wrong_way = attenuation([2.0, -2], [-1.0, 1], np.zeros(2), np.full(2, math.inf))
     assert wrong_way.value == pytest.approx(-0.5)
+
+
+def test_attenuation_of_one_model_has_no_interval_and_of_nothing_planted_no_value() -> None:
     one = attenuation([2.0], [1.0], [0.1], [5.0])
     assert one.value == pytest.approx(0.5)
     assert math.isnan(one.low)
     assert math.isnan(attenuation([0.0, 0], [1.0, 2], [0.1, 0.1], [5.0, 5]).value)
+
+
+def test_sentences_shared_by_all_models_are_not_averaged_out() -> None:
     few, many = (attenuation(np.ones(n), np.ones(n), np.full(n, 0.1), np.full(n, math.inf)) for n in (3, 300))
     assert few.high == pytest.approx(many.high)
     assert few.high == pytest.approx(1 + 0.1959964, rel=1e-5)
@@ -188,7 +257,7 @@ def test_a_mean_over_models_has_the_t_interval() -> None:
     assert math.isnan(mean_over_models([math.nan]).value)
 
 
-def test_medians_of_draws_are_those_of_numpy_and_of_one_model_have_no_interval() -> None:
+def test_medians_of_draws_are_those_of_numpy() -> None:
     values, model = np.random.default_rng(8).normal(size=9), ["a", "a", "b", "c", "c", "f", "d", "e", "e"]
     found = median_over_models(values, model, 300, np.random.default_rng(9))
     weights = np.random.default_rng(9).multinomial(6, np.full(6, 1 / 6), size=300)
@@ -197,6 +266,9 @@ def test_medians_of_draws_are_those_of_numpy_and_of_one_model_have_no_interval()
     tail = stats.norm.cdf(-stats.t.ppf(0.975, 5) * math.sqrt(6 / 5))  # six models are few
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(medians, [tail, 1 - tail])))
     assert found.value == pytest.approx(np.median(values))
+
+
+def test_a_median_of_one_model_has_no_interval_and_of_none_no_value() -> None:
     one = median_over_models([1.0, 3.0, math.nan], ["a", "a", "b"], 100, np.random.default_rng(0))
     assert (one.value, one.n) == (2.0, 2)
     assert math.isnan(one.low)

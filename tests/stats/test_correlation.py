@@ -40,6 +40,18 @@ def test_the_jackknife_leaves_out_one_pair_after_the_other() -> None:
     assert [low, high] == pytest.approx([math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)])
 
 
+@pytest.mark.parametrize(("n", "least"), [(75, 0.91), (12_000, 0.93)])
+def test_it_covers_where_the_spread_of_y_grows_with_x(n: int, least: float) -> None:
+    """r of x and y = x / 2 + x e, with standard normal x and e, is .5 / sqrt(1.25)."""
+    truth, runs = 0.5 / math.sqrt(1.25), 300
+    covered = 0
+    for seed in range(runs):
+        x, noise = np.random.default_rng(seed).standard_normal((2, n))
+        _, low, high, *_ = pearson(x, 0.5 * x + x * noise)
+        covered += low <= truth <= high
+    assert least <= covered / runs <= 0.98
+
+
 def test_what_the_pairs_cannot_say_is_not_said() -> None:
     assert pearson([], []).n == 0
     assert math.isnan(pearson([], []).r)

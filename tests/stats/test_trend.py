@@ -364,3 +364,26 @@ def test_what_tells_no_effect_and_rounding_is_none() -> None:
     y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
     assert covariate_effect(y, np.ones_like(y)) == Estimate(0.0, 0.0, 0.0, p=1.0)
     assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
+
+
+@pytest.mark.parametrize("n_values", [4, 12])
+def test_other_values_are_spoken_of_no_more_often_than_is_said(n_values: int) -> None:
+    """Values with independent effects, and sentences with slopes of their own."""
+    x = np.arange(n_values)
+    for noise in ("of values", "slopes"):
+        y = simulated(noise, n_values, rng(4))
+        low, high, p = trend_of_other_values(x, parts_of(y))
+        assert np.mean(p <= 0.05) <= 0.07
+        assert np.mean((low <= 0) & (high >= 0)) >= 0.93
+
+
+def test_effects_keep_their_level_and_their_interval() -> None:
+    """400 audits of 8 sentences with slopes of their own: no effect is claimed in about 5 of 100, and a planted one is held in 93."""
+    draws, effects = rng(5), 0.5 * np.array([1.0, -1, 1, -1, 1, -1, 1, -1, 1, -1])
+    p, held = [], []
+    for y in simulated("slopes", 10, draws, 400, 8):
+        p.append(covariate_effect(y, np.ones_like(y)).p)
+        found = covariate_effect(y + effects, np.ones_like(y))
+        held.append(found.low <= effects.std(ddof=1) <= found.high)
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(held) >= 0.93 - 2 * math.sqrt(0.07 * 0.93 / 400)
