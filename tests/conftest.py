@@ -45,10 +45,7 @@ SLOW_FILES = {
         "word_findings"
     ),
     "causal": "identification simulate",
-    "cli": (
-        "bad_input bias_in_text_commands commands compare_command finetune_command graph_option power_command precision_option "
-        "simulate_command task_specification_commands"
-    ),
+    "cli": ("bad_input bias_in_text_commands commands compare_command finetune_command power_command simulate_command"),
     "data": "answer_reader onet",
     "docs": "docs site tutorial",
     "golden": "golden",

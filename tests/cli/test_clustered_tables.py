@@ -126,21 +126,16 @@ def half_width(results: pd.DataFrame, chosen: dict[str, str]) -> float:
 
 
 @pytest.mark.parametrize("audit", briefly(MAIN, 5))
-def test_a_column_of_clusters_widens_the_interval(audit: str, score: Score) -> None:
+def test_a_column_of_clusters_widens_the_interval_and_five_clusters_have_none(audit: str, score: Score) -> None:
     """Sentences, names or texts of a cluster are alike, so that they count for less than as many independent ones."""
     make, chosen = MAIN[audit]
     table = pd.DataFrame(make(np.random.default_rng(1)))
-    clustered, alone = (half_width(score(audit, one)[0], chosen) for one in (table, table.drop(columns="cluster")))
-    assert clustered > 1.3 * alone
-
-
-@pytest.mark.parametrize("audit", briefly(MAIN, 4))
-def test_five_clusters_have_no_interval_however_many_rows_they_hold(audit: str, score: Score) -> None:
-    make, chosen = MAIN[audit]
-    table = pd.DataFrame(make(np.random.default_rng(1)))
-    table["cluster"] = table["cluster"].str[1:].astype(int) % 5
-    results, findings = score(audit, table)
-    assert math.isnan(half_width(results, chosen))
+    of_five = table.assign(cluster=table["cluster"].str[1:].astype(int) % 5)
+    (clustered, _), (alone, _), (few, findings) = (
+        score(audit, one) for one in (table, table.drop(columns="cluster"), of_five)
+    )
+    assert half_width(clustered, chosen) > 1.3 * half_width(alone, chosen)
+    assert math.isnan(half_width(few, chosen))
     assert not any(one["significant"] for one in findings)
 
 

@@ -1,9 +1,10 @@
-"""`undertow graph` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
+"""`undertow graph` and the option `--graph` as a user types them: what is said of a graph, as words, as JSON and as a figure."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
+from undertow import audits
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.describe import describe_graph, graph_json
 from undertow.causal.graph import read_graph
@@ -158,3 +160,56 @@ def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
     assert all(line == "..." or line in lines for line in shown.splitlines())
     (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert read_graph(graph).meanings
+
+
+# The graph of an audit.
+
+PROBE = "spurious-correlation"
+RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "12", "--limit", "120"]
+DOUBT = "W causes Y other than through the features"
+
+
+@pytest.fixture
+def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """What a command prints that ends well, in a folder of the test's own; without other figures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audits.load(PROBE), "draw", lambda *_: iter(()))
+
+    def run(*arguments: str) -> str:
+        done = cli(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.slow
+def test_json_of_a_run_holds_the_assumptions_and_which_findings_rest_on_them(main: Callable[..., str]) -> None:
+    plain = json.loads(main(*RUN, "--out", "run", "--json"))
+    assert set(plain) == {"folder", "report", "counts", "findings"}
+    assert all({"text", "significant", "strength", "results"} <= set(finding) for finding in plain["findings"])
+    named = json.loads(main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run", "--json"))
+    for with_graph, without in zip(named["findings"], plain["findings"], strict=True):
+        assert with_graph == {**without, "causal_claim": DRIFT if without["significant"] else ""}
+    graph = named["graph"]
+    assert {name: graph[name] for name in ("name", "text", "causal_claim", "w_names")} == {
+        "name": "", "text": "W -> X; W -> Y; G -> Y", "causal_claim": DRIFT, "w_names": ["date"],
+    }  # fmt: skip
+    assert "not evidence of selection" in graph["caveat"]
+    assert DOUBT in graph["caveat"]
+    assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
+    assert set(graph["assumptions"][0]) == {"claim", "holds", "reason", "violation"}
+
+
+@pytest.mark.slow
+def test_the_manual_prints_what_a_run_prints(main: Callable[..., str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (command, shown), *others = re.findall(
+        r"^```text\n\$ undertow (run [^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    assert not others
+    said = main(*command.split()).splitlines()
+    lines = shown.splitlines()
+    assert len(lines) >= 5
+    for line in lines:
+        assert line == "..." or line in said, line

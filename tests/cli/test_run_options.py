@@ -1,9 +1,10 @@
-"""Options of `undertow run`: the audit's own, those of model families, and several models."""
+"""Options of `undertow run`: the audit's own, those of model families, several models, and reduced precision."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -14,9 +15,11 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.planted_precision import Planted, moved, unit, year_of
 from undertow import audits, models
 from undertow.cli import COMMAND_SECTIONS
 from undertow.runs import pipeline
+from undertow.types import Answer, ClozeQuery, Query
 
 AUDIT = "spurious-correlation"
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
@@ -102,3 +105,48 @@ def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
     assert "4 missing" in lines[0]
     assert lines[1].startswith("  4 missing: the run first")
     assert "missing_reason" not in lines[2]
+
+
+# Reduced precision.
+
+DATED = ["run", AUDIT, "--w", "date", "--date-count", "12", "--limit", "120"]
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
+    """A model whose drift is lost in bfloat16."""
+    model, before = Planted(lost), models.resolve
+    monkeypatch.setattr(
+        models, "resolve", lambda request: model.resolve(request) if request.name == "planted" else before(request)
+    )
+    return model
+
+
+def lost(query: Query, answer: Answer) -> Answer:
+    """Ten points a century, which are all there is, and chance instead."""
+    assert isinstance(query, ClozeQuery)
+    text = query.display_text()
+    return moved(query, answer, -0.1 * (year_of(text) - 1801) + 4 * unit(text))
+
+
+@pytest.mark.slow
+def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path, cli: Cli) -> None:
+    done = cli(*DATED, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    cautions = [at for at, line in enumerate(said) if line == "  In float32 this could change."]
+    (warning,) = [line for line in said if line.startswith("Warning: in float32")]
+    assert len(planted.asked["float32"]) == 36
+    assert cautions
+    assert f"{len(cautions)} finding" in warning
+    assert all(said[at - 1].startswith(("* ", "- ", "  ")) for at in cautions)  # a finding, or what stands beside it
+    assert any("36 of 120 items" in line for line in said)
+    command = json.loads((tmp_path / "run" / "manifest.json").read_text())["command"]
+    assert "--dtype bfloat16" in command
+    assert "--float32-sample 36" in command
+
+    # The command that the manifest has opens the run; as JSON it says the same.
+    again = cli(*shlex.split(command)[1:], "--out", "run", "--json")
+    told = json.loads(again.stdout)["precision"]
+    assert told["sentences"][-1] == warning
+    assert len(told["unstable"]) == len(cautions)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import undertow
 from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
-from helpers.json_edits import change, edited
+from helpers.json_edits import change
 from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.errors import UndertowError
@@ -141,37 +139,3 @@ def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
     run = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
     assert run.manifest["counts"] == {"items": N - 1, "missing": 0}
     assert any("did not finish" in note and "'error'" in note for note in run.manifest["notes"])
-
-
-@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(
-    n_edits: int, log: dict[str, Any], tmp_path: Path, measured: Any
-) -> None:
-    """Of the log, of the prompt that a sample carries, or of a byte of the zip file."""
-    choice, n_refused, began = random.Random(n_edits), 0, time.monotonic()
-    small = {**log, "samples": log["samples"][:6]}
-    packed = write_eval(small, tmp_path / "whole.eval").read_bytes()
-    for _ in range(n_edits):
-        document, way = copy.deepcopy(small), choice.random()
-        if way < 0.2:
-            path, content = tmp_path / "log.eval", bytearray(packed)
-            at = choice.randrange(len(content))
-            content[at], told = choice.randrange(256), f"byte {at}"
-            path.write_bytes(bytes(content))
-        else:
-            sample = choice.choice(document["samples"])
-            if way < 0.5:
-                carried = json.loads(sample["metadata"]["undertow"])
-                told = edited(carried, choice)
-                sample["metadata"]["undertow"] = json.dumps(carried)
-            else:
-                told = edited(choice.choice((document, sample)), choice)
-            path = write_json(document, tmp_path / "log.json")
-        try:
-            undertow.score(path, out=tmp_path / "scored", overwrite=True)
-        except UndertowError:
-            n_refused += 1
-        except Exception as error:
-            raise AssertionError(f"{path.name}, {told}") from error
-    measured(f"{n_edits:,} edits of a log of Inspect: {n_refused:,} refused, {time.monotonic() - began:.0f} s")
-    assert n_refused > n_edits / 4

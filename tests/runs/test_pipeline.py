@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import run_queries
-from undertow.models.base import BatchLimits, ModelRequest
-from undertow.models.families import toy
 from undertow.runs import pipeline
 
 PROBE = "spurious-correlation"
@@ -31,21 +26,6 @@ def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_p
     assert undertow.load_run(folder).manifest["seed"] == 5
     with pytest.raises(undertow.UndertowError, match="another run"):
         undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-
-
-def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    results = (folder / "results.json").read_bytes()
-    (folder / "my notes.txt").write_text("mine")
-    (folder / "manifest.json").unlink()
-    (folder / ".unfinished").touch()
-    with pytest.raises(undertow.UndertowError, match="was not finished"):
-        undertow.load_run(folder)
-    undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    assert (folder / "results.json").read_bytes() == results
-    assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
-    assert first.manifest["run_key"] == undertow.load_run(folder).manifest["run_key"]
 
 
 def test_library_without_torch_imports_little_and_runs_scores_and_retells(tmp_path: Path) -> None:
@@ -135,22 +115,6 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert pipeline.dry_run(PROBE, **options).n_tokens == 0
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert other.results["value"].equals(first.results["value"])
-
-
-def test_the_toy_reads_trees_and_batches_alike(tmp_path: Path) -> None:
-    found = toy.resolve(ModelRequest("toy"))
-    assert found is not None
-    model: Any = found.open()
-    queries = [item.query for item in undertow.data.load("mgc").items()[:50]]
-    answers = []
-    for depth in (0, 100):
-        model.limits = BatchLimits(60, depth)
-        with AnswerCache(tmp_path / str(depth)) as cache:
-            answers.append(
-                run_queries(replace(found, open=lambda: model), queries, cache, "exact", lambda done, total: None)
-            )
-    assert answers[0].scores == answers[1].scores
-    assert len(answers[0].scores.answers) == 50
 
 
 def test_tables_are_not_loaded_before_a_model() -> None:

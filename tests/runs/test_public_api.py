@@ -87,11 +87,6 @@ def test_every_audit_has_an_overload() -> None:
     assert hints[-1]["name"] is str
 
 
-def test_a_misspelt_option_is_named_with_the_nearest_one() -> None:
-    with pytest.raises(UndertowError, match=r"has no option 'chalenge'; .* \(did you mean 'challenge'\?\)$"):
-        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")  # type: ignore[call-overload]
-
-
 MISTAKES: dict[str, Callable[[Path], object]] = {
     "audit": lambda place: undertow.audit("spurious-correlation", model="no-such-model", out=place / "run"),
     "compare": lambda place: undertow.compare(place / "a", place / "b"),

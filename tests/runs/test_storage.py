@@ -70,16 +70,6 @@ def without_column(folder: Path) -> None:
     pd.read_parquet(folder / OBSERVATIONS).drop(columns="female").to_parquet(folder / OBSERVATIONS)
 
 
-def with_column(name: str, cell: object) -> Callable[[Path], None]:
-    """The observations with one value all along a column."""
-
-    def change(folder: Path) -> None:
-        frame = pd.read_parquet(folder / OBSERVATIONS)
-        frame.assign(**{name: pd.Series([cell] * len(frame), dtype=object)}).to_parquet(folder / OBSERVATIONS)
-
-    return change
-
-
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (shutil.rmtree, "run"),
     "no manifest": (without(MANIFEST), MANIFEST),
@@ -88,8 +78,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
     "unknown audit": (with_entry("audit", "nosuch"), "nosuch"),
     "observations of another table": (without_column, "female"),
-    "text for numbers": (with_column("female", "x"), "'female'"),
-    "lists for text": (with_column("model", ["x"]), "'model'"),
     "no observations": (without(OBSERVATIONS), OBSERVATIONS),
     "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), RESULTS),
     "results without a group": (with_text(RESULTS, '{"results": [{"value": 1}]}'), RESULTS),
@@ -187,13 +175,38 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
 def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finished: Path, tmp_path: Path) -> None:
     (copied / MANIFEST).unlink()
     (copied / UNFINISHED).touch()
+    (copied / "my notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(undertow.UndertowError, match="was not finished"):
+        undertow.load_run(copied)
     old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.mkdir()
     os.utime(old, (time.time() - 2 * STALE_AFTER_S,) * 2)
     undertow.score(finished, out=copied)
-    assert contents(copied).keys() == contents(finished).keys()
+    assert contents(copied).keys() == contents(finished).keys() | {"my notes.txt"}
+    assert (copied / RESULTS).read_bytes() == (finished / RESULTS).read_bytes()
     assert (old.exists(), fresh.exists()) == (False, True)
+
+
+CHANGES = [with_entry("code_sha256", "0" * 64), half(OBSERVATIONS), without("report.html")]
+
+
+@pytest.mark.parametrize("change", briefly(CHANGES, 2))
+def test_a_run_of_other_code_or_that_is_not_whole_is_made_anew_from_stored_answers(
+    change: Callable[[Path], None], cli: Cli, tmp_path: Path
+) -> None:
+    folder, command = tmp_path / "run", [*TOY, "--out", "run"]
+    first = cli(*command).stdout.splitlines()
+    whole, code = contents(folder), read_record(folder).manifest["code_sha256"]
+    change(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = cli(*command).stdout.splitlines()
+    assert "(0 of 90 queries computed now" in again[0]
+    assert again[1:] == first[1:]
+    assert all(path.stat().st_mtime_ns != before.get(path) for path in folder.rglob("*") if path.is_file())
+    made = contents(folder)
+    assert [name for name in (RESULTS, "results.csv", OBSERVATIONS) if made[name] != whole[name]] == []
+    assert read_record(folder).manifest["code_sha256"] == code
 
 
 @pytest.mark.parametrize("out", ["file", "file/run", "x" * 300])
