@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 
 import undertow
 from conftest import Cli
-from helpers.planted_precision import Planted, moved, unit, year_of
+from helpers.planted_precision import Plant, moved, unit, year_of
 from undertow import audits, models
 from undertow.cli import COMMAND_SECTIONS
 from undertow.runs import pipeline
@@ -45,22 +43,6 @@ def test_help_lists_run_first(cli: Cli) -> None:
     names = [line.split()[0] for line in lines if re.match(r"  \w", line)]  # a long summary goes on further in
     assert names[0] == "run"
     assert names == [name for commands in COMMAND_SECTIONS.values() for name in commands]
-
-
-@pytest.mark.slow
-def test_help_loads_neither_torch_nor_a_client() -> None:
-    code = """
-import sys
-sys.argv = ["undertow", "run", "spurious-correlation", "--help"]
-from undertow.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas") if name in sys.modules])
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(
@@ -112,16 +94,6 @@ def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
 DATED = ["run", AUDIT, "--w", "date", "--date-count", "12", "--limit", "120"]
 
 
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
-    """A model whose drift is lost in bfloat16."""
-    model, before = Planted(lost), models.resolve
-    monkeypatch.setattr(
-        models, "resolve", lambda request: model.resolve(request) if request.name == "planted" else before(request)
-    )
-    return model
-
-
 def lost(query: Query, answer: Answer) -> Answer:
     """Ten points a century, which are all there is, and chance instead."""
     assert isinstance(query, ClozeQuery)
@@ -130,7 +102,8 @@ def lost(query: Query, answer: Answer) -> Answer:
 
 
 @pytest.mark.slow
-def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path, cli: Cli) -> None:
+def test_the_terminal_says_what_precision_costs(plant: Plant, tmp_path: Path, cli: Cli) -> None:
+    planted = plant(lost)
     done = cli(*DATED, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()

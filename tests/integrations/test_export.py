@@ -23,12 +23,6 @@ from undertow.types import ClozeQuery, Item, Option
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
 
 
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_folder_is_written_whole_and_says_what_it_is(in_folder: Path) -> None:
     exported = integrations.export("lm-eval", "spurious-correlation", "out", limit=6, seed=3, **SMALL)
     assert (exported.folder, exported.format, exported.audit) == (Path("out"), "lm-eval", "spurious-correlation")

@@ -26,11 +26,6 @@ CHALLENGE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
-
-
 def trainer_of(tmp_path: Path, name: str, **settings: Any) -> Any:
     """A Trainer of a small GPT-2 with dropout, whose texts are shuffled."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
@@ -53,7 +48,7 @@ def trainer_of(tmp_path: Path, name: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["float32", "mixed"])
-def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, cache: Path, settings: dict[str, Any]) -> None:
     from transformers import set_seed
 
     plain, audited = (trainer_of(tmp_path, name, **settings) for name in ("plain", "audited"))
@@ -88,7 +83,7 @@ def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, settings: 
             assert number == values[f"slope/{name.rpartition('/')[2]}"]
             assert math.isfinite(number)
     assert logged[3] != {**logged[6], "step": 3, "epoch": logged[3]["epoch"]}
-    assert not (tmp_path / "cache" / "answers.sqlite").exists()
+    assert not (cache / "answers.sqlite").exists()
 
 
 def test_any_failure_lets_training_go_on_with_the_network_of_now(

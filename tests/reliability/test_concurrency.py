@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from helpers.gate_runs import MANIFEST
 from helpers.processes import LIMIT_S, Done, Job, command, forks, run_together
 from helpers.tiny_wheel import MODEL, build_wheel, pulls
 from undertow import _folders
@@ -83,12 +84,9 @@ def test_three_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path:
 
 
 def record_of(key: str) -> Record:
-    manifest = {
-        "schema_version": 1, "audit": "spurious-correlation", "model": key, "design": {}, "run_key": key, "request_key": key,
-        "seed": 0, "protocol": EXACT, "command": "", "python": "", "created": "", "versions": {}, "machine": {},
-    }  # fmt: skip
     rows = pd.DataFrame({"item": [f"{key} {number}" for number in range(50)]})
-    return Record(manifest, rows, [Result(key, {"model": key}, 1.0)])
+    named = {"model": key, "run_key": key, "request_key": key}
+    return Record({**MANIFEST, **named}, rows, [Result(key, {"model": key}, 1.0)])
 
 
 def write_at_once(key: str, folder: str, ready: Barrier) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -91,23 +92,26 @@ Refusal = Callable[[str, bytes], str]
 # Sizes and nesting.
 
 
-@pytest.mark.parametrize("name", ["challenge", "rules", "about", "names of columns"])
-def test_toml_without_end(name: str, refusal: Refusal) -> None:
-    """Lists in lists, tables in tables, and a number of more digits than Python reads."""
-    for text in (
-        "x = " + "[" * DEEP,
-        "x = " + "{a = " * DEEP,
-        "".join(f"[{'.'.join('a' * 60)}.b{at}]\nx = {'[' * 60}{']' * 60}\n" for at in range(3)),
-        "x = " + "9" * 10_000,
-    ):
-        refusal(name, text.encode())
+TOML = (
+    "x = " + "[" * DEEP,
+    "x = " + "{a = " * DEEP,
+    "".join(f"[{'.'.join('a' * 60)}.b{at}]\nx = {'[' * 60}{']' * 60}\n" for at in range(3)),
+    "x = " + "9" * 10_000,
+)
+JSON = ("[" * DEEP, '{"text":' * DEEP, '{"text": ' + "9" * 10_000 + "}")
+"""Lists in lists, tables in tables, and a number of more digits than Python reads."""
 
 
 @pytest.mark.parametrize(
-    "name", ["sentences to judge", "texts", "manifest", "results", "model's configuration", "plan"]
+    ("names", "texts"),
+    [
+        (["challenge", "rules", "about", "names of columns"], TOML),
+        (["sentences to judge", "texts", "manifest", "results", "model's configuration", "plan"], JSON),
+    ],
+    ids=["TOML", "JSON"],
 )
-def test_json_without_end(name: str, refusal: Refusal) -> None:
-    for text in ("[" * DEEP, '{"text":' * DEEP, '{"text": ' + "9" * 10_000 + "}"):
+def test_nesting_and_digits_without_end(names: list[str], texts: tuple[str, ...], refusal: Refusal) -> None:
+    for name, text in itertools.product(names, texts):
         refusal(name, text.encode())
 
 

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from helpers.gate_runs import MANIFEST
 from undertow.audits.recorded_masses import read_recorded
 from undertow.data.challenges import challenge_file
 from undertow.data.documents.document_sources import load_documents
@@ -160,10 +161,7 @@ def test_runs(data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(0, 3)))
     ]  # fmt: skip
     design = data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
-    manifest = {
-        **dict.fromkeys(("audit", "model", "run_key", "request_key", "protocol", "command", "python", "created"), "x"),
-        "schema_version": 1, "seed": 1, "versions": {}, "machine": {}, "design": design,
-    }  # fmt: skip
+    manifest = {**MANIFEST, "design": design}
     rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))
     table = pd.DataFrame({"item": pd.array([text for text, _ in rows], dtype="str"), "he": [he for _, he in rows]})
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:

@@ -253,18 +253,6 @@ def test_words_of_a_challenge_name_no_file_and_run_no_command(tmp_path: Path, cl
     assert "\x1b" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["-m", "--challenge", "--graph", "--out"])
-def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path, cli: Cli) -> None:
-    """Escape sequences and line ends in a name are written out: no colour, no title, no line that we did not say."""
-    name = "\x1b]0;owned\x07\x1b[2J\r\nundertow: forged \x9b31m\u202e"
-    arguments = {"-m": "toy", "--limit": "4", kind: name}
-    done = cli("run", "spurious-correlation", *(word for pair in arguments.items() for word in pair))
-    said = done.stdout + done.stderr
-    assert not [sign for sign in said if not sign.isprintable() and sign != "\n"]
-    assert not [line for line in said.splitlines() if line.startswith("undertow: forged")]
-    assert "owned" in said or kind == "--out"
-
-
 def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:
     """No range, address, path or option: what was audited is what is installed."""
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ from scipy import stats
 
 import undertow
 from conftest import make_quick
-from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
+from helpers.planted_precision import Err, Plant, moved, nothing, unit, with_probs, year_of
 from helpers.sampled_cases import briefly
-from undertow import audits, models
+from undertow import audits
 from undertow.audits.base import Observations
 from undertow.audits.spurious_correlation.drift_findings import comparison_findings
 from undertow.models.backend import dtype as precisions
@@ -50,27 +50,6 @@ SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
 STEP = (2016 - 1801) / (YEARS - 1)
 """Years from one date to the next."""
-
-
-Plant = Callable[..., Planted]
-
-
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
-    """Makes a model with an error, which is then found by its name."""
-    known: dict[str, Planted] = {}
-    before = models.resolve
-    monkeypatch.setattr(
-        models,
-        "resolve",
-        lambda request: known[request.name].resolve(request) if request.name in known else before(request),
-    )
-
-    def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
-        known[name] = Planted(err, **parts)
-        return known[name]
-
-    return add
 
 
 @pytest.fixture(autouse=True)

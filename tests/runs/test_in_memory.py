@@ -18,17 +18,12 @@ from undertow.errors import UndertowError
 from undertow.models.registry import in_dtype, resolve_network
 from undertow.runs.pipeline import dry_run
 
+pytestmark = pytest.mark.usefixtures("in_folder")
 CHALLENGE: dict[str, Any] = {
     "templates": [{"text": "In {w}, {blank} was a child.", "factors": {"decided": False}}, "In {w}, {blank} ran."],
     "w": {"year": {"values": ["1801", "1850", "1900", "1953"]}},
     "groups": {"f": ["she"], "m": ["he"]},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
 
 def causal(folder: Path) -> Any:

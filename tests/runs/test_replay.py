@@ -20,7 +20,7 @@ from undertow.runs.folder import replay
 from undertow.runs.pipeline import Run
 from undertow.types import BLANK, GENERATION
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_folder")]
 PROBE = "spurious-correlation"
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
 FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}
@@ -30,11 +30,6 @@ FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregress
 def hiding(script: Script) -> None:
     """A model that answers prompts and hides some of each distribution, called `hiding`."""
     script(partly_hidden, OF_PROMPTS, name="hiding", notes=("asked far away",), facts=FACTS)
-
-
-@pytest.fixture(autouse=True)
-def in_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run(model: str | list[str], out: str, **more: Any) -> Run:

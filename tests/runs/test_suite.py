@@ -99,19 +99,6 @@ def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, 
     assert not (file.parent / "night").exists()
 
 
-YAML = """
-models: [base=toy, tuned=toy:slope=-3]
-rules: rules.toml
-options: {limit: 150}
-audit:
-  - name: spurious-correlation
-    w: date
-  - name: task-specification
-    folder: guesses
-    models: [toy]
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
