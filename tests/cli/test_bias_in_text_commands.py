@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.cli_refusal import said
 from undertow.data.documents.task_wordings import TASKS
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
@@ -24,11 +24,6 @@ COUNTS = {
     EXTRACTION: "163 wordings: statement 36, question 18, completion 108, null 1",
     REPHRASING: "109 wordings: statement 12, question 6, completion 36, null 1, dimension 54",
 }
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
 
 
 def printed(cli: Cli, *arguments: str) -> tuple[list[str], list[dict[str, str]]]:

@@ -230,6 +230,7 @@ def test_task_specification_of_planted_sentences_is_told_drawn_and_written(work:
     drawn = {f"figures/{kind}_toy_planted_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
     tables = {f"tables/{name}.csv" for name in ("occupations", "sentence_slopes", "sentences")}
     assert files == drawn | tables | {
+        "challenge.csv",
         "manifest.json",
         "observations.parquet",
         "report.html",

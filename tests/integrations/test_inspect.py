@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 import undertow
+from helpers.cli_refusal import refused
 from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
@@ -91,10 +92,8 @@ def test_a_changed_field_is_named(
     place: tuple[Any, ...], value: object, said: str, log: dict[str, Any], tmp_path: Path
 ) -> None:
     change(log, place, value)
-    with pytest.raises(UndertowError) as refusal:
-        undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
-    assert said in str(refusal.value)
-    assert "log.json" in str(refusal.value)
+    path = write_json(log, tmp_path / "log.json")
+    assert_refused(("log.json", said), undertow.score, path, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -117,8 +116,7 @@ def test_a_changed_factor_is_read_as_it_is_or_refused(
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:
     twice = copy.deepcopy(log)
     twice["samples"].append(twice["samples"][0] | {"epoch": 2})
-    with pytest.raises(UndertowError, match="one epoch"):
-        inspect_logs.read_log(write_json(twice, tmp_path / "twice.json"))
+    assert_refused(("one epoch",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
     with pytest.raises(UndertowError, match="no samples of a task of undertow export inspect"):
@@ -131,10 +129,7 @@ def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_pat
 @pytest.mark.parametrize("name", ["x.eval", "x.json"])
 def test_what_is_no_log_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    done = in_process(tmp_path, "score", name)
-    assert done.returncode == 1
-    assert name in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    refused(in_process(tmp_path, "score", name), name)
 
 
 def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from conftest import make_quick
+from helpers.cli_refusal import refused
 from helpers.command_line import in_process
 from helpers.json_edits import change
 from helpers.readers import bounded
@@ -135,10 +136,7 @@ def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
     change(document, place, value)
     (run / name).write_text(json.dumps(document), encoding="utf-8")
     for command in ("report", "score"):
-        done = in_process(tmp_path, command, "run")
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert name in done.stderr
+        refused(in_process(tmp_path, command, "run"), said, name)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +162,4 @@ def test_observations_that_lack_a_column_or_a_name_are_corrupt_in_every_command(
         run / "observations.parquet", index=False
     )
     for command in ("show", "table", "cite", "report"):
-        done = in_process(tmp_path, command, "run")
-        assert done.returncode == 1
-        assert "observations.parquet: is corrupt" in done.stderr
-        assert said in done.stderr
+        refused(in_process(tmp_path, command, "run"), "observations.parquet: is corrupt", said)

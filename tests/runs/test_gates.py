@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -282,13 +282,6 @@ def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str
 # Against a baseline.
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What a comparison has, for changes that are known by hand."""
-
-    differences: Sequence[Result]
-
-
 def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
     """A difference of two runs: what the baseline has, and low end, value and high end of the change."""
     low, value, high = by
@@ -304,7 +297,9 @@ def changed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     run_folder(place / "base")
 
     def judged(difference: Result, **keys: object) -> RuleResult:
-        monkeypatch.setattr(undertow.runs.compare, "compare", lambda *_, **__: Compared([difference]))
+        monkeypatch.setattr(
+            undertow.runs.compare, "compare", lambda *_, **__: SimpleNamespace(differences=[difference])
+        )
         text = gap_rule(against="baseline", **keys)
         (one,) = all_of(place, text, baseline=place / "base")
         return one
@@ -347,27 +342,31 @@ def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, pl
     assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
 
 
-def test_a_change_that_is_missing_fails(changed: Any) -> None:
-    lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
-    assert changed(lost).outcome == FAILED
-    assert "No item was asked of both" in changed(lost, of="magnitude").sentence
+LOST = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
+FEW = change(1.0, (0.25, 0.5, 0.75), extras={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
+TIE = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
+AT_LEAST = {"at_most": 2, "at_least": 0.05}
 
 
-def test_a_change_below_six_clusters_cannot_be_judged(changed: Any) -> None:
-    few = change(1.0, (0.25, 0.5, 0.75), extras={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
-    for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q"):
-        judged = changed(few, of=of, at_most=0.9, allow_missing=True)
-        assert judged.outcome == ERROR
-        assert "5 clusters, this rule needs 6" in judged.sentence
-    assert changed(few, of="magnitude").number == 0.5
-
-
-def test_a_change_of_exactly_nothing_has_p_and_q_of_one(changed: Any) -> None:
-    """Ties are not tested, and a rule that wants no clear change is not to fail by that."""
-    tie = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
-    assert [changed(tie, of=of, at_most=2, at_least=0.05).number for of in ("p", "q")] == [1.0, 1.0]
-    lost = replace(tie, low=math.nan, high=math.nan)
-    assert changed(lost, of="q", at_most=2, at_least=0.05).outcome == FAILED
+@pytest.mark.parametrize(
+    ("difference", "keys", "outcome", "words"),
+    [
+        (LOST, {}, FAILED, "No item was asked of both"),
+        (LOST, {"of": "magnitude"}, FAILED, "No item was asked of both"),
+        *((FEW, {"of": of, "at_most": 0.9, "allow_missing": True}, ERROR, "5 clusters, this rule needs 6")
+          for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q")),
+        (FEW, {"of": "magnitude"}, PASSED, "0.5"),
+        # Ties are not tested, and a rule that wants no clear change is not to fail by that.
+        *((TIE, {"of": of, **AT_LEAST}, PASSED, "1") for of in ("p", "q")),
+        (replace(TIE, low=math.nan, high=math.nan), {"of": "q", **AT_LEAST}, FAILED, ""),
+    ],
+)  # fmt: skip
+def test_a_change_that_is_missing_of_few_clusters_or_none_at_all(
+    difference: Result, keys: dict[str, Any], outcome: str, words: str, changed: Any
+) -> None:
+    judged = changed(difference, **keys)
+    assert judged.outcome == outcome
+    assert words in judged.sentence
 
 
 def test_a_baseline_is_needed_and_used(place: Path) -> None:

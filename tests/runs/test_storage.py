@@ -19,6 +19,7 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
+from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
 from helpers.shared_folders import contents
 from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
@@ -98,40 +99,30 @@ def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Pa
             read_record(copied)
 
 
-def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], None]:
-    """The observations with another column of this name, of whatever type it is, as other tools may write it."""
-
-    def change(folder: Path) -> None:
-        table = pq.read_table(folder / OBSERVATIONS)
-        column = make(table.num_rows)
-        at = table.column_names.index(name) if name in table.column_names else table.num_columns
-        table = table.drop_columns([name]) if at < table.num_columns else table
-        pq.write_table(table.add_column(at, name, column), folder / OBSERVATIONS)
-
-    return change
-
-
 def test_observations_that_are_too_large_are_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("MAX_CELLS", "MAX_VALUE_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(storage, limit, 100)
-            with pytest.raises(undertow.UndertowError, match="too large"):
-                read_record(copied)
+            assert_refused(("too large",), read_record, copied)
 
 
 def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
-    for name, make in (
-        ("female", lambda n: pa.array([float(at % 3) for at in range(n)]).dictionary_encode()),
-        ("w_index", lambda n: pa.array(range(n), pa.uint64())),
-        ("missing_reason", pa.nulls),
-        ("prompt", pa.nulls),
-        ("model", lambda n: pa.array(["toy"] * n).dictionary_encode()),
-    ):
-        with_arrow(name, make)(copied)
+    table = pq.read_table(copied / OBSERVATIONS)
+    n = table.num_rows
+    columns = {
+        "female": pa.array([float(at % 3) for at in range(n)]).dictionary_encode(),
+        "w_index": pa.array(range(n), pa.uint64()),
+        "missing_reason": pa.nulls(n),
+        "prompt": pa.nulls(n),
+        "model": pa.array(["toy"] * n).dictionary_encode(),
+    }
+    for name, column in columns.items():
+        kept = [other for other in table.column_names if other != name]
+        table = table.select(kept).append_column(name, column)
+    pq.write_table(table, copied / OBSERVATIONS)
     found = read_record(copied).observations
     assert found["female"].sum() > 0
-    assert found["female"].dtype == float
-    assert found["w_index"].dtype == "int64"
+    assert (found["female"].dtype, found["w_index"].dtype) == (float, "int64")
     assert found["missing_reason"].isna().all()
     assert pd.api.types.is_string_dtype(found["missing_reason"])
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
@@ -165,8 +156,7 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
 ) -> None:
     damage(copied)
     run_key = str(read_record(finished).manifest["run_key"])
-    with pytest.raises(undertow.UndertowError, match="--overwrite"):
-        check_place(copied, run_key, RUN)
+    assert_refused(("--overwrite",), check_place, copied, run_key, RUN)
     check_place(copied, run_key, RUN, overwrite=True)
     again = undertow.score(finished, out=copied, overwrite=True)
     assert read_record(copied).manifest["run_key"] == again.manifest["run_key"] == run_key
@@ -176,8 +166,7 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
     (copied / MANIFEST).unlink()
     (copied / UNFINISHED).touch()
     (copied / "my notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(undertow.UndertowError, match="was not finished"):
-        undertow.load_run(copied)
+    assert_refused(("was not finished",), undertow.load_run, copied)
     old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.mkdir()

@@ -9,6 +9,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.file_refusal import assert_refused
 from undertow.runs import suite as suite_module
 from undertow.runs.pipeline import dry_run
 
@@ -94,8 +95,7 @@ def test_a_suite_reports_to_ci(tmp_path: Path, cli: Cli) -> None:
 )
 def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, new: str, words: str) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(undertow.UndertowError, match=words):
-        undertow.suite(file)
+    assert_refused((words,), undertow.suite, file)
     assert not (file.parent / "night").exists()
 
 
@@ -111,8 +111,7 @@ def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, 
 )
 def test_wrong_yaml_is_refused(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "night.yml").write_text(text, encoding="utf-8")
-    with pytest.raises(undertow.UndertowError, match=words):
-        undertow.suite(tmp_path / "night.yml")
+    assert_refused((words,), undertow.suite, tmp_path / "night.yml")
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
