@@ -159,6 +159,10 @@ def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert f"To compute: {estimate['n_tokens']:,} tokens" in said[1]
     assert [path.name for path in work.folder.iterdir() if path.name != "cache"] == []
     assert work.json("cache", "info") == []
+    work(*command[:-1], "-m", "toy", "--out", "two")
+    assert "All answers are cached" in work(*command, "-m", "toy").stdout
+    again = work.json(*command, "-m", "toy")
+    assert (again["n_queries"], again["n_stored"], again["n_tokens"]) == (180, 180, 0)
 
 
 def test_store_tells_and_forgets_what_was_named(work: Workplace) -> None:

@@ -63,18 +63,6 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
     assert not list(in_folder.iterdir())
 
 
-def test_model_may_be_named_several_times(cli: Cli) -> None:
-    command = ["run", AUDIT, "-m", "toy", "--model", "toy:slope=-5", *SMALL]
-    said = json.loads(cli(*command, "--out", "run", "--json").stdout)
-    assert said["counts"]["items"] == 16
-    who = {finding["text"].partition(": ")[0] for finding in said["findings"]}
-    assert {"toy", "toy:slope=-5"} < who
-    assert len(who) == 3, "and one over both"
-    estimate = json.loads(cli(*command, "--dry-run", "--json").stdout)
-    assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)
-    assert "All answers are cached" in cli(*command, "--dry-run").stdout
-
-
 def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
     undertow.audit(AUDIT, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
     command = ["run", AUDIT, "-m", "replay:first", *SMALL]

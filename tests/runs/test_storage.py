@@ -128,11 +128,22 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
 
 
-@pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
-def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("out", "word"),
+    [
+        (["letters"], "letters"),
+        pytest.param(["letters", "--overwrite"], "letters", marks=slow),
+        (["letters/a.txt"], "a.txt"),
+        (["letters/a.txt/run"], "a.txt"),
+        (["x" * 300], "--out"),
+    ],
+)
+def test_a_place_that_holds_something_else_or_no_folder_is_left_alone(
+    out: list[str], word: str, cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
-    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "--out")
+    refused(cli(*TOY, "--out", *out), word)
     assert contents(tmp_path) == {"letters/a.txt": b"dear"}
 
 
@@ -196,13 +207,6 @@ def test_a_run_of_other_code_or_that_is_not_whole_is_made_anew_from_stored_answe
     made = contents(folder)
     assert [name for name in (RESULTS, "results.csv", OBSERVATIONS) if made[name] != whole[name]] == []
     assert read_record(folder).manifest["code_sha256"] == code
-
-
-@pytest.mark.parametrize("out", ["file", "file/run", "x" * 300])
-def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-    refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
-    assert contents(tmp_path) == {"file": b"x"}
 
 
 def test_results_of_a_metric_of_another_package_may_have_a_model_of_their_own(finished: Path) -> None:
