@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ def choices(rng: np.random.Generator) -> Rows:
                     }  # fmt: skip
 
 
-def labels(rng: np.random.Generator) -> Rows:
-    """Ten clusters of twelve texts, half of them biased; a cluster's answers are mostly right or mostly wrong, whichever chance says."""
+def labels(rng: np.random.Generator, names: Sequence[str] = ("No", "Yes")) -> Rows:
+    """Ten clusters of twelve texts, half of them of either label; a cluster's answers are mostly right or mostly wrong, as chance says."""
     for cluster, right in enumerate(rng.choice([0.15, 0.85], 10)):
         for text in range(12):
             gold = text % 2 == 0
             said = gold == bool(rng.random() < right)
             yield {
-                "document": f"{cluster}.{text}", "gold": ("No", "Yes")[gold], "answer": ("No", "Yes")[said], "cluster": f"k{cluster}",
+                "document": f"{cluster}.{text}", "gold": names[gold], "answer": names[said], "cluster": f"k{cluster}",
             }  # fmt: skip
 
 
@@ -84,20 +85,13 @@ def spans(rng: np.random.Generator) -> Rows:
             }  # fmt: skip
 
 
-def dimensions(rng: np.random.Generator) -> Rows:
-    """The same for what a text is biased about."""
-    for row in labels(rng):
-        names = {"Yes": "race", "No": "gender"}
-        yield row | {"gold": names[row["gold"]], "answer": names[row["answer"]]}
-
-
 MAIN = {
     "spurious-correlation": (drifts, {"measure": "slope"}),
     "task-specification": (ends, {"measure": "auroc", "score": "total_variation"}),
     "occupation-checklist": (choices, {"measure": "choice_gap", "occupation": "all"}),
     "bias-diagnosis": (labels, {"measure": "accuracy", "dimension": "all"}),
     "bias-extraction": (spans, {"measure": "token_f1", "dimension": "all"}),
-    "bias-identification": (dimensions, {"measure": "exact_match", "dimension": "all"}),
+    "bias-identification": (partial(labels, names=("gender", "race")), {"measure": "exact_match", "dimension": "all"}),
     "bias-rephrasing": (spans, {"measure": "token_f1", "dimension": "all"}),
 }
 """A table of each audit without an effect, and the number that its clusters bear on."""

@@ -117,13 +117,6 @@ HURT: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
-    given: dict[str, Any] = {"limit": 20, "prompts": "A", "concurrency": 2, "retries": 1, "timeout_s": 60.0} | settings
-    return undertow.audit(
-        "spurious-correlation", model="openai:some-model", base_url=f"{url}/v1", out=folder / "run", **given
-    )
-
-
 @pytest.mark.parametrize("case", briefly(HURT, 4))
 def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     case: str,
@@ -137,7 +130,14 @@ def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     caplog.set_level(logging.DEBUG)
     with way(HURT[case]) as there:
         try:
-            run = run_at(there.url, tmp_path, timeout_s=0.4 if case == "silence" else 60.0)
+            given: dict[str, Any] = {"timeout_s": 0.4 if case == "silence" else 60.0, "concurrency": 2, "retries": 1}
+            asked: dict[str, Any] = {
+                "prompts": "A",
+                "limit": 20,
+                "base_url": f"{there.url}/v1",
+                "out": tmp_path / "run",
+            }
+            run = undertow.audit("spurious-correlation", model="openai:some-model", **asked, **given)
             told, refused = [repr(run.manifest), run._repr_html_(), repr(run), str(run.findings)], False
         except UndertowError as error:
             refused = True

@@ -19,6 +19,7 @@ import pytest
 
 import undertow
 from conftest import SMOLLM2, Cli
+from helpers.answering import change_json
 from helpers.file_refusal import assert_refused
 from undertow import models
 from undertow.errors import UndertowError
@@ -35,8 +36,8 @@ DANGERS = (
     r"(?<![\w.])(?:eval|exec|compile|__import__)\(",
     r"\b(?:torch\.(?:load|save|hub\.load)|yaml\.(?:load|unsafe_load|full_load)|os\.(?:system|popen))\(",
     r"\b(?:np\.fromregex|subprocess\.get\w*output|\w+\.(?:read_pickle|to_pickle|extractall))\(",
-    r"\b(?:shell|allow_pickle|trust_remote_code)[\"']?\s*[=:]\s*+(?!False\b).*",
-    r"\b(?:weights_only|use_safetensors|verify|autoescape)[\"']?\s*[=:]\s*+(?!True\b).*",
+    r"\b(?:shell|allow_pickle|trust_remote_code)(?:=|[\"']: *+)(?!False\b).*",
+    r"\b(?:weights_only|use_safetensors|verify|autoescape)(?:=|[\"']: *+)(?!True\b).*",
 )
 """What runs what it reads, and what may not stand behind a keyword."""
 
@@ -79,10 +80,6 @@ def opened(folder: Path) -> Any:
     return models.resolve(ModelRequest(str(folder))).open()
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
-
-
 PICKLES = ("pytorch_model.bin", "training_args.bin", "model.pth", "tokenizer.pkl", "model.ckpt", "adapter_model.bin")
 
 
@@ -119,10 +116,10 @@ def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
     for name in ("own", "__init__"):
         (folder / f"{name}.py").write_text(f"import os\nos.mkdir({str(left)!r})\nclass Own: pass\n", encoding="utf-8")
     own = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoModel"), "own.Own")
-    change(folder / "config.json", auto_map=own)
-    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
+    change_json(folder / "config.json", auto_map=own)
+    change_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
     assert opened(folder).identity.family == "causal"
-    change(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
+    change_json(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
     assert_refused(("model",), opened, folder)
 
 

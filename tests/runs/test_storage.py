@@ -122,7 +122,8 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     pq.write_table(table, copied / OBSERVATIONS)
     found = read_record(copied).observations
     assert found["female"].sum() > 0
-    assert (found["female"].dtype, found["w_index"].dtype) == (float, "int64")
+    assert found["female"].dtype == float
+    assert found["w_index"].dtype == "int64"
     assert found["missing_reason"].isna().all()
     assert pd.api.types.is_string_dtype(found["missing_reason"])
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
