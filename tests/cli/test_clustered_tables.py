@@ -85,7 +85,7 @@ def spans(rng: np.random.Generator) -> Rows:
             }  # fmt: skip
 
 
-MAIN = {
+MAIN: dict[str, tuple[Callable[..., Rows], dict[str, str]]] = {
     "spurious-correlation": (drifts, {"measure": "slope"}),
     "task-specification": (ends, {"measure": "auroc", "score": "total_variation"}),
     "occupation-checklist": (choices, {"measure": "choice_gap", "occupation": "all"}),
