@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from helpers.cli_refusal import refused
 from helpers.workplace import Workplace, shared
 
+PAYLOAD = """<script>alert(1)</script> "><img src=x onerror=alert(1)> {{ 7 * 7 }} {% raw %} =cmd|' /C calc'!A0 & co"""
+
 
 @pytest.fixture(scope="module")
 def work(shared_base: Path) -> Workplace:
-    """A run, the same of a model that drifts more, and a run of another audit."""
+    """A run, the same of a model that leans towards women and drifts more, and a run of another audit."""
 
     def make(work: Workplace) -> None:
-        drift = ("run", "spurious-correlation", "--w", "date", "--limit", "180")
-        work(*drift, "-m", "toy", "--out", "first")
-        work(*drift, "-m", "other=toy:slope=6", "--out", "second")
+        work("run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "180", "--out", "first")
+        leaning(work.folder / "first", work.folder / "second", "other")
         work("run", "task-specification", "-m", "toy", "--limit", "40", "--out", "tasks")
 
     return shared(shared_base, "compare", make)
+
+
+def leaning(source: Path, target: Path, model: str) -> None:
+    """The run of a model of another name, which leans towards women and drifts more."""
+    shutil.copytree(source, target)
+    for name in ("manifest.json", "results.json"):
+        path = target / name
+        path.write_text(path.read_text(encoding="utf-8").replace('"toy"', json.dumps(model)), encoding="utf-8")
+    manifest = json.loads((target / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["results_sha256"]
+    (target / "manifest.json").write_text(json.dumps(manifest | {"run_key": f"of {model}"}), encoding="utf-8")
+    frame = pd.read_parquet(target / "observations.parquet").assign(model=model)
+    own = np.random.default_rng(0).uniform(1.0, 2.0, frame["cluster"].nunique())[pd.factorize(frame["cluster"])[0]]
+    moved = frame[["female", "male", "neutral"]].copy()
+    moved["female"] = frame["female"] * own * (1 + frame["w_index"] / 20)
+    frame[["female", "male", "neutral"]] = moved.mul(100 / moved.sum(axis=1), axis=0)
+    frame.to_parquet(target / "observations.parquet", index=False)
 
 
 @pytest.mark.slow
@@ -55,6 +76,16 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert all(one["significant"] == (one["verdict"] == "differs by more than the margin") for one in differences)
     html = (work.folder / told["report"]).read_text(encoding="utf-8")
     assert "--margin 1,slope=0.5,pearson_r=0" in html
+
+
+@pytest.mark.slow
+def test_names_are_shown_as_text(work: Workplace, tmp_path: Path) -> None:
+    leaning(work.folder / "first", tmp_path / "odd", PAYLOAD)
+    told = work("compare", "first", str(tmp_path / "odd"), "--out", "payload", page=True).stdout
+    assert PAYLOAD in told
+    html = (work.folder / "payload/comparison.html").read_text(encoding="utf-8")
+    for tag in ("<script>alert", "<img src=x", "49 {"):
+        assert tag not in html
 
 
 def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
