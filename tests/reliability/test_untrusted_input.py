@@ -5,7 +5,6 @@ Attacks leave a folder behind if they succeed; that is looked for. The source is
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import pickle
@@ -20,6 +19,8 @@ import pytest
 
 import undertow
 from conftest import SMOLLM2, Cli
+from helpers.answering import change_json
+from helpers.file_refusal import assert_refused
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
@@ -30,43 +31,21 @@ SOURCE = sorted((ROOT / "src").rglob("*.py"))
 
 # The source.
 
-UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "jsonpickle"}
-RUNNERS = {"eval", "exec", "compile", "__import__"}
-CALLS = {
-    "torch.load", "torch.save", "torch.hub.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen",
-    "pd.read_pickle", "pandas.read_pickle", "np.fromregex", "subprocess.getoutput", "subprocess.getstatusoutput",
-}  # fmt: skip
-METHODS = {"read_pickle", "to_pickle", "extractall"}
-KEYWORDS = dict.fromkeys(("shell", "allow_pickle", "trust_remote_code"), False)
-KEYWORDS |= dict.fromkeys(("weights_only", "use_safetensors", "verify", "autoescape"), True)
-"""What may stand behind a keyword, if it is there at all."""
-
-
-def dangers(code: str) -> Iterator[str]:
-    """What a module does that runs what it reads."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in UNPICKLERS)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in UNPICKLERS:
-            yield str(node.module)
-        elif isinstance(node, ast.Dict):
-            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-            yield from (f"{key!r}: ..." for key, value in zip(keys, node.values, strict=True) if odd(key, value))
-        elif isinstance(node, ast.Call):
-            name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
-            is_run = isinstance(node.func, ast.Name) and name in RUNNERS
-            if is_run or name in CALLS or name.rpartition(".")[2] in METHODS:
-                yield name
-            yield from (f"{one.arg}=..." for one in node.keywords if odd(one.arg, one.value))
-
-
-def odd(keyword: object, value: ast.expr) -> bool:
-    return keyword in KEYWORDS and not (isinstance(value, ast.Constant) and value.value is KEYWORDS[str(keyword)])
+DANGERS = (
+    r"^\s*(?:import|from) (?:_?pickle|cPickle|dill|joblib|cloudpickle|marshal|shelve|jsonpickle)\b.*",
+    r"(?<![\w.])(?:eval|exec|compile|__import__)\(",
+    r"\b(?:torch\.(?:load|save|hub\.load)|yaml\.(?:load|unsafe_load|full_load)|os\.(?:system|popen))\(",
+    r"\b(?:np\.fromregex|subprocess\.get\w*output|\w+\.(?:read_pickle|to_pickle|extractall))\(",
+    r"\b(?:shell|allow_pickle|trust_remote_code)(?:=|[\"']: *+)(?!False\b).*",
+    r"\b(?:weights_only|use_safetensors|verify|autoescape)(?:=|[\"']: *+)(?!True\b).*",
+)
+"""What runs what it reads, and what may not stand behind a keyword."""
 
 
 def test_no_module_runs_what_it_reads() -> None:
     assert len(SOURCE) > 200
-    found = {str(path.relative_to(ROOT)): list(dangers(path.read_text(encoding="utf-8"))) for path in SOURCE}
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in SOURCE}
+    found = {path: re.findall("|".join(DANGERS), text, re.MULTILINE) for path, text in texts.items()}
     assert {path: what for path, what in found.items() if what} == {}
 
 
@@ -101,10 +80,6 @@ def opened(folder: Path) -> Any:
     return models.resolve(ModelRequest(str(folder))).open()
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
-
-
 PICKLES = ("pytorch_model.bin", "training_args.bin", "model.pth", "tokenizer.pkl", "model.ckpt", "adapter_model.bin")
 
 
@@ -121,11 +96,9 @@ def test_pickles_beside_the_weights_are_not_read_and_alone_are_refused(folder: P
         (folder / name).write_bytes(pickle.dumps(Attack(left)))
     assert opened(folder).identity.family == "causal"
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UndertowError, match="safetensors"):
-        opened(folder)
+    assert_refused(("safetensors",), opened, folder)
     (folder / "model.safetensors").write_bytes(pickle.dumps(Attack(left)))
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    assert_refused(("model",), opened, folder)
 
 
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "../pytorch_model.bin"])
@@ -135,8 +108,7 @@ def test_a_list_of_weights_that_names_a_pickle_is_refused(weights: str, folder: 
     (folder / weights).write_bytes(pickle.dumps(Attack(left)))
     index = {"metadata": {"total_size": 1}, "weight_map": {"model.embed_tokens.weight": weights}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    assert_refused(("model",), opened, folder)
 
 
 def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
@@ -144,12 +116,11 @@ def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
     for name in ("own", "__init__"):
         (folder / f"{name}.py").write_text(f"import os\nos.mkdir({str(left)!r})\nclass Own: pass\n", encoding="utf-8")
     own = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoModel"), "own.Own")
-    change(folder / "config.json", auto_map=own)
-    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
+    change_json(folder / "config.json", auto_map=own)
+    change_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
     assert opened(folder).identity.family == "causal"
-    change(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    change_json(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
+    assert_refused(("model",), opened, folder)
 
 
 TEMPLATES = {
@@ -251,18 +222,6 @@ def test_words_of_a_challenge_name_no_file_and_run_no_command(tmp_path: Path, cl
     for path in run.rglob("*"):
         assert re.fullmatch(r"[\w.-]+", path.name), path
     assert "\x1b" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("kind", ["-m", "--challenge", "--graph", "--out"])
-def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path, cli: Cli) -> None:
-    """Escape sequences and line ends in a name are written out: no colour, no title, no line that we did not say."""
-    name = "\x1b]0;owned\x07\x1b[2J\r\nundertow: forged \x9b31m\u202e"
-    arguments = {"-m": "toy", "--limit": "4", kind: name}
-    done = cli("run", "spurious-correlation", *(word for pair in arguments.items() for word in pair))
-    said = done.stdout + done.stderr
-    assert not [sign for sign in said if not sign.isprintable() and sign != "\n"]
-    assert not [line for line in said.splitlines() if line.startswith("undertow: forged")]
-    assert "owned" in said or kind == "--out"
 
 
 def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:

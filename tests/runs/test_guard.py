@@ -17,8 +17,7 @@ from scipy import stats
 import undertow
 from helpers.file_refusal import assert_refused
 from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, planted_percent, planted_table, unit
-from helpers.planted_precision import Planted, nothing
-from undertow import models
+from helpers.planted_precision import Plant
 from undertow.audits.task_specification.items import Settings
 from undertow.metrics.reference_distribution import Reference
 from undertow.metrics.sentence_scores import features, score_names
@@ -89,15 +88,13 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Guard:
     return guarding(tmp_path_factory.mktemp("cache"))
 
 
-def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(table: Path, plant: Plant) -> None:
+    plant()
     told: list[tuple[int, int]] = []
     # The toy has no arithmetic to warn of.
     toys = undertow.guard("toy", challenge=str(table), dtype="bfloat16", progress=lambda *done: told.append(done))
     assert toys.notes == ()
     assert (told[0], told[-1]) == ((0, 4 * len(OCCUPATIONS)), (4 * len(OCCUPATIONS), 4 * len(OCCUPATIONS)))
-    monkeypatch.setattr(models, "resolve", lambda request: Planted(nothing).resolve(request))
     reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
     (note,) = reduced.notes
     assert "bfloat16" in note
@@ -113,21 +110,6 @@ def test_shares_are_the_planted_ones_at_each_date(text: str, usual: Guard) -> No
         before = f"In {year}: {text.partition('{blank}')[0]}".rstrip()
         assert shares == pytest.approx(planted_percent(before, int(year)), abs=1e-9)
     assert verdict.other_words_percent == pytest.approx(20.0)
-
-
-def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
-    verdict = knowing(UNDECIDED, NOMINATIVE)
-    first, last = verdict.percent.values()
-    moved = {group: abs(last[group] - first[group]) for group in first}
-    middle = [(first[group] + last[group]) / 200 for group in first]
-    expected = {f"delta_{group}": value for group, value in moved.items()} | {
-        "total_variation": sum(moved.values()) / 2,
-        "entropy": -100 * sum(share * math.log(share, 3) for share in middle),
-    }
-    got = {name: standing.value for name, standing in verdict.scores.items()}
-    assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-9)
-    assert set(got) == {*expected, "jensen_shannon"}
-    assert 0 < got["jensen_shannon"] < got["total_variation"]
 
 
 def test_ranks_are_counted_and_a_set_that_is_told_apart_without_fail_is_the_basis(knowing: Guard) -> None:
