@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import undertow
 from helpers.file_refusal import refusal
+from helpers.run_results import result_of, results_of
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
 from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
@@ -22,7 +22,6 @@ from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import TASKS
-from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
@@ -310,12 +309,8 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
 
 def values(run: Run, measure: str, **group: str) -> dict[str, float]:
     """Values of one measure by class of descriptions, over all dimensions."""
-    wanted = {"dimension": "all"} | group
-    return {
-        one.group["description_class"]: one.value
-        for one in run.record.results
-        if one.measure == measure and {**one.group, **wanted} == one.group
-    }
+    found = results_of(run, measure, **{"dimension": "all"} | group)
+    return {one.group["description_class"]: one.value for one in found}
 
 
 @pytest.mark.page
@@ -334,11 +329,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert values(run, "f1_macro", model="scripted") == pytest.approx(
         {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
     )
-    details = {
-        one.group["description_class"]: one.extras
-        for one in run.record.results
-        if one.measure == "accuracy" and one.group["model"]
-    }
+    details = {one.group["description_class"]: one.extras for one in results_of(run, "accuracy", model="scripted")}
     assert details["question"]["sd"] == 25.0
     assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
     assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
@@ -353,7 +344,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
         "is there": 100.0,
         "does it contain": 50.0,
     }
-    effects = {one.group["dimension"]: one for one in run.record.results if one.measure == "slot_effect"}
+    effects = {one.group["dimension"]: one for one in results_of(run, "slot_effect")}
     assert set(effects) == {"all", "age", "profession"}
     # Two documents at 0 and two at -100: too few for a test.
     assert (effects["all"].value, effects["all"].group["levels"]) == (-50.0, "does it contain less is there")
@@ -377,18 +368,13 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statement
     assert nats["trie"] == pytest.approx(math.log(0.3 / 10))
     for decoding, score in (("trie", 50.0), ("exact", 100.0)):
         assert values(run, "exact_match", model="scripted", decoding=decoding)["all"] == score
-        by_dimension = {
-            one.group["dimension"]: one.value
-            for one in run.record.results
-            if one.measure == "exact_match"
-            and (one.group["decoding"], one.group["description_class"]) == (decoding, "statement")
-        }
+        of_statements = results_of(run, "exact_match", decoding=decoding, description_class="statement")
+        by_dimension = {one.group["dimension"]: one.value for one in of_statements}
         assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
     # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
     assert values(run, "f1_macro", model="scripted", decoding="trie")["null"] == pytest.approx(100 * (2 / 3) / 2)
     # Two documents are too few to tell all from one in eleven, and of two labels one text says nothing of the other.
-    (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
-                and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
+    exact = result_of(run, "exact_match", decoding="exact", description_class="all", dimension="all")
     assert math.isnan(exact.low)
     assert exact.null_value == pytest.approx(100 / 11, abs=0.01)
 
@@ -424,11 +410,8 @@ def writes(query: Query) -> Answer:
 def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
     script(writes)
     run = undertow.audit(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    found = {
-        (one.measure, one.group["decoding"]): one
-        for one in run.record.results
-        if one.group["dimension"] == "all" and one.group["model"] and "source" not in one.group
-    }
+    of_all = [one for one in results_of(run, dimension="all", model="scripted") if "source" not in one.group]
+    found = {(one.measure, one.group["decoding"]): one for one in of_all}
     expected = {UNCONSTRAINED: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
     assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
     # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
@@ -467,7 +450,7 @@ def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, stateme
     assert run.manifest["counts"]["missing"] == 1
     frame = run.observations.set_index("document")
     assert frame.loc["aunt", "missing_reason"] == "the text is too long"
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    accuracy = result_of(run, "accuracy", model="scripted")
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
 
@@ -480,31 +463,43 @@ def test_examples_that_had_no_room_are_counted(script: Script, statements: str, 
     run = undertow.audit(
         DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
     )
-    shortened = {
-        one.group["shots"]: one.extras.get("shortened_percent")
-        for one in run.record.results
-        if one.measure == "accuracy" and one.group["model"]
-    }
+    of_model = results_of(run, "accuracy", model="scripted")
+    shortened = {one.group["shots"]: one.extras.get("shortened_percent") for one in of_model}
     assert shortened == {"0": None, "2": 25.0}
     assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
+def numbers(run: Run) -> list[tuple[Any, ...]]:
+    """Everything that is measured, rounding error apart."""
+    return [
+        (
+            one.measure, tuple(sorted(one.group.items())),
+            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_missing, one.null_value, one.p, one.q)),
+            tuple((name, f"{number:.9g}") for name, number in sorted(one.extras.items())),
+        )
+        for one in run.record.results
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
+def test_a_saved_run_and_its_table_measured_anew_have_the_same_numbers(
+    audit: str, script: Script, tmp_path: Path
+) -> None:
     dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
 
     def say(query: Query) -> Answer:
         """Right where text and description have an odd length, if at all."""
         if isinstance(query, MultipleChoiceQuery):
             right = dimensions[document_of(query)] if audit == IDENTIFICATION else "Yes"
-            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
+            other = query.labels[len(query.prompt) % 3 - 1].strip()
+            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip(), other)
         assert isinstance(query, ConstrainedGenerateQuery)
-        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
+        return wrote(" ".join(query.passage.split()[: len(query.prompt) % 4]))
 
     script(say)
-    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    options: dict[str, Any] = {"n_documents": 12, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
     run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
-    results = (run.folder / "results.json").read_bytes()
+    results, told = (run.folder / "results.json").read_bytes(), [finding.text for finding in run.findings]
     again = undertow.score(run.folder)
     assert (again.folder / "results.json").read_bytes() == results
     other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
@@ -512,17 +507,21 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Scri
     assert other["value"][of_model].equals(run.results["value"][of_model])
     assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
     reopened = undertow.load_run(run.folder)
-    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
+    assert [finding.text for finding in reopened.findings] == told
     assert [table.rows for table in reopened.tables] == [table.rows for table in run.tables]
+    run.observations.to_csv(tmp_path / "answers.csv", index=False)
+    scored = undertow.score(tmp_path / "answers.csv", audit=audit, out=tmp_path / "scored")
+    assert numbers(scored) == numbers(run)
+    assert [finding.text for finding in scored.findings] == told
+    assert scored.manifest["counts"]["items"] == len(run.observations)
 
 
 # Answers from elsewhere.
 
 
-def recorded(audit: str, text: str, folder: Path) -> Run:
-    path = folder / "answers.csv"
-    path.write_text(text, encoding="utf-8")
-    return undertow.score(path, audit=audit, out=folder / audit)
+def recorded(audit: str, text: str, folder: Path, **options: Any) -> Run:
+    (folder / "answers.csv").write_text(text, encoding="utf-8")
+    return undertow.score(folder / "answers.csv", audit=audit, out=folder / "run", **options)
 
 
 @pytest.mark.parametrize(
@@ -536,7 +535,7 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     assert run.observations["passage"].tolist() == [span.strip()]
     copy = values(run, "token_f1", model="")
     assert copy == ({"(copy)": pytest.approx(50.0)} if span.strip() else {})
-    (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
+    score = result_of(run, "token_f1", model="recorded")
     assert math.isnan(score.null_value) == (not span.strip())
     assert ("above_baseline" in score.extras) == bool(span.strip())
 
@@ -568,50 +567,29 @@ def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said:
 def test_free_replies_of_a_table_are_read_under_protocol_text(
     audit: str, rows: list[tuple[str, str, str]], answers: list[str], outcomes: list[str], tmp_path: Path
 ) -> None:
-    path, column = tmp_path / "replies.csv", "span" if audit == REPHRASING else "text"
-    lines = [f"{at},{gold},{reply},{text}" for at, (gold, reply, text) in enumerate(rows)]
-    path.write_text("\n".join([f"document,gold,answer,{column}", *lines]), encoding="utf-8")
-    run = undertow.score(path, audit=audit, protocol="text", out=tmp_path / "run")
+    lines = [f"document,gold,answer,{'span' if audit == REPHRASING else 'text'}"]
+    lines += [f"{at},{gold},{reply},{text}" for at, (gold, reply, text) in enumerate(rows)]
+    run = recorded(audit, "\n".join(lines), tmp_path, protocol="text")
     assert run.observations["answer"].tolist() == answers
     assert run.observations["reply_outcome"].tolist() == outcomes
     assert "answer_reader" in run.manifest["design"]
-    (refusals,) = [one for one in run.record.results if one.measure == "refusal_rate" and set(one.group) == {"model"}]
+    (refusals,) = [one for one in results_of(run, "refusal_rate") if set(one.group) == {"model"}]
     assert refusals.value == pytest.approx(100 * outcomes.count("refusal") / len(outcomes))
     again = undertow.score(tmp_path / "run")
-    assert [(one.measure, one.group) for one in again.record.results] == [
-        (one.measure, one.group) for one in run.record.results
-    ]
+    assert numbers(again) == numbers(run)
 
 
 def test_missing_replies_have_no_outcome_and_a_wording_shows_the_polarity_of_its_question(tmp_path: Path) -> None:
-    path = tmp_path / "replies.csv"
     wording = '"Question: Is the previous text free of bias?\nAnswer:"'
-    path.write_text(
+    text = (
         "document,gold,answer,text,wording,missing_reason\n"
         f"a,No,It contains bias.,x,{wording},\nb,Yes,It contains bias.,x,first,\nc,Yes,,x,first,timed out\nd,Yes,Yes,x,,cut off\n"
     )
-    run = undertow.score(path, audit=DIAGNOSIS, protocol="text", out=tmp_path / "run")
+    run = recorded(DIAGNOSIS, text, tmp_path, protocol="text")
     assert run.observations["answer"].tolist() == ["No", "Yes", "", ""]
     assert run.observations["reply_outcome"].tolist() == ["answer", "answer", "", ""]
     assert run.observations["missing_reason"].tolist() == ["", "", "timed out", "cut off"]
     named = {one.measure: one for one in run.record.results if set(one.group) == {"model"}}
     assert (named["unclear_rate"].value, named["unclear_rate"].n) == (0.0, 2)
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    accuracy = result_of(run, "accuracy", model="recorded")
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("audit", "columns", "column", "name"),
-    [
-        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
-        (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
-        (IDENTIFICATION, "document,answer,dimension,gold", "gold", "all"),
-    ],
-)
-def test_names_that_results_keep_are_refused_in_a_table(
-    audit: str, columns: str, column: str, name: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UndertowError, match=re.escape(name)) as caught:
-        recorded(audit, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
-    assert "line 3" in str(caught.value)
-    assert f"column {column}" in str(caught.value)

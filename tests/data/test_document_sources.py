@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from pathlib import Path
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.documents.document_sources import load_documents
 
 OWN = (
@@ -18,16 +17,10 @@ OWN = (
 )
 
 
-def write(folder: Path, name: str, text: str) -> str:
-    path = folder / name
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return str(path)
-
-
 def test_an_unknown_name_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:
     named = ("'undertow-statement'", "did you mean 'undertow-statements'", "cad", ".tsv.gz")
     assert_refused(named, load_documents, "undertow-statement")
-    for path in (str(tmp_path / "none.tsv"), write(tmp_path, "notes.txt", OWN)):
+    for path in (str(tmp_path / "none.tsv"), written(tmp_path, OWN, "notes.txt")):
         assert_refused((path,), load_documents, path)
 
 
@@ -39,15 +32,17 @@ def test_rephrasings_go_to_the_documents_with_their_span(tmp_path: Path) -> None
         "cannot sing\tdo not sing\t\n"
         "never here\tnot here\t\n"
     )
-    found = load_documents(write(tmp_path, "own.tsv", OWN), write(tmp_path, "pairs.tsv", pairs))
+    found = load_documents(written(tmp_path, OWN), written(tmp_path, pairs, "pairs.tsv"))
     assert [document.rephrasing for document in found.evaluation] == ["are busy", "take time", ""]
     assert [document.rephrasing for document in found.training] == ["do not sing"]
     assert re.findall(r"\d+", found.notes[-1]) == ["3", "4", "2", "1"]
 
 
 def test_rephrasings_that_fit_nowhere_or_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    own = write(tmp_path, "own.tsv", OWN)
-    stray = write(tmp_path, "stray.tsv", "span\trephrasing\tdimension\nare all slow\tare busy\tgender\n")
-    assert_refused((stray, "own"), load_documents, own, stray)
-    two = write(tmp_path, "two.tsv", "id\tspan\trephrasing\np\tare  all slow\tbusy\nq\tare all slow\tcalm\n")
-    assert_refused((two, "'q'"), load_documents, own, two)
+    own = written(tmp_path, OWN)
+    for text, named in (
+        ("span\trephrasing\tdimension\nare all slow\tare busy\tgender\n", "own"),
+        ("id\tspan\trephrasing\np\tare  all slow\tbusy\nq\tare all slow\tcalm\n", "'q'"),
+    ):
+        pairs = written(tmp_path, text, "pairs.tsv")
+        assert_refused((pairs, named), load_documents, own, pairs)

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.occupations.occupation_set import NamePair, load_pairs
-
-
-def write(folder: Path, text: str, name: str = "pairs.tsv") -> str:
-    path = folder / name
-    path.write_bytes(text.encode())
-    return str(path)
 
 
 def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path) -> None:
@@ -34,9 +28,9 @@ def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path
     ],
 )
 def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
-    assert load_pairs(write(tmp_path, text, name)) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
+    assert load_pairs(written(tmp_path, text, name)) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
     text = "female\tmale\nAnn\tPaul\nAnn\tJohn\n芳\t伟\nMary Jo\tPeter  O’Neil\n"
-    pairs = load_pairs(write(tmp_path, text))
+    pairs = load_pairs(written(tmp_path, text))
     assert [pair.name for pair in pairs] == ["Ann/Paul", "Ann/John", "芳/伟", "Mary Jo/Peter O’Neil"]
 
 
@@ -49,9 +43,9 @@ def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_bad_pair_is_refused_by_its_line_and_other_columns_by_name(row: str, named: str, tmp_path: Path) -> None:
-    path = write(tmp_path, f"female\tmale\nMary\tJames\n{row}\n")
+    path = written(tmp_path, f"female\tmale\nMary\tJames\n{row}\n")
     assert_refused((f"{path}, line 3", named), load_pairs, path)
-    assert_refused((path, "'male'"), load_pairs, write(tmp_path, "female\nMary\n"))
-    assert_refused((path, "'males'"), load_pairs, write(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
-    assert_refused((".tsv",), load_pairs, write(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
-    assert_refused(("is empty; its first line",), load_pairs, write(tmp_path, ""))
+    assert_refused((path, "'male'"), load_pairs, written(tmp_path, "female\nMary\n"))
+    assert_refused((path, "'males'"), load_pairs, written(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
+    assert_refused((".tsv",), load_pairs, written(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
+    assert_refused(("is empty; its first line",), load_pairs, written(tmp_path, ""))

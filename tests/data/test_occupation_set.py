@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, rows_of, written
 from undertow.data.occupations.occupation_set import (
     CATEGORIES,
     Attribute,
@@ -18,17 +17,6 @@ from undertow.data.occupations.occupation_set import (
     article_of,
     load_occupations,
 )
-
-
-def write(folder: Path, text: str, name: str = "own.tsv") -> str:
-    path = folder / name
-    path.write_bytes(text.encode())
-    return str(path)
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def by_name(found: OccupationSet) -> dict[str, Occupation]:
@@ -100,7 +88,7 @@ LONG = (
     ],
 )
 def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
-    found = load_occupations(write(tmp_path, text, name))
+    found = load_occupations(written(tmp_path, text, name))
     usher, potter, hermit = found.occupations
     assert usher == Occupation(
         "usher",
@@ -131,11 +119,11 @@ def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_bad_row_is_refused_by_its_line(row: str, named: str, tmp_path: Path) -> None:
     first = "occupation,soc_code,attribute,category,female_percent,article\nusher,39-3031.00,Patience,ability,60.5,an\n"
-    path = write(tmp_path, f"{first}{row}\n", "own.csv")
+    path = written(tmp_path, f"{first}{row}\n", "own.csv")
     assert_refused((f"{path}, line 3", named), load_occupations, path)
-    path = write(tmp_path, "Occupation\tskill\nusher\tx\n")
+    path = written(tmp_path, "Occupation\tskill\nusher\tx\n")
     assert_refused((path, "did you mean 'Occupation'"), load_occupations, path)
-    path = write(tmp_path, "occupation\tcategory\nusher\tskill\n")
+    path = written(tmp_path, "occupation\tcategory\nusher\tskill\n")
     assert_refused((path, "'attribute'"), load_occupations, path)
 
 
@@ -164,15 +152,15 @@ def test_attributes_of_a_release_for_the_packages_own(tmp_path: Path) -> None:
 
 def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
     folder = release(tmp_path, ("29-1141.00", "29-1171.00"))
-    path = write(tmp_path, "occupation\tsoc_code\tmine\nhead nurse\t29-11xx\t1\n")
+    path = written(tmp_path, "occupation\tsoc_code\tmine\nhead nurse\t29-11xx\t1\n")
     found = load_occupations(path, folder)
     (nurse,) = found.occupations
     assert (nurse.soc_code, len(nurse.attributes)) == ("29-11xx", 15)
     assert found.source == f"O*NET text release in {tmp_path.name} (CC BY 4.0), modified; occupations of own.tsv"
     assert found.notes[1:] == ("column 'mine' is not used",)
-    path = write(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
+    path = written(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
-    path = write(tmp_path, "occupation\nhead nurse\n")
+    path = written(tmp_path, "occupation\nhead nurse\n")
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, rows_of
 from undertow.data.occupations.onet import Rating, read_onet
 
 COLUMNS = (
@@ -150,8 +150,3 @@ def test_the_reference_table_of_all_62_occupations(reference_data: Path, tmp_pat
         (one["occupation"], one["category"], one["element_name"], one["importance"], one["sixth_importance"])
         for one in rows_of(reference_data / "onet/top5.tsv")
     ]
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.types import ClozeQuery
 
@@ -28,10 +29,7 @@ ze = ["ze", "zie"]
 """
 
 
-def write(folder: Path, text: str, name: str = "own.toml") -> str:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="own.toml")
 
 
 def test_several_blanks_are_filled_together(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import string
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.prompts import Prompt, answer_words, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import pronoun_blank
 from undertow.types import ClozeQuery, Option
@@ -23,10 +24,7 @@ PUBLISHED = {
 }
 
 
-def own(folder: Path, text: str, name: str = "mine.toml") -> str:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+own = partial(written, name="mine.toml")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -60,8 +58,8 @@ def test_names_of_no_prompt_or_given_twice_and_masks_and_files_that_cannot_be_us
     for names in (f"A,{mine}", f"{mine},{mine}"):
         assert_refused(("'A'",), load_prompts, names)
     assert_refused(("mask",), load_prompts, "A", " ")
-    (tmp_path / "latin.toml").write_bytes("[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
-    assert_refused(("latin.toml", "UTF-8"), load_prompts, str(tmp_path / "latin.toml"))
+    latin = own(tmp_path, "[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
+    assert_refused(("mine.toml", "UTF-8"), load_prompts, latin)
 
 
 @pytest.mark.parametrize(

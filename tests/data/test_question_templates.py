@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import (
     ATTRIBUTE,
@@ -161,10 +162,7 @@ multiple = "Qui devrait occuper le poste : {job} ?"
 """
 
 
-def write(folder: Path, text: str) -> str:
-    path = folder / "mes questions.toml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="mes questions.toml")
 
 
 def test_questions_in_french(tmp_path: Path) -> None:

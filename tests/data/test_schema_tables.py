@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 
 HEADER = "occupation\tparticipant\tcoreferent\tcase\ttemplate"
@@ -16,42 +16,34 @@ ROWS = [
 ]
 
 
-def written(folder: Path, *rows: str, header: str = HEADER) -> str:
-    path = folder / "mine.tsv"
-    path.write_text("\n".join([header, *rows, ""]), encoding="utf-8")
-    return str(path)
+def schemas_of(folder: Path, *rows: str) -> str:
+    return written(folder, "\n".join([HEADER, *rows, ""]), "mine.tsv")
 
 
-def test_schemas_are_extended(tmp_path: Path) -> None:
-    chosen = data.load_sentences(written(tmp_path, *ROWS))
+def test_schemas_are_extended_and_simplified(tmp_path: Path) -> None:
+    path = schemas_of(tmp_path, *ROWS)
+    chosen = data.load_sentences(path)
     assert (chosen.name, len(chosen.sentences)) == ("mine", 8)
     decided = [sentence.factors["well_specified"] for sentence in chosen.sentences]
     assert decided == [False] * 4 + [True] * 2 + [False] * 2
     assert chosen.sentences[4].query.texts()[1] == "The man left the potter alone with his own clay."
     assert chosen.sentences[4].gold == "male"
     assert "percent_female" not in chosen.sentences[0].factors
-
-
-def test_schemas_are_simplified(tmp_path: Path) -> None:
-    chosen = data.load_sentences(f"simplified:{written(tmp_path, *ROWS)}")
-    assert [sentence.query.texts()[0] for sentence in chosen.sentences] == [
-        "The female potter said that she felt better.",
-        "The male potter said that she felt better.",
-        "The potter said that she felt better.",
+    simple = data.load_sentences(f"simplified:{path}").sentences
+    assert [sentence.query.texts()[0] for sentence in simple] == [
+        f"The {who} said that she felt better." for who in ("female potter", "male potter", "potter")
     ]
 
 
 @pytest.mark.parametrize(
     ("rows", "named"),
     [
-        ([], "no rows"),
-        ([ROWS[0].replace("nominative", "dative")], "line 2: case holds 'dative'"),
+        ([], "no rows"), ([ROWS[0].replace("nominative", "dative")], "line 2: case holds 'dative'"),
         ([ROWS[0], ROWS[1].replace("{blank} ", "")], "line 3: the template needs {blank}"),
-        ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"),
-        ([ROWS[0].replace("the pupil", "")], "line 2"),
+        ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"), ([ROWS[0].replace("the pupil", "")], "line 2"),
         ([ROWS[0], ROWS[0]], "'potter' with coreferent 0"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_table_of_schemas_is_refused(rows: list[str], named: str, tmp_path: Path) -> None:
-    path = written(tmp_path, *rows)
+    path = schemas_of(tmp_path, *rows)
     assert_refused((path, named), data.load_sentences, path)

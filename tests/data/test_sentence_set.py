@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import names
 from undertow.data.sentences.sentence_set import RESERVED_COLUMNS, group_blank, pronoun_blank
@@ -46,10 +47,7 @@ male = ["he"]
 """
 
 
-def write(folder: Path, text: str) -> str:
-    path = folder / "own.toml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="own.toml")
 
 
 def shown(item: Item) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.documents.task_wordings import (
     CLASSES,
     MAX_VARIANTS,
@@ -82,9 +82,7 @@ def of_kind(found: Sequence[Wording], kind: str) -> list[Wording]:
 
 
 def own(folder: Path, text: str) -> Path:
-    path = folder / "mine.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return Path(written(folder, text, "mine.toml"))
 
 
 def is_full_factorial(found: Sequence[Wording]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import undertow
+from helpers.file_refusal import rows_of
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
 
 TABLE = Path(undertow.__file__).parent / "data" / "resources" / "sets" / "undertow-statements.tsv"
@@ -25,9 +25,8 @@ Row = dict[str, str]
 
 
 @cache
-def rows() -> tuple[Row, ...]:
-    with TABLE.open(encoding="utf-8", newline="") as lines:
-        return tuple(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+def rows() -> list[Row]:
+    return rows_of(TABLE)
 
 
 def biased() -> list[Row]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import Words, cloze_query, parse_options, read_sentences
 from undertow.data.sentences.schemas import own_shares
@@ -26,9 +26,7 @@ king,"The king said MASK left.",sun,yes
 
 
 def read(folder: Path, text: str, name: str = "own.csv", options: Words = ()) -> data.SentenceSet:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return read_sentences(path, options)
+    return read_sentences(Path(written(folder, text, name)), options)
 
 
 def one_row(folder: Path, columns: str, cells: str, options: Words = ()) -> data.Sentence:

@@ -43,13 +43,6 @@ def write(folder: Path, templates: str = OWN_TEMPLATES, statistics: str = OWN_ST
     return str(folder)
 
 
-def rows(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Occupation, participant, answer and sentence of each published row."""
-    lines = (folder / TEMPLATES).read_text(encoding="utf-8").splitlines()[1:]
-    cells = [line.split("\t") for line in lines]
-    return [(occupation, participant, answer, sentence) for occupation, participant, answer, sentence in cells]
-
-
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Where the files are fetched from: a server of the test's own, empty at first."""
