@@ -105,8 +105,8 @@ def test_each_class_has_as_many_variants_as_the_paper_counts(task: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_variants_read_as_the_tables_have_them(task: str) -> None:
     found = {wording.text: wording for wording in wordings(task)}
-    for kind, text, written in READ[task]:
-        slots = dict(slot.split("=") for slot in written.split("; ") if slot)
+    for kind, text, levels in READ[task]:
+        slots = dict(slot.split("=") for slot in levels.split("; ") if slot)
         assert found[text] == Wording(task, kind, text, slots)
     assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
     assert found[""] == Wording(task, "null", "", {})
