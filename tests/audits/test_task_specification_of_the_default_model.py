@@ -22,23 +22,18 @@ from undertow.types import EXACT, Result
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
-def results(settings: Settings, found: ModelHandle, model: TokenModel, limit: int = 0) -> list[Result]:
-    (items,) = audits.load("task-specification").items(settings, Sampling(limit))
+def results(settings: Settings, found: ModelHandle, model: TokenModel) -> list[Result]:
+    audit = audits.load("task-specification")
+    (items,) = audit.items(settings, Sampling(0))
     opened = replace(found, open=lambda: model)
     with AnswerCache(cache_file()) as store:
         asked = run_queries(opened, [item.query for item in items], store, EXACT, lambda done, total: None)
-    evidence = audits.load("task-specification").observe(
-        audits.load("task-specification").design(settings), items, asked.scores, "smollm2"
-    )
-    return audits.load("task-specification").measure(evidence, 0)
+    return audit.measure(audit.observe(audit.design(settings), items, asked.scores, "smollm2"), 0)
 
 
 def value(found: list[Result], measure: str, score: str = "") -> float:
-    (one,) = [
-        result
-        for result in found
-        if result.measure == measure and (result.group.get("score", "") == score) and "occupations" not in result.group
-    ]
+    of_measure = [result for result in found if result.measure == measure and "occupations" not in result.group]
+    (one,) = [result for result in of_measure if result.group.get("score", "") == score]
     return one.value
 
 
