@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib import request
+from urllib.error import HTTPError
 
 import pytest
 
@@ -76,3 +79,33 @@ def in_a_thread(server: Any) -> Iterator[Any]:
     finally:
         server.stop()
         thread.join()
+
+
+class Reply(NamedTuple):
+    status: int
+    text: str
+    headers: Any
+
+
+class Visitor:
+    """A browser on a page that is served in a thread, as far as the server can tell."""
+
+    def __init__(self, server: Any, page: str) -> None:
+        self.server = server
+        self.page_address = f"http://127.0.0.1:{server.port}/{page}"
+        self.cookie = f"undertow-{server.port}={server.access.token}"
+
+    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        given = {"Cookie": self.cookie, "Content-Type": "application/json"}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        asked = request.Request(f"{self.page_address}{path}", data=body, headers=given | named)
+        try:
+            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
+                return Reply(reply.status, reply.read().decode(), reply.headers)
+        except HTTPError as error:
+            with error:
+                return Reply(error.code, error.read().decode(), error.headers)
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
