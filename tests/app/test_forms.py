@@ -286,7 +286,9 @@ def test_not_normalised_is_of_all_words() -> None:
 
 def test_a_group_that_the_tokenizer_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     unscored = {"female": 60.0, "male": 40.0, "neutral": math.nan, "other words": 0.0}
-    monkeypatch.setattr(model_reply, "_percent", lambda frame, *_: pd.DataFrame(unscored, index=range(len(frame))))
+    monkeypatch.setattr(
+        model_reply, "_percent", lambda frame, *_, **__: pd.DataFrame(unscored, index=range(len(frame)))
+    )
     with pytest.raises(UndertowError, match="tokenizer does not know the words of neutral"):
         drift()
 

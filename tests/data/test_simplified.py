@@ -1,4 +1,4 @@
-"""Sentences of one person: which schemas they are made from, and the published table of them."""
+"""Sentences of one person, and a user's own schemas: what they are made from, and the published table of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.sentences.schemas import Schema, SchemaSource, own, own_shares, simplify
 
@@ -132,3 +133,43 @@ def test_the_published_table_has_three_sentences_of_48_occupations(reference_dat
         assert sentence.gold == (None if sex == "unspecified" else sex)
         assert not any("MASK" in piece for piece in sentence.query.pieces)
         assert [(option.group, option.fills) for option in sentence.query.options] == expected
+
+
+HEADER = "occupation\tparticipant\tcoreferent\tcase\ttemplate"
+ROWS = [
+    "potter\tthe pupil\t0\tnominative\tThe {occupation} thanked {participant} because {blank} felt better.",
+    "potter\tthe pupil\t1\tpossessive\t{participant} left the {occupation} alone with {blank} own clay.",
+]
+
+
+def schemas_of(folder: Path, *rows: str) -> str:
+    return written(folder, "\n".join([HEADER, *rows, ""]), "mine.tsv")
+
+
+def test_schemas_are_extended_and_simplified(tmp_path: Path) -> None:
+    path = schemas_of(tmp_path, *ROWS)
+    chosen = data.load_sentences(path)
+    assert (chosen.name, len(chosen.sentences)) == ("mine", 8)
+    decided = [sentence.factors["well_specified"] for sentence in chosen.sentences]
+    assert decided == [False] * 4 + [True] * 2 + [False] * 2
+    assert chosen.sentences[4].query.texts()[1] == "The man left the potter alone with his own clay."
+    assert chosen.sentences[4].gold == "male"
+    assert "percent_female" not in chosen.sentences[0].factors
+    simple = data.load_sentences(f"simplified:{path}").sentences
+    assert [sentence.query.texts()[0] for sentence in simple] == [
+        f"The {who} said that she felt better." for who in ("female potter", "male potter", "potter")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([], "no rows"), ([ROWS[0].replace("nominative", "dative")], "line 2: case holds 'dative'"),
+        ([ROWS[0], ROWS[1].replace("{blank} ", "")], "line 3: the template needs {blank}"),
+        ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"), ([ROWS[0].replace("the pupil", "")], "line 2"),
+        ([ROWS[0], ROWS[0]], "'potter' with coreferent 0"),
+    ],
+)  # fmt: skip
+def test_a_damaged_table_of_schemas_is_refused(rows: list[str], named: str, tmp_path: Path) -> None:
+    path = schemas_of(tmp_path, *rows)
+    assert_refused((path, named), data.load_sentences, path)
