@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from helpers.figure_checks import marks_of, only_axes, panels_of
 from undertow.report.figures.confusion_matrix import draw_confusion
 from undertow.report.figures.forest_plot import BAND, OTHER_COLOUR, SIGNIFICANT_COLOUR, ForestRow, draw_differences
 from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, draw_simulation
-from undertow.report.page_data import Drawing
 
 
 @pytest.mark.parametrize(
@@ -47,11 +46,11 @@ DIFFERENCES = [
 
 def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     figure = draw_differences(DIFFERENCES, title="Slope: b less a", unit="percentage points per step")
-    (axes,) = figure.axes
+    axes = only_axes(figure)
     lines = [np.asarray(line.get_xdata(), dtype=float).tolist() for line in axes.lines]
     assert [0.1, 0.4] in lines
     assert [-0.3, 0.1] in lines
-    marks = [line for line in axes.lines if line.get_linestyle() == "None"]
+    marks = marks_of(axes)
     assert [float(np.asarray(mark.get_xdata())[0]) for mark in marks] == [0.25, -0.1, 0.05, 0.01]
     assert [to_hex(mark.get_markerfacecolor()) for mark in marks] == [
         SIGNIFICANT_COLOUR.lower(), "#ffffff", "#ffffff", OTHER_COLOUR.lower(),
@@ -68,11 +67,6 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     assert high > 0.4
 
 
-def panels_of(drawing: Drawing) -> list[Any]:
-    """The axes, untyped: the tests look into what they drew."""
-    return list(drawing.figure.axes)
-
-
 def test_every_dot_is_a_person() -> None:
     everyone, selected = (
         Cloud(np.array([1.0, 2.0, 30.0]), np.array([0.5, -1.0, 2.0]), 0.3, 0.2, 0.4, 3),
@@ -81,16 +75,13 @@ def test_every_dot_is_a_person() -> None:
     drawing = draw_simulation(
         "d", "T", ["a", "b"], [("", [Panel("X", "Y", everyone), Panel("X", "Y", everyone, selected)])]
     )
-    first, second = panels_of(drawing)
+    first, second = panels_of(drawing.figure)
     for axes, clouds in ((first, [everyone]), (second, [everyone, selected])):
-        assert len(axes.lines) == len(clouds)
         for line, one in zip(axes.lines, clouds, strict=True):
-            assert list(line.get_xdata()) == list(one.x)
-            assert list(line.get_ydata()) == list(one.y)
-            assert axes.get_xlim()[0] < min(one.x) < max(one.x) < axes.get_xlim()[1]
-            assert axes.get_ylim()[0] < min(one.y) < max(one.y) < axes.get_ylim()[1]
+            for of, ends, values in ((line.get_xdata, axes.get_xlim, one.x), (line.get_ydata, axes.get_ylim, one.y)):
+                assert list(of()) == list(values)
+                assert ends()[0] < min(values) < max(values) < ends()[1]
     assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
-    assert to_hex(first.lines[0].get_color()).upper() == EVERYONE
-    assert to_hex(second.lines[1].get_color()).upper() == SELECTED
-    assert to_hex(second.lines[0].get_color()).upper() not in (EVERYONE, SELECTED)
+    colours = [to_hex(line.get_color()).upper() for line in (*first.lines, *second.lines)]
+    assert (colours[0], colours[2], colours[1] in (EVERYONE, SELECTED)) == (EVERYONE, SELECTED, False)
     assert second.lines[0].get_zorder() < second.lines[1].get_zorder()
